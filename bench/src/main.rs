@@ -67,6 +67,12 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
     if proc::is_in_memory(dir.path()) {
         report.note(format!("{} is in memory: a sync costs nothing there; see --dir", base.display()));
     }
+    if let Some(old) = &args.against {
+        report.note(format!("on {}", proc::machine()));
+        let bench = Bench { args, nats: None, dir: dir.path() };
+        measure::against::measure(&bench, old, &mut report).await?;
+        return Ok(report);
+    }
     let nats = match nats::find(args.nats.as_deref()).await {
         Ok(path) => Some(path),
         Err(error) => {

@@ -19,7 +19,7 @@ await browse(async (open) => {
   assert.equal(messages.at(-1).payload.content, "from the page https://example.com/x");
   await ask("/v1/channels/lobby/messages", {
     method: "POST",
-    body: { type: "message", payload: { id: "1", content: "from <i>elsewhere</i>" } },
+    body: { type: "message", payload: { id: crypto.randomUUID(), content: "from <i>elsewhere</i>" } },
   });
   await page.getByText("from <i>elsewhere</i>").waitFor();
 

@@ -9,12 +9,29 @@ import { endAll, start } from "./programs.mjs";
 
 let description = "Tells fortunes.";
 const server = createServer((request, response) => {
+  if (request.url.startsWith("/keyed")) return keyed(request, response);
   const url = `http://${request.headers.host}/api/tell`;
   const parameters = { type: "object", properties: {} };
   const api = [{ name: "tell", description, url, parameters }];
   response.setHeader("content-type", "application/json");
   response.end(JSON.stringify({ identifier: "fortune", version: "1", meta: { title: "Fortune" }, api }));
 });
+
+/** A plugin whose settings the gateway checks first, and then its own server. */
+function keyed(request, response) {
+  response.setHeader("content-type", "application/json");
+  if (request.url === "/keyed.json") {
+    const text = (title, format) => ({ type: "string", title, ...format });
+    const properties = { region: text("Region"), apiKey: text("API key", { format: "password" }) };
+    const settings = { type: "object", required: ["region"], properties };
+    const api = [{ name: "ask", description: "Asks.", url: `http://${request.headers.host}/keyed/ask` }];
+    return response.end(JSON.stringify({ identifier: "keyed", meta: { title: "Keyed" }, api, settings }));
+  }
+  if (JSON.parse(request.headers["sperax-plugin-settings"] ?? "{}").apiKey === "four") return response.end('"open"');
+  response.statusCode = 400;
+  response.end(JSON.stringify({ errorType: "PluginSettingsInvalid", body: { message: "API key required" } }));
+}
+
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 const address = `127.0.0.1:${server.address().port}`;
 
@@ -44,6 +61,27 @@ try {
     await page.getByLabel("place").fill("Oslo");
     await page.getByRole("button", { name: "Call", exact: true }).click();
     await page.frameLocator("iframe").getByText("Oslo").first().waitFor();
+
+    // A call that fails for the plugin's settings opens their form: whether the gateway or the plugin says so.
+    await ask("/v1/plugins", { method: "POST", body: { url: `http://${address}/keyed.json` } });
+    await visit(page, "tools/keyed__ask");
+    const call = page.getByRole("button", { name: "Call", exact: true });
+    const settings = page.getByRole("region", { name: "Settings of Keyed" });
+    await call.click();
+    await page.getByText('missing "region"').first().waitFor();
+    await settings.getByLabel("Region").fill("north");
+    await accessible(page, "the settings of a call that failed");
+    if (process.env.CONSOLE_SHOT) await page.screenshot({ path: process.env.CONSOLE_SHOT });
+    await settings.getByRole("button", { name: "Save" }).click();
+    await settings.getByText("Saved.").waitFor();
+    await call.click();
+    await page.getByText("400: API key required").waitFor();
+    await settings.getByLabel("API key").fill("four");
+    await settings.getByRole("button", { name: "Save" }).click();
+    await settings.getByText("Saved.").waitFor();
+    await call.click();
+    await page.getByText("Done").waitFor();
+    assert.equal(await settings.count(), 0);
 
     await ask("/v1/plugins", { method: "POST", body: { url: `http://${address}/manifest.json` } });
     await visit(page, "plugins");

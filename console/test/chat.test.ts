@@ -39,6 +39,11 @@ test("a call that never ran is told by its result", () => {
   ).toMatchObject([{ id: "9", state: "failed", result: "no such tool" }]);
 });
 
+test("why a call failed is kept, so that the page can offer what helps", () => {
+  const failed = { event: "tool_result", id: "1", name: "keyed__ask", ok: false, reason: "settings_invalid" };
+  expect(hear(news(failed)).uses[0]?.reason).toBe("settings_invalid");
+});
+
 test("failures and limits", () => {
   expect(hear(said("a"), { error: { message: "no room" } })).toMatchObject({ text: "a", problem: "no room" });
   expect(hear(news({ event: "end", stopped: { reason: "max_rounds", message: "16 rounds" } })).note).toBe("16 rounds");

@@ -140,6 +140,33 @@ describe("a value back into the form", () => {
     expect(misfit(field, { s: 1 })).toBe('"s" is not what its field takes');
     expect(misfit(field, [1])).toBeDefined();
   });
+  test("optional parameters of Python servers are left out unless they are filled in", () => {
+    const optional = (...types: object[]) => ({ anyOf: [...types, { type: "null" }], default: null, title: "X" });
+    const nested = { type: "object", properties: { n: { type: "integer" } }, required: ["n"] };
+    const python = form(
+      {
+        q: { type: "string" },
+        text: optional({ type: "string" }),
+        count: optional({ type: "integer" }),
+        flag: optional({ type: "boolean" }),
+        list: optional({ type: "array", items: { type: "string" } }),
+        object: optional(nested),
+        choice: optional({ enum: ["a", "b"] }),
+        either: optional({ type: "integer" }, { type: "string" }),
+        old: { type: ["string", "null"], default: null },
+      },
+      ["q"],
+    );
+    const draft = { ...(emptyDraft(python) as object), q: "x" };
+    expect(typedValue(python, draft)).toEqual({ value: { q: "x" }, mistakes: [] });
+    const filled = { ...draft, text: "null", count: "3", list: ["a"], either: '"y"' };
+    expect(typedValue(python, filled)).toEqual({
+      value: { q: "x", text: "null", count: 3, list: ["a"], either: "y" },
+      mistakes: [],
+    });
+    expect(emptyDraft(form({ a: { default: null } }, ["a"]))).toEqual({ a: "null" });
+    expect(misfit(python, { q: "x", text: null })).toBe('"text" is not what its field takes');
+  });
   test("defaults are filled in, and nothing else", () => {
     const empty = emptyDraft(
       form({ a: { type: "integer", default: 3 }, b: { type: "string" }, c: { const: "only" } }, ["a", "b", "c"]),

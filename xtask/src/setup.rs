@@ -66,7 +66,10 @@ fn what_tests_run_with() -> Result<()> {
     npm_packages("xtask/openai", "openai-clients")?;
     npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_package("mcp==2.3.0", "mcp-peers/venv")?;
+    // Most deployed clients use the major version before.
+    python_package("mcp==1.30.0", "mcp-peers/venv1")?;
     python_package("openai==3.49.0", "openai-clients/venv")?;
+    python_package("schemathesis==4.32.5", "schemathesis/venv")?;
     // It lives on packages of a system whose time is over: once they are gone, the other tests must still run. Its own ones
     // fail then, and say how to go on without them.
     if let Err(error) = crate::autobahn::install() {
@@ -118,7 +121,7 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     Ok(fs::write(installed, wanted)?)
 }
 
-/// The same in Python: the official SDK for MCP, OpenAI's client.
+/// The same in Python: the official SDK for MCP, OpenAI's client, a tester of OpenAPI documents.
 fn python_package(package: &str, place: &str) -> Result<()> {
     let venv = target().join(place);
     let installed = venv.join("installed");

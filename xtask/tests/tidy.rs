@@ -18,7 +18,7 @@ const SEES: [(&str, &[&str]); 31] = [
     ("sa-mcp", &["sa-core", "sa-lines"]),
     ("sa-upstream", &["sa-core", "sa-lines", "sa-protocol", "sa-vault"]),
     ("sa-chat", &["sa-core", "sa-sse", "sa-vault"]),
-    ("sa-sandbox", &[]),
+    ("sa-sandbox", &["sa-vault"]),
     ("sa-relay", &["sa-core", "sa-protocol", "sa-sandbox"]),
     ("sa-caller", &["sa-sse"]),
     ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),

@@ -25,11 +25,11 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let _node = Child::helper(&["node", &gateway.address.to_string()], &bench.dir.join("chat-node.log"))?;
     let tool = gateway.wait_for_tool(TOOL).await?;
 
-    let ask = json!({ "role": "user", "content": "What does the tool say?" });
+    let ask = first_message();
     let call = json!({ "id": "call_1", "type": "function", "function": { "name": tool, "arguments": ARGS } });
     let second = json!([ask, { "role": "assistant", "content": null, "tool_calls": [call] },
         { "role": "tool", "tool_call_id": "call_1", "content": ARGS }]);
-    let routed = target(gateway.address, &gateway.token, json!([ask]), None);
+    let routed = question(gateway.address, &gateway.token);
     // The second request is the longer one: it stands for both.
     let tools: Value = crate::load::http::get(gateway.address, "/v1/functions", &gateway.token).await?;
     let direct = target(server, "", second, Some(tools["tools"].clone()));
@@ -45,6 +45,15 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         }
     }
     gateway.stop().await
+}
+
+fn first_message() -> Value {
+    json!({ "role": "user", "content": "What does the tool say?" })
+}
+
+/// A chat in which the model calls the node's tool once.
+pub(super) fn question(server: SocketAddr, token: &str) -> Load {
+    target(server, token, json!([first_message()]), None)
 }
 
 fn target(server: SocketAddr, token: &str, messages: Value, tools: Option<Value>) -> Load {

@@ -1,5 +1,6 @@
 //! What is measured.
 
+pub(crate) mod against;
 mod beside;
 mod calls;
 mod channels;

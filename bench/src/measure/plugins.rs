@@ -36,7 +36,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     add(&gateway, json!({ "text": document(server).to_string() })).await?;
 
     // The other one has no registry: a manifest that comes along spares it two requests for each call.
-    let payload = json!({ "identifier": "bench", "apiName": "echo", "arguments": ARGS, "manifest": manifest(server) });
+    let payload =
+        json!({ "identifier": "bench-plugin", "apiName": "echo", "arguments": ARGS, "manifest": manifest(server) });
     let ours = target(gateway.address, &gateway.token, &payload);
     let theirs = match peer(bench).await {
         Ok((child, address)) => Some((child, target(address, "", &payload))),
@@ -60,7 +61,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     }
 
     let arguments = json!({ "text": format!("{}!", "a".repeat(4_096)) }).to_string();
-    let payload = json!({ "identifier": "bench", "apiName": "hostile", "arguments": arguments });
+    let payload = json!({ "identifier": "bench-plugin", "apiName": "hostile", "arguments": arguments });
     let hostile = target(gateway.address, &gateway.token, &payload);
     let compared = bench.compare(&gateway, 1, &hostile, None).await?;
     let row = compared.ours("plugin call with a catastrophic pattern".to_owned());
@@ -91,7 +92,7 @@ async fn beside(
     Ok(())
 }
 
-fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
+pub(super) fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
     Load::Http(Target {
         server,
         path: "/api/gateway".into(),
@@ -101,20 +102,20 @@ fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
     })
 }
 
-async fn add(gateway: &Gateway, source: Value) -> anyhow::Result<()> {
+pub(super) async fn add(gateway: &Gateway, source: Value) -> anyhow::Result<()> {
     let added = post(gateway.address, "/v1/plugins", &gateway.token, source.to_string()).await?;
     anyhow::ensure!(added["plugins"][0]["api"][0]["tool"].is_string(), "the plugin was not taken: {added}");
     Ok(())
 }
 
-fn manifest(server: SocketAddr) -> Value {
+pub(super) fn manifest(server: SocketAddr) -> Value {
     let url = format!("http://{server}/plugin");
     let text = json!({ "type": "string", "maxLength": 10_000 });
     let count = json!({ "type": "integer", "minimum": 0 });
     // Whoever backtracks needs longer than the universe is old for the first; the second lets the call pass.
     let hostile = json!({ "anyOf": [{ "pattern": "^(a+)+$" }, { "type": "string" }] });
     json!({
-        "identifier": "bench",
+        "identifier": "bench-plugin",
         "version": "1",
         "meta": { "title": "Bench", "avatar": "-", "tags": [] },
         "api": [

@@ -10,6 +10,8 @@ export interface Use {
   state: "running" | "done" | "failed";
   progress?: string;
   result?: string;
+  /** Why it failed, where the gateway names it. */
+  reason?: string;
   callId?: string;
   durationMs?: number;
   /** A function of a plugin's page: the conversation goes on when that says so. */
@@ -75,6 +77,7 @@ interface Piece {
     ok?: boolean;
     duration_ms?: number;
     result?: string;
+    reason?: string;
     progress?: number;
     total?: number | null;
     message?: string | null;
@@ -142,6 +145,7 @@ function withNews(turn: AssistantTurn, news: NonNullable<Piece["switchboard"]>):
         state: news.ok ? ("done" as const) : ("failed" as const),
         result: news.result ?? "",
         durationMs: news.duration_ms ?? 0,
+        ...(news.reason === undefined ? {} : { reason: news.reason }),
         ...call,
       };
       // A call that was refused before it ran is told by its result alone.

@@ -5,7 +5,19 @@ import { createStore } from "../lib/store";
 import { callList, loadCalls } from "./calls";
 import { plugins } from "./plugins";
 import { createResource } from "./resource";
-import type { AgentSession, AuditEvent, Call, Channel, Node, NodeEvent, Stats, Status, Tool, Upstream } from "./types";
+import type {
+  AgentSession,
+  AuditEvent,
+  Call,
+  Channel,
+  Node,
+  NodeEvent,
+  Stats,
+  Status,
+  Tool,
+  ToolChange,
+  Upstream,
+} from "./types";
 
 /** Everything that more than one page shows, kept current by the gateway's feed of events. */
 
@@ -14,6 +26,10 @@ export const connection = createStore<"connecting" | "live" | "lost">("connectin
 export const status = createResource(() => api<Status>("/v1/status"), 5_000);
 export const stats = createResource(() => api<Stats>("/v1/stats?step=5"), 1_000);
 export const tools = createResource(allTools, 30_000);
+export const toolChanges = createResource(
+  async () => (await api<{ changes: ToolChange[] }>("/v1/tool-changes")).changes,
+  30_000,
+);
 export const nodes = createResource(async () => (await api<{ nodes: Node[] }>("/v1/nodes")).nodes, 5_000);
 export const upstreams = createResource(
   async () => (await api<{ upstream: Upstream[] }>("/v1/upstream")).upstream,
@@ -56,7 +72,7 @@ async function listSessions(): Promise<AgentSession[] | null> {
   }
 }
 
-const everything = [plugins, status, stats, tools, nodes, upstreams, sessions, channels, audit];
+const everything = [plugins, status, stats, tools, toolChanges, nodes, upstreams, sessions, channels, audit];
 
 function hear({ event, data }: ServerEvent): void {
   switch (event) {
@@ -73,7 +89,7 @@ function hear({ event, data }: ServerEvent): void {
       nodeEvents.update((events) => [JSON.parse(data) as NodeEvent, ...events].slice(0, MAX_NODE_EVENTS));
       break;
     case "audit":
-      for (const changed of [audit, plugins, nodes, upstreams, status]) changed.refresh();
+      for (const changed of [audit, plugins, nodes, upstreams, status, toolChanges]) changed.refresh();
       break;
     case "session":
       sessions.refresh();

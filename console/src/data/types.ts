@@ -1,4 +1,5 @@
 import type { Json, Schema } from "../lib/schema";
+import type { Difference } from "../ui/differences";
 
 /** What the gateway's API answers with, as far as pages use it. */
 
@@ -17,6 +18,19 @@ export interface Tool {
   _meta?: Record<string, unknown>;
   provider: Provider;
   online: boolean;
+}
+
+/** A tool whose definition has changed since an operator accepted it. */
+export interface ToolChange {
+  provider: Provider;
+  tool: string;
+  /** The name under which it is listed. */
+  name?: string;
+  at_ms: number;
+  revision: number;
+  held: boolean;
+  differences: Difference[];
+  invisible_characters: number;
 }
 
 export interface Payload {

@@ -9,6 +9,8 @@ export class Problem extends Error {
     message: string,
     readonly hint?: string,
     readonly callId?: string,
+    /** A more exact name than the kind, where there is one. */
+    readonly reason?: string,
   ) {
     super(message);
   }
@@ -36,6 +38,7 @@ export class Problem extends Error {
         said("detail") ?? `The gateway answered ${status}.`,
         said("hint"),
         said("call_id"),
+        said("reason"),
       );
     } catch {
       return new Problem(status, "failed", `The gateway answered ${status}.`);

@@ -182,7 +182,9 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 
 /** What a new form shows: defaults, and nothing else that nobody typed. */
 export function emptyDraft(field: Field): Draft {
-  if (field.default !== undefined) return draftOf(field, field.default);
+  // Python servers give optional parameters the default null, which means that they are left out.
+  const absent = field.default === undefined || (field.default === null && !field.required);
+  if (!absent) return draftOf(field, field.default);
   if (field.kind === "object")
     return field.required
       ? Object.fromEntries(field.fields.map(({ name, field: inner }) => [name, emptyDraft(inner)]))
@@ -195,6 +197,8 @@ export function emptyDraft(field: Field): Draft {
 /** The draft that would give this value. */
 export function draftOf(field: Field, value: Json | undefined): Draft {
   if (value === undefined) return undefined;
+  // Only a choice and JSON can show null. The word would be sent as a text.
+  if (value === null && field.kind !== "choice" && field.kind !== "json") return undefined;
   switch (field.kind) {
     case "text":
       return typeof value === "string" ? value : JSON.stringify(value);

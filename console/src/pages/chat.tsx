@@ -16,6 +16,7 @@ import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
 import { Markdown } from "../ui/markdown";
 import { Head, ProblemNote, State } from "../ui/parts";
+import { SettingsFor } from "../ui/plugin-settings";
 import { PluginView } from "../ui/plugin-view";
 import { ByHand, NoModel } from "./by-hand";
 
@@ -253,6 +254,7 @@ function UseView({
           {use.callId && <a href={href("calls", use.callId)}>in the calls</a>}
         </div>
       </details>
+      <SettingsFor tool={use.name} reason={use.reason} />
       {found && isShown(found.plugin) && whole && (
         <PluginView
           plugin={found.plugin}

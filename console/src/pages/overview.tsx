@@ -12,6 +12,7 @@ import { Chart } from "../ui/chart";
 import { Head, Line, type Mood, Panel, State } from "../ui/parts";
 import { NextSteps } from "./next-steps";
 import { leftAs } from "./nodes";
+import { ToolChanges } from "./tool-changes";
 
 export function OverviewPage() {
   const { data: known } = useResource(tools);
@@ -28,6 +29,7 @@ export function OverviewPage() {
       </Head>
       <div className="stack">
         <Tiles />
+        <ToolChanges />
         {empty && (
           <Panel title="Nothing is connected yet">
             <NextSteps />

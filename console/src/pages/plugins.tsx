@@ -7,9 +7,10 @@ import { moment, plural } from "../lib/format";
 import { href } from "../lib/route";
 import { useStore } from "../lib/store";
 import { visible, visibleLine } from "../lib/text";
+import { Differences } from "../ui/differences";
 import { Command, Empty, Head, Panel, ProblemNote, Prose, State, Sure } from "../ui/parts";
+import { PluginSettings } from "../ui/plugin-settings";
 import { titleOf } from "../ui/secret-dialog";
-import { PluginSettings } from "./plugin-settings";
 
 export function PluginsPage() {
   const { data, problem } = useResource(plugins);
@@ -183,18 +184,7 @@ function HeldBack({ plugin, onAccept, onRefuse }: { plugin: Plugin; onAccept: ()
     <section className="held stack tight" aria-label="A change that is held back">
       <h3>Its manifest has changed</h3>
       <p className="soft">Seen {moment(at_ms)}. The plugin goes on as it was accepted until you decide.</p>
-      <ul className="lines">
-        {changes.slice(0, 50).map(({ path, was, now }) => (
-          <li key={path}>
-            <span className="stack tight grow">
-              <code className="break">{visibleLine(path || "/")}</code>
-              {was !== undefined && <del className="break">{visible(was)}</del>}
-              {now !== undefined && <ins className="break">{visible(now)}</ins>}
-            </span>
-          </li>
-        ))}
-      </ul>
-      {changes.length > 50 && <p className="soft">and {plural(changes.length - 50, "more change")}</p>}
+      <Differences of={changes} />
       <div className="row">
         <button type="button" className="button small primary" onClick={onAccept}>
           Accept

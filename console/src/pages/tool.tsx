@@ -13,6 +13,7 @@ import { visibleLine } from "../lib/text";
 import { AppView } from "../ui/app-view";
 import { JsonView } from "../ui/json";
 import { Choice, Command, Line, Prose, State } from "../ui/parts";
+import { SettingsFor } from "../ui/plugin-settings";
 import { RunView } from "../ui/run-view";
 import { SchemaForm } from "../ui/schema-form";
 import { leftAs } from "./nodes";
@@ -189,6 +190,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
         </div>
       </form>
       {current && <RunView run={current} />}
+      <SettingsFor tool={tool.name} reason={current?.problem?.reason} />
       {current?.state === "done" && appOf(tool) && (
         <AppView key={current.callId} tool={tool} args={sent} result={mcpResult(current.result, current.blocks)} />
       )}

@@ -3,7 +3,7 @@
 //! ```sh
 //! SWITCHBOARD_TOKEN=$(switchboard token create greeter --role participant) \
 //!     cargo run -p sa-messaging --example greeter -- lobby
-//! switchboard channel call lobby pubsub_greeter_greet '{"name":"Ann"}'
+//! switchboard channel call lobby pubsub_greeter_greet name=Ann
 //! ```
 
 use futures_util::StreamExt as _;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_util::Stream;
 pub use sa_protocol::channel::Delivery;
+use sa_protocol::channel::handle_key;
 use serde_json::{Map, Value};
 
 use crate::queue::{Item, Reader};
@@ -109,10 +110,8 @@ pub fn is_message_targeted_at(message: &NewMessage, participant_id: &str, handle
 
 /// Whether a message names this participant.
 fn names(message: &NewMessage, participant_id: &str, handle: Option<&str>) -> bool {
-    let is_own = |at: &String| {
-        let name = at.strip_prefix('@').unwrap_or(at);
-        at == participant_id || handle.is_some_and(|handle| handle == at || handle == name)
-    };
+    let handle = handle.map(handle_key);
+    let is_own = |at: &String| at == participant_id || handle.as_ref().is_some_and(|handle| *handle == handle_key(at));
     message.at.iter().any(is_own)
 }
 

@@ -81,8 +81,8 @@ impl Executions {
 /// Runs a call, on a task of its own. What was run before is not run again.
 pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str, persist: bool) {
     let method = shared.config.methods.get(&call.method_name).cloned();
-    // A server that sees to calls has refused this one already; or another connection of this participant has the method.
-    if method.is_none() && shared.watches_calls() {
+    // Another connection of this participant has declared the method, and answers.
+    if method.is_none() && is_elsewhere(shared, &call.method_name) {
         return;
     }
     let signal = shared.closed.child_token();
@@ -109,6 +109,13 @@ pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str,
         shared.executions.end(&call.call_id);
         answer(&shared, &call.call_id, outcome, persist).await;
     });
+}
+
+/// Whether the roster lists the method for this participant.
+fn is_elsewhere(shared: &Shared, method: &str) -> bool {
+    let own = shared.identity().participant.clone();
+    let roster = shared.roster().now();
+    roster.get(&own).is_some_and(|own| own.methods().iter().any(|listed| listed.name == method))
 }
 
 async fn run(method: &Method, args: serde_json::Value, context: MethodContext) -> Result<MethodOutput, Error> {

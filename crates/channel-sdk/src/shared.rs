@@ -201,6 +201,10 @@ impl Shared {
                 here.join(", ")
             )));
         };
+        // A provider that declares no methods answers for itself.
+        if !participant.metadata.contains_key("methods") {
+            return Ok(None);
+        }
         let methods = participant.methods();
         let Some(found) = methods.iter().find(|candidate| candidate.name == method) else {
             let offered: Vec<_> = methods.iter().take(10).map(|method| method.name.as_str()).collect();

@@ -193,3 +193,36 @@ async fn a_provider_that_leaves_ends_its_calls_and_a_forged_result_does_not() {
     server.send(presence("persisted", Some(3), "worker", "leave", None)).await;
     assert_eq!(soon(call.result()).await.unwrap_err().code(), "provider-offline");
 }
+
+#[tokio::test]
+async fn a_call_is_answered_unless_another_connection_has_the_method() {
+    let (listener, builder) = server().await;
+    let connecting = tokio::spawn(builder.connect());
+    let mut server = Connection::accept(&listener).await;
+    server.send(json!({ "kind": "ready", "participantId": "me", "extensions": ["epoch"] })).await;
+    let update = server.recv().await;
+    // The roster lists `search`, which this program does not have.
+    server.send(presence("persisted", Some(1), "me", "update", update["ref"].as_i64())).await;
+    let _client = soon(connecting).await.unwrap().unwrap();
+    for (id, method) in [(2, "search"), (3, "dance")] {
+        let call = json!({ "callId": method, "methodName": method, "providerId": "me", "args": {} });
+        server.send(message("persisted", id, "method-call", call)).await;
+    }
+    let answer = server.recv().await;
+    assert_eq!((&answer["type"], &answer["payload"]["callId"]), (&json!("method-result"), &json!("dance")));
+    assert_eq!(answer["payload"]["content"]["code"], "method-not-found");
+}
+
+#[tokio::test]
+async fn a_provider_that_declares_no_methods_is_asked() {
+    let (listener, builder) = server().await;
+    let connecting = tokio::spawn(builder.connect());
+    let mut server = Connection::accept(&listener).await;
+    let quiet = json!({ "action": "join", "metadata": { "name": "Quiet" } });
+    server.send(json!({ "kind": "replay", "type": "presence", "senderId": "quiet", "ts": 1, "payload": quiet })).await;
+    server.ready(1).await;
+    let client = soon(connecting).await.unwrap().unwrap();
+    let call = client.call_method("quiet", "anything", json!({}), CallOptions::new());
+    assert_eq!(server.recv().await["payload"]["methodName"], "anything");
+    drop(call);
+}

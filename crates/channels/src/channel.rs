@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sa_core::call::CancelReason;
 use sa_core::clock;
 use sa_core::store::{Appended, StoreError};
-use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message};
+use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message, handle_key};
 use sa_socket::Outbox;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,12 +18,13 @@ use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
+use crate::declared::{Declared, with_methods};
 use crate::history::{MAX_PAGE_BYTES, Stored, sender_of};
-use crate::methods::{Metadata, MethodLink, Offer};
+use crate::methods::{Metadata, Method, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{Presenting, payload};
 use crate::usage::Usage;
-use crate::{About, Channels, GATEWAY, attachments, stream};
+use crate::{About, Channels, GATEWAY, OpenError, attachments, stream};
 
 /// How many stored messages are counted at a time.
 const COUNTED_AT_ONCE: usize = 256;
@@ -52,6 +53,7 @@ pub(crate) struct State {
     pub(crate) roster: BTreeMap<Arc<str>, Presence>,
     pub(crate) calls: Calls,
     pub(crate) authors: Authors,
+    pub(crate) declared: Declared,
     next_member: u64,
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct Presence {
     presenting: Presenting,
     /// What its connections said about it, the latest last: that counts, and whoever said it is given the calls.
     said: Vec<Said>,
+    /// The names of its methods, where it has declared which it has.
+    methods: Option<Vec<String>>,
     /// Its methods, where it has any.
     pub(crate) offer: Option<Offer>,
 }
@@ -93,6 +97,18 @@ struct Said {
 }
 
 impl Presence {
+    /// Offers what the metadata declares, in place of what was offered before.
+    pub(crate) fn declare(&mut self, channel: &Arc<Channel>, participant: &Arc<str>, metadata: &Metadata<'_>) {
+        let names = |methods: &Vec<Method<'_>>| methods.iter().map(|method| method.name.clone()).collect();
+        self.methods = metadata.methods.as_ref().map(names);
+        self.offer = Offer::make(self.offer.take(), channel, participant, metadata);
+    }
+
+    /// Whether a call of this method is for the participant to answer. One that has declared nothing answers for itself.
+    pub(crate) fn may_have(&self, method: &str) -> bool {
+        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|name| name == method))
+    }
+
     /// Takes what a connection says about the participant.
     pub(crate) fn says(&mut self, member: &Member, metadata: &str, handle: Option<&String>) {
         let (metadata, handle) = (Arc::<str>::from(metadata), handle.cloned());
@@ -102,8 +118,9 @@ impl Presence {
     }
 
     /// Whether a connection of this participant's has asked for this handle.
-    pub(crate) fn claims(&self, handle: &String) -> bool {
-        self.said.iter().any(|said| said.handle.as_ref() == Some(handle))
+    pub(crate) fn claims(&self, handle: &str) -> bool {
+        let key = handle_key(handle);
+        self.said.iter().filter_map(|said| said.handle.as_ref()).any(|said| handle_key(said) == key)
     }
 
     /// The program that is given the calls, where it is known.
@@ -157,6 +174,7 @@ impl Channel {
             roster: BTreeMap::new(),
             calls: Calls::default(),
             authors: Authors::default(),
+            declared: Declared::default(),
             next_member: 1,
         };
         let channel = Arc::new(Self {
@@ -228,7 +246,7 @@ impl Channel {
 
     /// A participant has one more connection. With the first one it is present, and everybody is told; one that comes
     /// later is told by itself.
-    pub(crate) fn join(&self, participant: &Arc<str>, member: &Member) {
+    pub(crate) fn join(self: &Arc<Self>, participant: &Arc<str>, member: &Member) {
         let mut state = self.state();
         if let Some(presence) = state.roster.get_mut(participant) {
             presence.connections += 1;
@@ -244,18 +262,25 @@ impl Channel {
         }
         let presenting = Presenting::new();
         let arrival = presenting.note(&self.name, participant, true);
-        let metadata: Arc<str> = "{}".into();
-        let presence = Presence {
-            metadata: Arc::clone(&metadata),
+        let mut presence = Presence {
+            metadata: "{}".into(),
             handle: None,
             connections: 1,
             joined_ms: clock::now_ms(),
             presenting,
             said: Vec::new(),
+            methods: None,
             offer: None,
         };
+        if let Some(methods) = state.declared.get(member) {
+            let metadata = with_methods("{}", methods);
+            if let Ok(read) = Metadata::read(&metadata) {
+                presence.says(member, &metadata, None);
+                presence.declare(self, participant, &read);
+            }
+        }
+        let body = presence_body(participant, "join", &presence.metadata, None);
         state.roster.insert(Arc::clone(participant), presence);
-        let body = presence_body(participant, "join", &metadata, None);
         let owner = Some(Arc::clone(participant));
         self.enqueue(Item { presence: Some(arrival), owner, ..Item::new(body, true) });
     }
@@ -265,6 +290,9 @@ impl Channel {
     pub(crate) fn leave(self: &Arc<Self>, participant: &Arc<str>, member: &Member, how: Leave) {
         let mut state = self.state();
         Arc::make_mut(&mut state.readers).retain(|reader| reader.id != member.id);
+        if how == Leave::Graceful {
+            state.declared.remove(member);
+        }
         let Some(presence) = state.roster.get_mut(participant) else { return };
         presence.connections -= 1;
         presence.said.retain(|said| said.member != member.id);
@@ -306,7 +334,7 @@ impl Channel {
         (presence.metadata, presence.handle) = (Arc::clone(&said.metadata), said.handle.clone());
         let metadata = Arc::clone(&presence.metadata);
         if let Ok(read) = Metadata::read(&metadata) {
-            presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
+            presence.declare(self, participant, &read);
         }
         let body = presence_body(participant, "update", &metadata, None);
         self.enqueue(Item { owner: Some(Arc::clone(participant)), ..Item::new(body, true) });
@@ -391,6 +419,28 @@ impl Channel {
                 let _ = answer.send(if same { Ok(appended) } else { Err(conflict()) });
             }
         });
+    }
+
+    /// Checks that the channel belongs to this context. One that belongs to none does from now on, if `may_set`.
+    pub(crate) async fn belong_to(&self, context: &str, may_set: bool) -> Result<(), OpenError> {
+        let mut about = self.about.lock().await;
+        match &about.context {
+            Some(own) if own == context => Ok(()),
+            Some(_) => Err(OpenError::OtherContext),
+            None if !may_set => Ok(()),
+            None => {
+                let next = About { context: Some(context.to_owned()), ..about.clone() };
+                self.hub.write_about(&self.name, &next).await?;
+                *about = next;
+                Ok(())
+            }
+        }
+    }
+
+    /// The context that the channel belongs to, and its configuration.
+    pub(crate) async fn context(&self) -> (Option<String>, Option<String>) {
+        let about = self.about.lock().await;
+        (about.context.clone(), about.config.clone())
     }
 
     /// Takes the next numbers for attachments without an id of their own.

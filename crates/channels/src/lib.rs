@@ -12,7 +12,10 @@ mod attachments;
 mod authors;
 mod calls;
 mod channel;
+mod declared;
+mod gateway;
 mod history;
+mod metadata;
 mod methods;
 mod pipeline;
 mod presence;
@@ -30,7 +33,7 @@ use std::time::Duration;
 
 use sa_core::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
-use sa_core::{Principal, Router, Trimmer, clock};
+use sa_core::{Principal, RawJson, Router, Trimmer, clock};
 use sa_protocol::channel::is_channel_name;
 use sa_socket::{Liveness, WebSocket};
 use serde::{Deserialize, Serialize};
@@ -54,6 +57,9 @@ const PREFIX: &str = "pubsub";
 
 /// The documents about channels, by name.
 const BUCKET: &str = "channels";
+
+/// The largest configuration of a channel.
+const MAX_CONFIG: usize = 16_384;
 
 /// The documents about how much each channel has stored, by name.
 const USAGE: &str = "channel_usage";
@@ -134,6 +140,10 @@ pub struct Entrance {
     pub snapshot: bool,
     /// Which of the participant's programs it is, the same when it connects again. A call is for one of them.
     pub instance: Option<String>,
+    /// The context that the channel must belong to. A channel without one takes the first that is named.
+    pub context: Option<String>,
+    /// JSON: the configuration of the channel, if it is created now.
+    pub config: Option<String>,
 }
 
 /// All channels of this gateway.
@@ -214,6 +224,12 @@ struct About {
     /// The id of the token that it was made with, for which it counts.
     #[serde(default)]
     owner: Option<String>,
+    /// The context that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    context: Option<String>,
+    /// JSON: the configuration that it was created with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
 }
 
 /// A channel in a list.
@@ -240,6 +256,12 @@ pub enum DeleteError {
 pub enum OpenError {
     #[error("a channel's name has 1 to 200 bytes of visible text")]
     Name,
+    #[error("invalid context: a contextId has 1 to 200 bytes of visible text")]
+    Context,
+    #[error("invalid channelConfig: it is a JSON object of at most 16384 bytes")]
+    Config,
+    #[error("context mismatch: the channel belongs to another context")]
+    OtherContext,
     #[error(transparent)]
     TooMany(Refused),
     #[error(transparent)]
@@ -307,11 +329,43 @@ impl Channels {
         entrance: Entrance,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (admission, entrance) = (Box::new(admission), Box::new(entrance));
-        async move { session::run(&self, socket, *admission, *entrance).await }
+        async move { session::run(&self, socket, *admission, entrance).await }
     }
 
     /// The channel of this name. If there is none, this principal creates it, and it counts for that one.
     pub async fn channel(self: &Arc<Self>, name: &str, principal: &Principal) -> Result<Arc<Channel>, OpenError> {
+        self.open_or_create(name, principal, None).await
+    }
+
+    /// The same for a connection that may name a context, and a configuration for the channel that it creates. Only a
+    /// connection that `may_publish` decides these: a reader must not lock the others out.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        name: &str,
+        principal: &Principal,
+        context: Option<&str>,
+        config: Option<&str>,
+        may_publish: bool,
+    ) -> Result<Arc<Channel>, OpenError> {
+        if context.is_some_and(|context| !is_channel_name(context)) {
+            return Err(OpenError::Context);
+        }
+        if config.is_some_and(|config| config.len() > MAX_CONFIG || !is_object(config)) {
+            return Err(OpenError::Config);
+        }
+        let channel = self.open_or_create(name, principal, config.filter(|_| may_publish)).await?;
+        if let Some(context) = context {
+            channel.belong_to(context, may_publish).await?;
+        }
+        Ok(channel)
+    }
+
+    async fn open_or_create(
+        self: &Arc<Self>,
+        name: &str,
+        principal: &Principal,
+        config: Option<&str>,
+    ) -> Result<Arc<Channel>, OpenError> {
         if !is_channel_name(name) {
             return Err(OpenError::Name);
         }
@@ -322,7 +376,7 @@ impl Channels {
         if let Some(channel) = self.open_stored(name).await? {
             return Ok(channel);
         }
-        let about = self.create(name, principal).await?;
+        let about = self.create(name, principal, config).await?;
         Ok(self.open_with(name, &about).await?)
     }
 
@@ -439,11 +493,12 @@ impl Channels {
         Ok(record.and_then(|record| serde_json::from_slice(&record.value).ok()))
     }
 
-    async fn create(&self, name: &str, principal: &Principal) -> Result<About, OpenError> {
+    async fn create(&self, name: &str, principal: &Principal, config: Option<&str>) -> Result<About, OpenError> {
         let permit = self.budgets.channels.acquire(&Holder::of(principal), 1).map_err(OpenError::TooMany)?;
         let epoch = uuid::Uuid::new_v4().simple().to_string();
         let owner = Some(principal.id.to_string());
-        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0, owner };
+        let config = config.map(str::to_owned);
+        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0, owner, context: None, config };
         self.write_about(name, &about).await?;
         self.know(name, permit);
         Ok(about)
@@ -479,6 +534,11 @@ impl fmt::Debug for Channels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Channels").field("open", &self.opened().len()).finish_non_exhaustive()
     }
+}
+
+/// Whether a text is a JSON object that every reader takes.
+fn is_object(json: &str) -> bool {
+    RawJson::parse(json).is_ok_and(|json| json.as_str().trim_start().starts_with('{'))
 }
 
 /// Where a channel's messages are in the log.

@@ -14,7 +14,7 @@ use sa_core::{
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::push_string;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tracing::warn;
 
@@ -31,8 +31,14 @@ const MAX_DESCRIPTION: usize = 8_192;
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata<'a> {
     pub(crate) handle: Option<String>,
-    #[serde(borrow, default)]
-    pub(crate) methods: Vec<Method<'a>>,
+    /// Absent where the participant declares none, which is not the same as that it has none.
+    #[serde(borrow, default, deserialize_with = "declared")]
+    pub(crate) methods: Option<Vec<Method<'a>>>,
+}
+
+/// Methods that are there are a list, and not `null`.
+fn declared<'de: 'a, 'a, D: Deserializer<'de>>(methods: D) -> Result<Option<Vec<Method<'a>>>, D::Error> {
+    Vec::deserialize(methods).map(Some)
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,21 +57,24 @@ impl<'a> Metadata<'a> {
     pub(crate) fn read(json: &'a str) -> Result<Self, String> {
         let metadata: Self =
             object(json.as_bytes()).map_err(|error| format!("the metadata cannot be read: {}", why(&error)))?;
-        if metadata.methods.len() > MAX_METHODS {
+        if metadata.methods().len() > MAX_METHODS {
             return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
         }
         // Two that look the same are taken for each other.
         let bad = |text: &String| text.is_empty() || text.len() > 128 || !is_visible(text);
-        if metadata.handle.as_ref().is_some_and(bad) || metadata.methods.iter().any(|method| bad(&method.name)) {
+        if metadata.handle.as_ref().is_some_and(bad) || metadata.methods().iter().any(|method| bad(&method.name)) {
             return Err("a handle and a method's name have 1 to 128 bytes of visible text".into());
         }
         Ok(metadata)
+    }
+
+    pub(crate) fn methods(&self) -> &[Method<'a>] {
+        self.methods.as_deref().unwrap_or_default()
     }
 }
 
 /// What a participant offers.
 pub(crate) struct Offer {
-    methods: Vec<String>,
     provider: Arc<LinkProvider<MethodLink>>,
     registration: Option<Registration>,
 }
@@ -78,14 +87,13 @@ impl Offer {
         participant: &Arc<str>,
         metadata: &Metadata<'_>,
     ) -> Option<Self> {
-        if before.is_none() && metadata.methods.is_empty() {
+        if before.is_none() && metadata.methods().is_empty() {
             return None;
         }
-        let methods = metadata.methods.iter().map(|method| method.name.clone()).collect();
         let catalog = catalog(participant, metadata);
-        if let Some(Self { provider, registration: Some(registration), .. }) = before {
+        if let Some(Self { provider, registration: Some(registration) }) = before {
             registration.publish(catalog);
-            return Some(Self { methods, provider, registration: Some(registration) });
+            return Some(Self { provider, registration: Some(registration) });
         }
         let link = MethodLink {
             channel: Arc::downgrade(channel),
@@ -111,11 +119,7 @@ impl Offer {
             .attach(attach)
             .inspect_err(|error| warn!(%participant, %error, "methods cannot be offered"))
             .ok();
-        Some(Self { methods, provider, registration })
-    }
-
-    pub(crate) fn has(&self, method: &str) -> bool {
-        self.methods.iter().any(|name| name == method)
+        Some(Self { provider, registration })
     }
 
     pub(crate) fn provider(&self) -> &Arc<LinkProvider<MethodLink>> {
@@ -133,7 +137,7 @@ impl Offer {
 
 fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
     // A dotted name would be a claim on a space of names. Such a method can be called in the channel alone.
-    let usable = metadata.methods.iter().filter(|method| sa_core::naming::is_exposable(&method.name));
+    let usable = metadata.methods().iter().filter(|method| sa_core::naming::is_exposable(&method.name));
     let tools = usable.map(|method| Tool {
         name: method.name.as_str().into(),
         preferred_name: format!("{PREFIX}_{participant}_{}", method.name),
@@ -335,8 +339,8 @@ mod tests {
             for json in [nearly, text] {
                 match Metadata::read(&json) {
                     Ok(metadata) => {
-                        proptest::prop_assert!(json.trim_start().starts_with('{') && metadata.methods.len() <= MAX_METHODS, "the rule is broken");
-                        let names = metadata.methods.iter().map(|method| &method.name).chain(&metadata.handle);
+                        proptest::prop_assert!(json.trim_start().starts_with('{') && metadata.methods().len() <= MAX_METHODS, "the rule is broken");
+                        let names = metadata.methods().iter().map(|method| &method.name).chain(&metadata.handle);
                         proptest::prop_assert!(names.into_iter().all(|name| (1..=128).contains(&name.len()) && is_visible(name)));
                         for tool in catalog("w", &metadata).tools {
                             proptest::prop_assert!(sa_core::naming::is_exposable(&tool.name));

@@ -1,24 +1,26 @@
 //! What a message must be before it gets its place in the order.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sa_core::budget::{Holder, Permit, Refused};
 use sa_core::call::CancelReason;
 use sa_core::json::{MAX_DEPTH, is_too_deep, object, why};
-use sa_core::{Principal, RawJson, clock};
-use sa_protocol::channel::{AttachmentMeta, Envelope, encode_body};
+use sa_core::{Principal, clock};
+use sa_protocol::channel::{AttachmentMeta, Envelope, encode_body, encode_message};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::authors::Verdict;
 use crate::calls::{MADE_BEFORE, Running, Standing};
-use crate::channel::{Channel, Member};
+use crate::channel::Channel;
 use crate::history::sender_of;
-use crate::methods::{Metadata, MethodResult, Offer};
+use crate::methods::MethodResult;
 use crate::pipeline::Item;
 use crate::usage::Reservation;
 use crate::{GATEWAY, Rights, attachments};
@@ -26,9 +28,8 @@ use crate::{GATEWAY, Rights, attachments};
 /// The longest type of a message, and the longest id in a payload.
 const MAX_ID: usize = 128;
 const MAX_CLIENT_ID: usize = 128;
-const MAX_METADATA: usize = 64 << 10;
 /// About what a stored message has beside its payload, its sender's metadata and its attachments.
-const AROUND: usize = 200;
+pub(crate) const AROUND: usize = 200;
 
 /// A message that somebody wants to publish.
 #[derive(Debug, Clone)]
@@ -81,9 +82,18 @@ impl Refusal {
         Self { code, message: message.into(), hint: None }
     }
 
-    fn invalid(message: impl Into<String>) -> Self {
-        Self::new("validation-error", message)
+    /// Deployed clients recognise such a refusal by the word "invalid".
+    pub(crate) fn invalid(message: impl fmt::Display) -> Self {
+        Self::new("validation-error", format!("invalid message: {message}"))
     }
+}
+
+/// A call that its provider cannot answer, and why.
+struct RefusedCall {
+    item: Item,
+    call: Running,
+    code: &'static str,
+    message: String,
 }
 
 /// What a message is about, where that matters to the channel.
@@ -114,6 +124,12 @@ impl<'a> Subject<'a> {
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
+        struct Message {
+            id: String,
+            reply_to: Option<String>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
         struct Called {
             call_id: String,
         }
@@ -122,7 +138,12 @@ impl<'a> Subject<'a> {
                 .map_err(|error| Refusal::invalid(format!("the payload is no {kind}: {}", why(&error))))
         }
         let subject = match kind {
-            "message" => Self::Message(parse::<Id>(kind, payload)?.id),
+            "message" => {
+                let Message { id, reply_to } = parse(kind, payload)?;
+                check_uuid("id", &id)?;
+                reply_to.as_deref().map_or(Ok(()), |id| check_uuid("replyTo", id))?;
+                Self::Message(id)
+            }
             "update-message" | "error" => Self::Update(parse::<Id>(kind, payload)?.id),
             "method-call" => Self::Call(parse(kind, payload)?),
             "method-result" => Self::Result(parse(kind, payload)?),
@@ -140,6 +161,15 @@ impl<'a> Subject<'a> {
         }
         Ok(subject)
     }
+}
+
+/// Deployed clients drop a message whose ids are not UUIDs, so that only some readers would see it.
+fn check_uuid(field: &str, id: &str) -> Result<(), Refusal> {
+    if id.len() == 36 && Uuid::try_parse(id).is_ok() {
+        return Ok(());
+    }
+    let id = sa_protocol::escaped_prefix(id, 60);
+    Err(Refusal::invalid(format!("its \"{field}\" is \"{id}\", and not a UUID")))
 }
 
 impl Channel {
@@ -199,7 +229,9 @@ impl Channel {
                 (None, None)
             }
         };
-        self.enter(name, &draft, &subject, &described, item)?;
+        if let Some(refused) = self.enter(name, &draft, &subject, &described, item)? {
+            return self.refuse_call(refused).await;
+        }
         let Some(call) = tool_call else { return Ok(()) };
         let Some((stored, answer)) = stored else {
             self.run_tool(sender, call, false);
@@ -228,6 +260,24 @@ impl Channel {
         Ok((reserved, Some(pending)))
     }
 
+    /// Answers a call that nobody can execute. It is neither stored nor sent to anybody but its caller: a provider that sees
+    /// a call executes it.
+    async fn refuse_call(&self, refused: RefusedCall) -> Result<(), Refusal> {
+        let RefusedCall { item, call, code, message } = refused;
+        // Sent again, because the answer to the first was lost: the log has it, and answers.
+        if let Some(key) = &item.key {
+            let made = self.hub.log.find(&self.stream, key).await;
+            if made.map_err(|error| Refusal::new("store-error", error.message))?.is_some() {
+                self.enqueue(item);
+                return Ok(());
+            }
+        }
+        let Some((from, reference)) = item.from else { return Err(Refusal::new(code, message)) };
+        self.tell(from, encode_message("ephemeral", None, &item.body, reference, false));
+        self.tell(from, encode_message("ephemeral", None, &call.failure(code, &message).body, None, false));
+        Ok(())
+    }
+
     /// Gives a message its place, if its sender may say it now.
     fn enter(
         &self,
@@ -236,7 +286,7 @@ impl Channel {
         subject: &Subject<'_>,
         described: &[AttachmentMeta],
         mut item: Item,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<RefusedCall>, Refusal> {
         let mut state = self.state();
         let metadata = state.roster.get(name).map_or_else(|| "{}".into(), |presence| Arc::clone(&presence.metadata));
         item.body = encode_body(&Envelope {
@@ -247,7 +297,6 @@ impl Channel {
             sender_metadata: &metadata,
             attachments: described,
         });
-        let mut after = None;
         match subject {
             Subject::Call(call) if state.offers().any(|link| link.caller(&call.call_id).is_some()) => {
                 // Its answer would be taken for this call's, and whoever made the first one would wait in vain.
@@ -273,14 +322,16 @@ impl Channel {
                     None => {
                         Some(("provider-not-found", format!("there is no participant \"{}\" here", call.provider_id)))
                     }
-                    Some(presence) if presence.offer.as_ref().is_some_and(|offer| offer.has(&call.method_name)) => None,
+                    Some(presence) if presence.may_have(&call.method_name) => None,
                     Some(_) => Some((
                         "method-not-found",
                         format!("\"{}\" has no method \"{}\"", call.provider_id, call.method_name),
                     )),
                 };
                 match lacking {
-                    Some((code, message)) => after = Some(running.failure(code, &message)),
+                    Some((code, message)) => {
+                        return Ok(Some(RefusedCall { item, call: running, code, message }));
+                    }
                     // Only a stored one can be told from another by the log.
                     None if call.provider_id == GATEWAY
                         && state.calls.is_known(&call.call_id)
@@ -331,10 +382,7 @@ impl Channel {
             Subject::Plain | Subject::Update(_) => {}
         }
         self.enqueue(item);
-        if let Some(after) = after {
-            self.enqueue(after);
-        }
-        Ok(())
+        Ok(None)
     }
 
     /// Everything that can be said about a message without its place in the order.
@@ -438,44 +486,6 @@ impl Channel {
             "".into()
         };
         Ok((Some((draft.bytes.clone(), file)), described))
-    }
-
-    /// Replaces what the roster says about a participant, and what it offers.
-    pub(crate) fn update_metadata(
-        self: &Arc<Self>,
-        sender: &Sender,
-        metadata: &str,
-        from: (&Member, Option<i64>),
-    ) -> Result<(), Refusal> {
-        let participant = &sender.principal.name;
-        if metadata.len() > MAX_METADATA {
-            return Err(Refusal::invalid(format!(
-                "the metadata has {} bytes, and {MAX_METADATA} are allowed",
-                metadata.len()
-            )));
-        }
-        RawJson::parse(metadata).map_err(|error| Refusal::invalid(format!("the metadata cannot be read: {error}")))?;
-        let read = Metadata::read(metadata).map_err(Refusal::invalid)?;
-        if !read.methods.is_empty() && !sender.rights.publish {
-            let why = "the token may not publish in this channel, so that nobody could be answered; offer no methods";
-            return Err(Refusal::new("not-allowed", why));
-        }
-        let reserved = self.usage.reserve(&Holder::by_name(&sender.principal), 2 * metadata.len() + AROUND)?;
-        let mut state = self.state();
-        if let Some(handle) = &read.handle {
-            let holder = state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
-            if let Some((holder, _)) = holder {
-                let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
-                return Err(Refusal::new("handle-conflict", message));
-            }
-        }
-        let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
-        presence.says(from.0, metadata, read.handle.as_ref());
-        presence.offer = Offer::make(presence.offer.take(), self, participant, &read);
-        let body = crate::channel::presence_body(participant, "update", metadata, None);
-        let (from, reserved) = (Some((from.0.id, from.1)), Some(reserved));
-        self.enqueue(Item { from, reserved, ..Item::new(body, true) });
-        Ok(())
     }
 }
 

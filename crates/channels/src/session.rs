@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use sa_protocol::channel::{
-    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, ClientFrame, binary, encode_error, encode_history,
+    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED, ClientFrame, INVALID,
+    binary, encode_closed, encode_error, encode_history,
 };
 use sa_protocol::close;
 use sa_socket::{Close, Next, Outbox, Received, WebSocket, Work, dismiss};
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
 use crate::channel::{Channel, Leave, Member};
+use crate::gateway::GatewayEntry;
 use crate::publish::{Draft, Refusal, Sender};
 use crate::{Admission, Channels, Entrance, GATEWAY, OpenError, Page};
 
@@ -32,8 +34,8 @@ struct Session {
     rate: Mutex<Rate>,
 }
 
-pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: Admission, entrance: Entrance) {
-    let channel = match admitted(hub, &admission, &entrance).await {
+pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: Admission, entrance: Box<Entrance>) {
+    let channel = match Box::pin(admitted(hub, &admission, &entrance)).await {
         Ok(channel) => channel,
         Err(refusal) => {
             hub.router.journal().count("channel", "refused");
@@ -68,7 +70,7 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
             tokio::select! {
                 biased;
                 () = hub.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-                () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "the token is not valid any more")),
+                () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "unauthorized: the token is not valid any more")),
                 () = entered => {}
             }
             std::future::pending::<()>().await;
@@ -81,8 +83,7 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
     if let Some(fault) = ended.fault() {
         hub.router.journal().count("channel", fault);
     }
-    let graceful = session.graceful.load(Ordering::Relaxed)
-        || (matches!(ended.code, 1000 | 1001 | 1005) && !hub.shutdown.is_cancelled());
+    let graceful = session.graceful.load(Ordering::Relaxed);
     if let Some(member) = session.member.get() {
         let how = if graceful { Leave::Graceful } else { Leave::Disconnect };
         session.channel.leave(&session.participant, member, how);
@@ -93,13 +94,18 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
 /// Decides whether a connection may come in, and to which channel.
 async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entrance) -> Result<Arc<Channel>, Close> {
     if &*admission.principal.name == GATEWAY {
-        return Err(Close::new(CLOSE_UNAUTHORIZED, "this name is the gateway's own; use a token with another name"));
+        let why = "unauthorized: this name is the gateway's own; use a token with another name";
+        return Err(Close::new(CLOSE_UNAUTHORIZED, why));
     }
     if !admission.rights.read && !admission.rights.publish {
-        return Err(Close::new(CLOSE_UNAUTHORIZED, "the token is not for this channel"));
+        return Err(Close::new(CLOSE_UNAUTHORIZED, "unauthorized: the token is not for this channel"));
     }
-    hub.channel(&entrance.channel, &admission.principal).await.map_err(|failure| match failure {
-        OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, failure.to_string()),
+    let (context, config) = (entrance.context.as_deref(), entrance.config.as_deref());
+    let entered = hub.enter(&entrance.channel, &admission.principal, context, config, admission.rights.publish).await;
+    entered.map_err(|failure| match failure {
+        OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, format!("channel required: {failure}")),
+        OpenError::Config | OpenError::Context => Close::new(CLOSE_INVALID_CONTEXT, failure.to_string()),
+        OpenError::OtherContext => Close::new(CLOSE_CONTEXT_MISMATCH, failure.to_string()),
         // A close has 123 bytes for its reason.
         OpenError::TooMany(_) => {
             let why =
@@ -115,12 +121,17 @@ async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entranc
 
 impl Session {
     /// Sends what the participant missed, makes a reader of it, and says that it is here.
-    async fn enter(&self, entrance: Entrance) {
-        match self.catch_up(&entrance).await {
+    /// Then sends changes of the gateway's tools, for as long as the connection lasts.
+    async fn enter(&self, entrance: Box<Entrance>) {
+        let gateway = GatewayEntry::of(&self.channel.hub, &self.sender, self.pace());
+        match self.catch_up(&entrance, gateway.as_ref()).await {
             Ok(Some(member)) => {
                 self.channel.join(&self.participant, &member);
                 let _ = self.member.set(member);
                 self.ready.cancel();
+                if let Some(gateway) = gateway {
+                    gateway.follow(&self.outbox).await;
+                }
             }
             Ok(None) => {}
             Err(failure) => {
@@ -144,7 +155,7 @@ impl Session {
                 Ok((json, at)) => (json, frame.slice(at..)),
                 Err(why) => {
                     journal.count("channel", "bad_frame");
-                    self.tell(encode_error(why, "validation-error", None));
+                    self.tell(encode_error(&format!("{INVALID}: {why}"), "validation-error", None));
                     return ControlFlow::Continue(());
                 }
             },
@@ -154,17 +165,16 @@ impl Session {
             Ok(frame) => frame,
             Err(bad) => {
                 journal.count("channel", "bad_frame");
-                self.tell(encode_error(
-                    &format!("the frame cannot be read: {}", bad.message),
-                    "validation-error",
-                    bad.reference,
-                ));
+                self.tell(encode_error(&bad.message, "validation-error", bad.reference));
                 return ControlFlow::Continue(());
             }
         };
         let (reference, result) = match frame {
-            ClientFrame::Close { .. } => {
+            ClientFrame::Close { reference } => {
                 self.graceful.store(true, Ordering::Relaxed);
+                if let Some(reference) = reference {
+                    self.tell(encode_closed(reference));
+                }
                 return ControlFlow::Break(Close::new(1000, "closed as asked"));
             }
             ClientFrame::Publish(publish) => {

@@ -41,6 +41,7 @@ impl Channel {
             surface: "channel",
             session_key: None,
             timeout: None,
+            idle_timeout: None,
             idempotency_key: None,
             trace: TraceContext::root(),
         };

@@ -63,6 +63,9 @@ impl Carried {
         if let Some(call) = self.call {
             news["call_id"] = json!(call.to_string());
         }
+        if let Some(reason) = shown.reason {
+            news["reason"] = json!(reason);
+        }
         news
     }
 }
@@ -118,6 +121,7 @@ impl Runner<'_> {
             surface: self.surface,
             session_key: session_key.clone(),
             timeout: None,
+            idle_timeout: None,
             idempotency_key: None,
             // Of one trace, each with a span of its own.
             trace: TraceContext { span: TraceContext::root().span, ..*trace },
@@ -175,5 +179,17 @@ mod tests {
     #[test]
     fn little_is_told_as_it_was_said() {
         assert_eq!(waiting(1, 5)[0]["message"], "ééééé");
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_reported() {
+        let error = sa_core::CallError::new(sa_core::CallErrorKind::Failed, "no key");
+        let wanted = Wanted { id: None, name: "a".into(), arguments: Ok(RawJson::empty_object()) };
+        let news = |error| {
+            let answer = Answer { wanted: wanted.clone(), shown: Shown::of(&Err(error), 1_000) };
+            Carried { answer, call: None, duration: Duration::ZERO }.news()
+        };
+        assert_eq!(news(error.clone()).get("reason"), None);
+        assert_eq!(news(error.with_reason("settings_invalid"))["reason"], "settings_invalid");
     }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sa_core::{Principal, Router};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::calls::Caller;
 use crate::error::ChatError;
 use crate::memory::Memory;
 use crate::request::Asked;
+use crate::responses::translate_events;
 use crate::run::Run;
 use crate::server;
 use crate::spec::Spec;
@@ -33,6 +34,11 @@ pub enum Event {
     },
     /// The data of one event.
     Data(String),
+    /// An event that has a name: those of the Responses API.
+    Named {
+        name: &'static str,
+        data: String,
+    },
     Failed(ChatError),
     Done,
 }
@@ -78,11 +84,25 @@ impl Chat {
 
     /// A whole answer, and how many tools were left out for it. Dropping this cancels everything.
     pub async fn complete(&self, asked: Asked, caller: &Caller) -> Result<(String, usize), ChatError> {
-        Run::prepare(self, asked, caller).await?.whole().await
+        let responses = asked.responses.clone();
+        let (answer, left_out) = Run::prepare(self, asked, caller).await?.whole().await?;
+        let answer = match responses {
+            None => Value::Object(answer),
+            Some(settings) => settings.response(answer),
+        };
+        Ok((answer.to_string(), left_out))
     }
 
     /// An answer in pieces. Ends early when the reader is gone; dropping this cancels everything.
     pub async fn stream(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
+        let Some(settings) = asked.responses.clone() else { return self.stream_chunks(asked, caller, events).await };
+        let (sender, chunks) = mpsc::channel(1);
+        let run = async move { self.stream_chunks(asked, caller, &sender).await };
+        tokio::join!(run, translate_events(&settings, chunks, events));
+    }
+
+    /// The pieces as chunks of a chat completion.
+    async fn stream_chunks(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
         let run = match Run::prepare(self, asked, caller).await {
             Ok(run) => run,
             Err(error) => return drop(events.send(Event::Failed(error)).await),

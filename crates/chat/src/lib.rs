@@ -1,7 +1,7 @@
 //! The OpenAI-compatible surface: a model is offered the gateway's tools, and the gateway runs the calls that it makes.
 //!
 //! [`Chat::complete`] and [`Chat::stream`] are one loop, in [`run`]: ask the model, run what it calls, give it the results,
-//! until it answers. [`Functions`] is for those who have a loop of their own: definitions of the tools in the words of
+//! until it answers. [`responses`] translates the Responses API from and to it. [`Functions`] is for those who have a loop of their own: definitions of the tools in the words of
 //! several makers of models, and the calls of a model's reply carried out.
 
 mod calls;
@@ -13,6 +13,7 @@ mod legacy;
 mod memory;
 mod offer;
 mod request;
+mod responses;
 mod result;
 mod round;
 mod run;
@@ -26,5 +27,5 @@ pub use chat::{Chat, Event};
 pub use error::ChatError;
 pub use execute::{Execute, Functions, unknown_format};
 pub use formats::Format;
-pub use request::Asked;
+pub use request::{Api, Asked};
 pub use spec::{ApiKey, Spec};

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use sa_core::Pattern;
 use sa_core::json::{Object, check_within, why};
@@ -10,15 +11,23 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::error::ChatError;
+use crate::responses::{Settings, translate_request};
 
 /// More messages than any conversation has.
-const MAX_MESSAGES: usize = 20_000;
+pub(crate) const MAX_MESSAGES: usize = 20_000;
 /// How deep a request may be nested: a tool's schema may have 100 levels, and there are a few around it.
 const MAX_NESTING: usize = 110;
 /// More tools than any server takes.
 const MAX_TOOLS: usize = 1_024;
 
-type Fields = BTreeMap<String, Box<RawValue>>;
+pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
+
+/// The API of OpenAI's that a request is written for, and that its answer follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    ChatCompletions,
+    Responses,
+}
 
 /// A request for an answer.
 #[derive(Debug)]
@@ -41,6 +50,8 @@ pub struct Asked {
     /// Everything else.
     pub(crate) fields: Fields,
     pub(crate) extension: Extension,
+    /// For the Responses API: the settings that the response repeats.
+    pub(crate) responses: Option<Arc<Settings>>,
 }
 
 /// What a client may tell the gateway beside the request itself, in the field `switchboard`.
@@ -82,17 +93,27 @@ impl Choice {
 }
 
 impl Asked {
-    /// Reads a request's body; `tools` is what a header says of the gateway's tools, where the body says nothing.
-    pub fn read(body: &[u8], tools: Option<&str>) -> Result<Self, ChatError> {
+    /// Reads the body of a request. The header's choice of `tools` counts where the body makes none.
+    pub fn read(api: Api, body: &[u8], tools: Option<&str>) -> Result<Self, ChatError> {
         if body.trim_ascii_start().first() != Some(&b'{') {
             return Err(ChatError::invalid("", "the body must be a JSON object"));
         }
-        let mut fields: Fields = serde_json::from_slice(body)
+        let fields: Fields = serde_json::from_slice(body)
             .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
         // What is passed on to the model's server must not break its reader.
         let whole = std::str::from_utf8(body).map_err(|_| ChatError::invalid("", "the body is not UTF-8"))?;
         check_within(MAX_NESTING, whole)
             .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
+        match api {
+            Api::ChatCompletions => Self::of(fields, tools),
+            Api::Responses => {
+                let (fields, settings) = translate_request(fields)?;
+                Ok(Self { responses: Some(Arc::new(settings)), ..Self::of(fields, tools)? })
+            }
+        }
+    }
+
+    fn of(mut fields: Fields, tools: Option<&str>) -> Result<Self, ChatError> {
         let model: String = required(&mut fields, "model", "the name of a model, such as GET /v1/models lists")?;
         let messages: Vec<Box<RawValue>> = required(&mut fields, "messages", "a list of messages")?;
         if messages.is_empty() || messages.len() > MAX_MESSAGES {
@@ -144,6 +165,7 @@ impl Asked {
             messages,
             fields,
             extension,
+            responses: None,
         })
     }
 
@@ -190,17 +212,21 @@ fn modern_choice(function_call: Value) -> Value {
     }
 }
 
-fn required<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str, what: &str) -> Result<T, ChatError> {
+pub(crate) fn required<T: for<'a> Deserialize<'a>>(
+    fields: &mut Fields,
+    name: &str,
+    what: &str,
+) -> Result<T, ChatError> {
     optional(fields, name)?.ok_or_else(|| ChatError::invalid(name, format!("{name} is missing: {what}")))
 }
 
-fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Result<Option<T>, ChatError> {
+pub(crate) fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Result<Option<T>, ChatError> {
     let found = peek(fields, name);
     fields.remove(name);
     found
 }
 
-fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
+pub(crate) fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
     // Clients send what they leave empty as null.
     let Some(raw) = fields.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
     serde_json::from_str(raw.get())
@@ -217,7 +243,7 @@ mod tests {
     use super::*;
 
     fn read(body: &Value) -> Result<Asked, ChatError> {
-        Asked::read(body.to_string().as_bytes(), None)
+        Asked::read(Api::ChatCompletions, body.to_string().as_bytes(), None)
     }
 
     #[track_caller]
@@ -248,7 +274,7 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
         let is_read = |field: &str, value: &str| {
             let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#);
-            Asked::read(body.as_bytes(), None).is_ok()
+            Asked::read(Api::ChatCompletions, body.as_bytes(), None).is_ok()
         };
         let mut fields = vec![("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)];
         fields.retain(|(field, value)| is_read(field, value));
@@ -259,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_unknown_stays_as_it_was_written() {
         let body = r#"{"model":"m","messages":[{"role":"user","content":"x"}],"seed":18446744073709551617.10,"x":{"b":1,"a":2}}"#;
-        let asked = Asked::read(body.as_bytes(), None).unwrap();
+        let asked = Asked::read(Api::ChatCompletions, body.as_bytes(), None).unwrap();
         assert_eq!(asked.fields["seed"].get(), "18446744073709551617.10");
         assert_eq!(asked.fields["x"].get(), r#"{"b":1,"a":2}"#);
         assert_eq!(asked.fields.len(), 2);
@@ -337,12 +363,12 @@ mod tests {
             noise in sa_hostile::noise(), nearly in sa_hostile::nearly(usual()), choice in sa_hostile::json(WORDS),
             header in sa_hostile::text(&["a", ",", "none", "all", "*", " "]), list in sa_hostile::list(&["all"]),
         ) {
-            proptest::prop_assert!(Asked::read(list.as_bytes(), None).is_err());
+            proptest::prop_assert!(Asked::read(Api::ChatCompletions, list.as_bytes(), None).is_err());
             let extended = format!(r#"{{"model":"m","messages":[{{}}],"switchboard":{list}}}"#);
-            proptest::prop_assert!(Asked::read(extended.as_bytes(), None).is_err());
+            proptest::prop_assert!(Asked::read(Api::ChatCompletions, extended.as_bytes(), None).is_err());
             let forced = json!({ "model": "m", "messages": [{}], "tool_choice": choice }).to_string();
             for body in [noise, nearly.into_bytes(), forced.into_bytes()] {
-                match Asked::read(&body, Some(&header)) {
+                match Asked::read(Api::ChatCompletions, &body, Some(&header)) {
                     Ok(asked) => {
                         proptest::prop_assert!((1..=MAX_MESSAGES).contains(&asked.messages.len()));
                         proptest::prop_assert!(asked.tools.len() <= MAX_TOOLS);

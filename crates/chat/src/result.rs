@@ -15,6 +15,8 @@ pub(crate) struct Shown {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
     pub(crate) is_error: bool,
+    /// Why it failed, for programs; see `CallError::reason`.
+    pub(crate) reason: Option<&'static str>,
     /// The result in MCP's own words, where the provider spoke them.
     pub(crate) native: Option<RawJson>,
 }
@@ -30,7 +32,9 @@ impl Shown {
     pub(crate) fn of(outcome: &Outcome, max_bytes: usize) -> Self {
         let mut shown = match outcome {
             Ok(output) => Self::output(output),
-            Err(error) => Self { native: error.native().cloned(), ..Self::error(&error.for_models()) },
+            Err(error) => {
+                Self { native: error.native().cloned(), reason: error.reason(), ..Self::error(&error.for_models()) }
+            }
         };
         cut(&mut shown.text, max_bytes);
         shown

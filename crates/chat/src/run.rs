@@ -126,11 +126,11 @@ impl<'a> Run<'a> {
     }
 
     /// The answer in one piece.
-    pub(crate) async fn whole(mut self) -> Result<(String, usize), ChatError> {
+    pub(crate) async fn whole(mut self) -> Result<(Map<String, Value>, usize), ChatError> {
         if self.only_relays() {
             let begun = self.within(self.server.ask(self.body().await?, false)).await??;
             let answer = self.within(begun.whole()).await??;
-            return Ok((Value::Object(answer).to_string(), self.left_out));
+            return Ok((answer, self.left_out));
         }
         let started = Instant::now();
         let end = match tokio::time::timeout_at(self.deadline, self.go(&mut None)).await {
@@ -174,9 +174,10 @@ impl<'a> Run<'a> {
         tokio::time::timeout(LAST_WORDS, last).await.unwrap_or(Ok(()))
     }
 
-    /// Whether there is nothing to do but to pass request and answer on.
+    /// Whether request and answer are passed on unchanged. A translation needs well-formed chunks, which the loop writes.
     fn only_relays(&self) -> bool {
-        self.offered.is_empty() && self.asked.legacy == self.server.spec.legacy_functions
+        let same_form = self.asked.legacy == self.server.spec.legacy_functions && self.asked.responses.is_none();
+        self.offered.is_empty() && same_form
     }
 
     async fn go(&mut self, forward: &mut Option<Forward<'_>>) -> Result<End, ChatError> {

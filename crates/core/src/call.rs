@@ -33,8 +33,10 @@ pub struct CallRequest {
     /// Which surface it came through, for the record.
     pub surface: &'static str,
     pub session_key: Option<Arc<str>>,
-    /// Overrides the tool's own time limit.
+    /// A hard limit: nothing extends it.
     pub timeout: Option<Duration>,
+    /// Replaces the tool's own time limit. Each sign of life restarts it.
+    pub idle_timeout: Option<Duration>,
     /// A retry with the same key gets the recorded outcome instead of a second run.
     pub idempotency_key: Option<Arc<str>>,
     pub trace: TraceContext,
@@ -54,7 +56,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// How long the call has left, as of now; progress extends it.
+    /// How long the call has left, as of now. Progress extends it if the caller set no hard limit.
     pub fn time_left(&self) -> Duration {
         self.life.deadline.ends().saturating_duration_since(Instant::now())
     }

@@ -9,18 +9,21 @@
 //! **Prefixes and ids.** Names below an open prefix belong to the grant that holds the prefix. Names that begin with a
 //! provider's id and `__` belong to that provider. Another grant gets no such name, not even with a suffix, so that a pattern
 //! such as `mail__*` never matches the tool of another provider. Providers that everyone can see have different ids; the
-//! better rank takes an id at any time.
+//! better rank takes an id at any time. The id of a disabled provider is reserved.
 //!
 //! **Hosts.** An undotted name (`Bash`) is what every host calls its shell, and belongs to no grant. It goes to the first
 //! host of the best rank that is online: the one that the operator prefers, else the oldest. What is listed goes first.
 //!
 //! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own, lists show
-//! `online: false`, and the error of a call names the provider that is missing.
+//! `online: false`, and the error of a call names the provider that is missing. Nodes are remembered over a restart, too.
 
+mod definitions;
 mod index;
 #[cfg(test)]
 mod leaks;
+mod reserved;
 mod resolve;
+mod saved;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -30,8 +33,10 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::index::{Contest, Index, Leaving, Remembered};
+pub use self::definitions::{AcceptError, OnChange, SavedDefinitions, SavedFinding, SavedTool, ToolChange};
+use self::index::{Changed, Contest, Index, Leaving, Remembered};
 pub use self::resolve::{Absence, Rival, Route, Unresolved};
+pub use self::saved::SavedProvider;
 use crate::audit::{AuditEvent, Journal};
 use crate::budget::Permit;
 use crate::documents::DocumentsView;
@@ -50,7 +55,8 @@ pub struct Directory {
     revision: watch::Sender<u64>,
     /// The calls that wait for a change, as for a provider to come back.
     waiting: Notify,
-    documents: watch::Sender<u64>,
+    /// Fires when there are definitions or providers to save.
+    unsaved: Notify,
     notices: Notices,
     /// Where contested names are reported.
     journal: OnceLock<Arc<dyn Journal>>,
@@ -144,9 +150,9 @@ pub struct Renamed {
 impl Directory {
     pub fn new(notices: Notices, memory: Duration) -> Arc<Self> {
         let revision = watch::Sender::new(0);
-        let (waiting, documents) = (Notify::new(), watch::Sender::new(0));
+        let (waiting, unsaved) = (Notify::new(), Notify::new());
         let (index, journal) = (RwLock::default(), OnceLock::new());
-        Arc::new(Self { index, revision, waiting, documents, notices, journal, memory })
+        Arc::new(Self { index, revision, waiting, unsaved, notices, journal, memory })
     }
 
     /// Names the journal to which contested names are reported; the first one stays.
@@ -166,22 +172,34 @@ impl Directory {
         self.attach_with(attach, Some(age))
     }
 
-    fn attach_with(self: &Arc<Self>, attach: Attach, age: Option<u64>) -> Result<Registration, AttachError> {
+    fn attach_with(self: &Arc<Self>, mut attach: Attach, age: Option<u64>) -> Result<Registration, AttachError> {
         let replaced = CancellationToken::new();
         let (id, scope) = (attach.id.clone(), attach.scope.clone());
         // A change of its own, so that it is announced even if the newcomer is refused.
         self.sweep();
+        let described = definitions::describe(&mut attach.catalog);
         let admitted = self.change(Some(&scope), |index| {
             let age = age.unwrap_or_else(|| index.next_age());
-            index.admit(attach, age, replaced.clone())
+            index.admit(attach, described, age, replaced.clone())
         })?;
-        self.report(&admitted.contests);
+        self.report(&id, &admitted.changed);
         Ok(Registration { directory: Arc::clone(self), id, scope, generation: admitted.generation, replaced })
     }
 
     /// Finds the provider that answers to a name, among what the view can see.
     pub fn resolve(&self, name: &str, view: &View) -> Result<Route, Unresolved> {
         self.read(|index| resolve::resolve(index, name, view))
+    }
+
+    /// Finds the tool below an open one, which was called by the name `called`. Returns its name, too.
+    pub(crate) fn resolve_below(
+        &self,
+        open: &Route,
+        called: &str,
+        rest: &str,
+        view: &View,
+    ) -> (String, Result<Route, Unresolved>) {
+        self.read(|index| resolve::below(index, open, called, rest, view))
     }
 
     /// By whose permission a provider is here, or was.
@@ -247,14 +265,8 @@ impl Directory {
     }
 
     /// Says that a provider's documents are not what they were.
-    pub fn documents_changed(&self) {
-        self.documents.send_modify(|revision| *revision += 1);
-        self.notices.send(Notice { to: None, body: NoticeBody::DocumentsChanged });
-    }
-
-    /// Grows with every change of the documents that there are.
-    pub fn subscribe_documents(&self) -> watch::Receiver<u64> {
-        self.documents.subscribe()
+    pub fn documents_changed(&self, provider: ProviderId) {
+        self.notices.send(Notice { to: None, body: NoticeBody::DocumentsChanged { provider: Some(provider) } });
     }
 
     /// Forgets those that have been gone for too long. Called now and then, so that names come free though
@@ -269,9 +281,50 @@ impl Directory {
         self.change(None, |index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
     }
 
-    /// Writes contested names to the audit log.
-    fn report(&self, contests: &[Contest]) {
+    /// Says what to do when a tool's definition changes, and takes up what an earlier process has saved. To be called before
+    /// the first provider attaches.
+    pub fn load_definitions(&self, on_change: OnChange, saved: impl IntoIterator<Item = (String, SavedDefinitions)>) {
+        self.write(|index| index.definitions.load(on_change, saved));
+    }
+
+    /// The changes of tools' definitions that no operator has accepted yet, by provider and tool.
+    pub fn tool_changes(&self) -> Vec<ToolChange> {
+        self.read(Index::tool_changes)
+    }
+
+    /// Accepts the change of a tool's definition; with a `revision`, only the change that has it.
+    pub fn accept_change(&self, kind: &str, id: &str, tool: &str, revision: Option<i64>) -> Result<(), AcceptError> {
+        self.change(None, |index| index.accept(kind, id, tool, revision))?;
+        self.unsaved.notify_one();
+        Ok(())
+    }
+
+    /// Resolves when there may be definitions or providers to save.
+    pub async fn unsaved(&self) {
+        self.unsaved.notified().await;
+    }
+
+    /// The definitions to save, by key; `None` for those to delete.
+    pub fn take_unsaved_definitions(&self) -> Vec<(Arc<str>, Option<SavedDefinitions>)> {
+        // Nearly always there is nothing, and calls need not wait for that.
+        if !self.read(|index| index.definitions.has_unsaved()) {
+            return Vec::new();
+        }
+        self.write(|index| index.definitions.take_unsaved())
+    }
+
+    /// Takes back what could not be saved.
+    pub fn keep_unsaved_definitions(&self, key: Arc<str>) {
+        self.write(|index| index.definitions.mark_unsaved(key));
+    }
+
+    /// Writes contested names and changed definitions to the audit log.
+    fn report(&self, provider: &ProviderId, Changed { contests, definitions }: &Changed) {
+        self.unsaved.notify_one();
         let Some(journal) = self.journal.get() else { return };
+        if !definitions.is_empty() {
+            self.report_definitions(&**journal, provider, definitions);
+        }
         for contest in contests {
             let Contest { holder, loser, name, names, is_id } = contest;
             let more = if *names > 1 { format!(" and {} more", names - 1) } else { String::new() };
@@ -285,13 +338,42 @@ impl Directory {
         }
     }
 
+    fn report_definitions(&self, journal: &dyn Journal, provider: &ProviderId, report: &definitions::Report) {
+        // A provider without a token can repeat this as fast as it can connect.
+        let anyone = self.grant(provider).is_none_or(|grant| grant.rank == Rank::None);
+        let write = |what, subject: String, detail| {
+            let event = AuditEvent { what, who: provider.to_string(), subject, detail };
+            if anyone { journal.refused(event) } else { journal.audit(event) }
+        };
+        if !report.changed.is_empty() {
+            let what = if report.held { "definition.held" } else { "definition.changed" };
+            let more = match report.more_changed {
+                0 => String::new(),
+                more => format!(" | and {more} more tools"),
+            };
+            write(what, provider.id.to_string(), format!("{}{more}", report.changed.join(" | ")));
+        }
+        if let Some((first, removed)) = report.invisible.first() {
+            let more = report.invisible.len() - 1;
+            let more = if more > 0 { format!(", and such in {more} more tools") } else { String::new() };
+            let detail = format!(
+                "{removed} invisible characters in the texts of {first}{more}; they were removed where calls do not need them"
+            );
+            write("definition.invisible_text", provider.id.to_string(), detail);
+        }
+    }
+
+    fn write<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
+        work(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn read<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
         work(&self.index.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Runs a change in this scope, or in several where it is not known, and sends a notice when it was one.
     fn change<T, E>(&self, scope: Option<&Scope>, work: impl FnOnce(&mut Index) -> Result<T, E>) -> Result<T, E> {
-        let result = work(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))?;
+        let result = self.write(work)?;
         let mut revision = 0;
         self.revision.send_modify(|current| {
             *current += 1;
@@ -338,12 +420,13 @@ impl Registration {
         self.publish_with(catalog, Some(age));
     }
 
-    fn publish_with(&self, catalog: Catalog, age: Option<u64>) {
+    fn publish_with(&self, mut catalog: Catalog, age: Option<u64>) {
+        let described = definitions::describe(&mut catalog);
         let published = self.directory.change(Some(&self.scope), |index| {
             let age = age.unwrap_or_else(|| index.next_age());
-            index.publish(&self.id, self.generation, catalog, age).ok_or(())
+            index.publish(&self.id, self.generation, catalog, described, age).ok_or(())
         });
-        self.directory.report(&published.unwrap_or_default());
+        self.directory.report(&self.id, &published.unwrap_or_default());
     }
 
     /// Fires when a newer connection, or a provider of a better rank, has taken the id.
@@ -366,6 +449,7 @@ impl Registration {
     /// Leaves for good: the names are free at once.
     pub fn withdraw(self) {
         self.change(|index| index.withdraw(&self.id, self.generation));
+        self.directory.unsaved.notify_one();
     }
 
     fn change(&self, work: impl FnOnce(&mut Index) -> bool) {

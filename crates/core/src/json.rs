@@ -1,5 +1,6 @@
 //! JSON that travels through the gateway as the text it came as.
 
+pub mod difference;
 mod object;
 mod tree;
 

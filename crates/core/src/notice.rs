@@ -8,6 +8,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::json::RawJson;
 use crate::principal::{Principal, Scope};
+use crate::provider::ProviderId;
 
 /// How many notices a surface may lag behind before it misses some. A surface that does is told so, and asks for the
 /// state instead.
@@ -25,8 +26,9 @@ pub enum NoticeBody {
     /// The list of tools is not what it was, in this scope; `None` where the change may be in several. Not everybody is
     /// shown the change: see [`crate::shown::Shown`].
     ToolsChanged { revision: u64, scope: Option<Scope> },
-    /// What there is to read beside the tools is not what it was.
-    DocumentsChanged,
+    /// What a provider has to read beside its tools is not what it was; `None` where it is not known which one. Not everybody
+    /// is shown the change: see [`crate::shown::Shown`].
+    DocumentsChanged { provider: Option<ProviderId> },
     /// Something happened in a session of the principal's: an event of its agent, or a request for one of the caller's
     /// tools.
     Session { session: Arc<str>, kind: SessionNews, data: RawJson },

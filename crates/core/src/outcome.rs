@@ -223,6 +223,8 @@ pub struct CallError {
     pub message: String,
     pub hint: Option<Cow<'static, str>>,
     pub retryable: bool,
+    /// See [`Self::reason`].
+    reason: Option<&'static str>,
     /// The provider certainly never saw the call, so it may be given to it (or to another) again.
     undelivered: bool,
     /// The tool exists, and the caller must not learn that. Only the audit log says so.
@@ -237,6 +239,7 @@ impl CallError {
             message: message.into(),
             hint: None,
             retryable: kind.usually_retryable(),
+            reason: None,
             undelivered: false,
             concealed: false,
             native: None,
@@ -258,6 +261,17 @@ impl CallError {
     pub fn retryable(mut self, retryable: bool) -> Self {
         self.retryable = retryable;
         self
+    }
+
+    #[must_use]
+    pub fn with_reason(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// A more exact name than the kind, for programs that can do something about it: `settings_invalid`.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.reason
     }
 
     pub fn is_undelivered(&self) -> bool {

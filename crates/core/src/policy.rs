@@ -90,6 +90,14 @@ impl Pattern {
         &self.0
     }
 
+    /// Whether the pattern can match a name that begins with `prefix`.
+    pub fn may_begin_with(&self, prefix: &str) -> bool {
+        match self.0.split_once('*') {
+            Some((literal, _)) => literal.starts_with(prefix) || prefix.starts_with(literal),
+            None => self.0.starts_with(prefix),
+        }
+    }
+
     /// Takes time linear in the name for each `*`, whatever the pattern: there is no backtracking beyond the last one.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
@@ -128,6 +136,24 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, name: &str, expected: bool) {
         assert_eq!(Pattern::new(pattern).matches(name), expected, "{pattern} on {name}");
+    }
+
+    #[test]
+    fn beginnings() {
+        for (pattern, expected) in [
+            ("*", true),
+            ("*__read", true),
+            ("ma*", true),
+            ("mail__*", true),
+            ("mail__send", true),
+            ("mail", false),
+            ("mail_*", true),
+            ("mailbox__*", false),
+            ("notes*", false),
+            ("", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).may_begin_with("mail__"), expected, "{pattern}");
+        }
     }
 
     #[test]

@@ -52,6 +52,12 @@ impl Principal {
         !self.is_limited() || matches_any(&self.tools, names)
     }
 
+    /// Whether its token can include anything of a provider that everyone can see.
+    pub fn may_include_from(&self, provider: &str) -> bool {
+        let prefix = format!("{provider}__");
+        !self.is_limited() || self.tools.iter().any(|pattern| pattern.may_begin_with(&prefix))
+    }
+
     /// Whether it may use this channel at all. An operator may use every channel: it could make itself a token that may.
     pub fn may_enter(&self, channel: &str) -> bool {
         match self.role {

@@ -5,6 +5,7 @@
 //! recorded once, and nothing of it stays behind.
 
 mod keyed;
+mod open;
 mod running;
 mod stage;
 mod visible;
@@ -18,15 +19,17 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::open::{Missing, Target};
 pub use self::running::{Finished, LiveCall, OWN, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
 use crate::aside;
 use crate::audit::Journal;
 use crate::budget::{Holder, Limit, Permit, SharedBudget};
-use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, UpdateSink, Updates};
+use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, Deadline, UpdateSink, Updates};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
+use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
 use crate::provider::ProviderId;
@@ -103,13 +106,20 @@ impl Router {
     /// Enters a call: from here on it has an id, can be cancelled, and will be recorded. It runs when
     /// [`RunningCall::outcome`] is awaited, and dropping it means that the caller is gone.
     pub fn start(self: &Arc<Self>, request: CallRequest, sink: Option<Arc<dyn UpdateSink>>) -> RunningCall {
-        let limit = request.timeout.unwrap_or(self.options.default_timeout);
-        let mut running = RunningCall::new(Arc::clone(self), request, limit, sink);
+        let deadline = self.deadline(&request);
+        let mut running = RunningCall::new(Arc::clone(self), request, deadline, sink);
         // One with a key may turn out to be another one's retry, and is announced once it is known not to be.
         if running.request.idempotency_key.is_none() {
             running.announce();
         }
         running
+    }
+
+    /// A caller's `timeout` caps the call. Signs of life extend every other limit up to that cap.
+    fn deadline(&self, request: &CallRequest) -> Deadline {
+        let cap = request.timeout.unwrap_or(Duration::MAX).min(self.options.max_duration);
+        let limit = request.idle_timeout.or(request.timeout).unwrap_or(self.options.default_timeout);
+        Deadline::new(limit, cap)
     }
 
     /// Everything between a request and its outcome.
@@ -189,24 +199,27 @@ impl Router {
         loop {
             // Made before the look, so that what changes in between is not missed.
             let change = waits.then(|| Box::pin(self.directory.changed()));
-            let error = match self.resolve(&request.tool, &request.view) {
-                Ok(route) => {
+            let error = match self.target(request) {
+                Ok(Target { route, args }) => {
                     stage.waits_for_nobody();
                     // A provider that is back may describe the tool in another way than before.
                     let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
                     if !checked.as_ref().is_some_and(same) {
                         // In a box, as all that is rare.
-                        let burden = route.tool.input.as_ref().map_or(0, |schema| schema.burden(&request.args));
+                        let burden = route.tool.validated_by().map_or(0, |schema| schema.burden(&args));
                         let _turn = if burden < aside::LARGE { None } else { Box::pin(aside::turn(burden)).await };
-                        self.check(call, &route)?;
+                        self.check(call, &route, &args)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }
-                    match self.dispatch(call, route, stage).await {
+                    match self.dispatch(call, route, args, stage).await {
                         Err(error) if error.is_undelivered() => error,
                         outcome => return outcome,
                     }
                 }
-                Err(Unresolved::Offline { absence, scope, shown, leading, all_names, .. }) => {
+                Err(Missing {
+                    unresolved: Unresolved::Offline { absence, scope, shown, leading, all_names, .. },
+                    ..
+                }) => {
                     // First of all: a principal that may not call a tool learns nothing about it, and does not wait for it.
                     let all = || [all_names, vec![request.tool.clone()]].concat();
                     self.policy().authorise(&request.view.principal, &scope, &shown, &leading, all)?;
@@ -231,7 +244,7 @@ impl Router {
                     }
                     continue;
                 }
-                Err(unresolved) => return Err(self.unresolved(request, unresolved)),
+                Err(Missing { name, unresolved }) => return Err(self.unresolved(&name, &request.view, unresolved)),
             };
             // The provider left before it was given the call. The directory will say so in a moment.
             stage.waits_for(Waiting::Undelivered(error));
@@ -242,17 +255,20 @@ impl Router {
         }
     }
 
-    fn check(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
+    fn check(&self, call: &RunningCall, route: &Route, args: &RawJson) -> Result<(), CallError> {
         if let Some(exposed) = route.exposed.as_ref().filter(|exposed| ***exposed != *call.tool) {
             let _ = call.life.exposed.set(Arc::clone(exposed));
         }
         let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
         let all = || [route.tool.all_names(&route.id), vec![call.request.tool.clone()]].concat();
         self.policy().authorise(&call.request.view.principal, &route.scope, shown, &route.leading, all)?;
-        if let Some(schema) = &route.tool.input {
-            schema.validate(&call.request.args)?;
+        if route.tool.held {
+            return Err(held(shown));
         }
-        if call.request.timeout.is_none()
+        if let Some(schema) = route.tool.validated_by() {
+            schema.validate(args)?;
+        }
+        if call.request.timeout.or(call.request.idle_timeout).is_none()
             && let Some(limit) = route.tool.timeout
         {
             call.life.deadline.set_limit(limit);
@@ -260,7 +276,7 @@ impl Router {
         Ok(())
     }
 
-    async fn dispatch(&self, running: &RunningCall, route: Route, stage: &Stage) -> Outcome {
+    async fn dispatch(&self, running: &RunningCall, route: Route, args: RawJson, stage: &Stage) -> Outcome {
         let _slot = route.slots.enter(&route.id, self.options.queue_patience).await?;
         // A call that is over must not reach anybody, though its place came in the same moment.
         if let Some(reason) = running.life.cancel.reason() {
@@ -272,7 +288,7 @@ impl Router {
         let call = Arc::new(Call {
             id: running.id(),
             tool: Arc::clone(&route.tool.name),
-            args: running.request.args.clone(),
+            args,
             principal: Arc::clone(&running.request.view.principal),
             session_key: running.request.session_key.clone(),
             trace: running.request.trace,
@@ -414,6 +430,14 @@ impl Asked {
     fn of(call: &RunningCall) -> Self {
         if call.provider().is_some() { Self::Somebody } else { Self::Nobody }
     }
+}
+
+fn held(tool: &str) -> CallError {
+    let message =
+        format!("the definition of the tool \"{tool}\" has changed, and an operator has not accepted the change");
+    CallError::new(CallErrorKind::NotAllowed, message).hint(format!(
+        "an operator can see and accept it: switchboard tool-changes; switchboard tool-changes accept {tool}"
+    ))
 }
 
 fn cancelled(reason: CancelReason, asked: Asked) -> CallError {

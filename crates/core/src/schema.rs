@@ -50,6 +50,8 @@ const LOOKS_PER_BYTE: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Schema {
     raw: RawJson,
+    /// See [`Self::with_formats`].
+    formats: bool,
     compiled: Arc<OnceLock<Result<Kept<Compiled>, String>>>,
 }
 
@@ -79,7 +81,13 @@ pub fn compiled_bytes() -> usize {
 
 impl Schema {
     pub fn new(raw: RawJson) -> Self {
-        Self { raw, compiled: Arc::default() }
+        Self { raw, formats: false, compiled: Arc::default() }
+    }
+
+    /// A schema whose `format`s are checked in every dialect. By default that depends on the dialect: drafts up to 7 check
+    /// them, and later ones take them for a comment.
+    pub fn with_formats(raw: RawJson) -> Self {
+        Self { formats: true, ..Self::new(raw) }
     }
 
     pub fn raw(&self) -> &RawJson {
@@ -98,7 +106,7 @@ impl Schema {
         if self.compiled.get().is_none() {
             // Where a reference leads is only known to the compiler.
             let refers = self.is_soon_compiled() && self.raw.as_str().contains("\"$ref\"");
-            let looked = if refers { Compiled::new(&self.raw).map(drop) } else { read(&self.raw).map(drop) };
+            let looked = if refers { self.compile().map(drop) } else { read(&self.raw).map(drop) };
             if let Err(why) = looked {
                 let _ = self.compiled.set(Err(why));
             }
@@ -185,12 +193,16 @@ impl Schema {
     }
 
     fn kept(&self) -> Result<&Kept<Compiled>, &str> {
-        let kept = self.compiled.get_or_init(|| Compiled::new(&self.raw).map(|compiled| ROOM.keep(compiled)));
+        let kept = self.compiled.get_or_init(|| self.compile().map(|compiled| ROOM.keep(compiled)));
         kept.as_ref().map_err(String::as_str)
     }
 
     fn compiled(&self) -> Result<Handle<'_, Compiled>, String> {
-        self.kept()?.get(|| Compiled::new(&self.raw))
+        self.kept()?.get(|| self.compile())
+    }
+
+    fn compile(&self) -> Result<Compiled, String> {
+        Compiled::new(&self.raw, self.formats)
     }
 }
 
@@ -201,7 +213,7 @@ impl Compiled {
         self.cost.burden(bytes).max(seen)
     }
 
-    fn new(raw: &RawJson) -> Result<Self, String> {
+    fn new(raw: &RawJson, formats: bool) -> Result<Self, String> {
         let (mut schema, cost) = read(raw)?;
         let patterns = patterns::relax(&mut schema)?;
         let bytes = patterns + BYTES_PER_VALUE * values(&schema) + BYTES_PER_BYTE * raw.len();
@@ -212,11 +224,9 @@ impl Compiled {
                  in place of {{1,500}}"
             ));
         }
-        let validator = jsonschema::options_for::<Metered>()
-            .with_pattern_options(patterns::engine())
-            .offline()
-            .build(&schema)
-            .map_err(|error| unusable(&error))?;
+        let options = jsonschema::options_for::<Metered>().with_pattern_options(patterns::engine()).offline();
+        let options = if formats { options.should_validate_formats(true) } else { options };
+        let validator = options.build(&schema).map_err(|error| unusable(&error))?;
         let alternatives = alternatives(&schema);
         let prices = Prices::new(&Graph::new(&schema), cost.chain);
         Ok(Self { validator, schema, cost, prices, looks_per_byte: AtomicUsize::new(0), alternatives, bytes })
@@ -406,6 +416,20 @@ mod tests {
         let closed = r#"{"properties":{"text":{}},"required":["text"],"additionalProperties":false}"#;
         let told = "unknown \"txt\", did you mean \"text\"?; missing \"text\"";
         check(closed, r#"{"txt":"x"}"#, Some(told));
+    }
+
+    #[test]
+    fn formats_are_checked_where_that_is_asked_for() {
+        let schema =
+            r#"{"properties":{"at":{"format":"date-time"},"n":{"format":"int32"},"key":{"format":"password"}}}"#;
+        let args = RawJson::parse(r#"{"at":"yesterday","n":1,"key":"x"}"#).unwrap();
+        assert!(Schema::new(RawJson::parse(schema).unwrap()).validate(&args).is_ok());
+        let checked = Schema::with_formats(RawJson::parse(schema).unwrap());
+        let error = checked.validate(&args).unwrap_err();
+        assert_eq!(error.message, "\"at\": \"yesterday\" is not a \"date-time\"");
+        assert!(!checked.validate_secret(&args).unwrap_err().message.contains("yesterday"));
+        let right = RawJson::parse(r#"{"at":"2026-11-18T08:00:00Z","n":1,"key":"x"}"#).unwrap();
+        assert!(checked.validate(&right).is_ok());
     }
 
     #[test]

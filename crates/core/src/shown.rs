@@ -1,10 +1,11 @@
-//! Whether a change of the tools is one that a principal is shown.
+//! Whether a change of the tools or documents is one that a principal is shown.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, PoisonError};
 
 use crate::json::RawJson;
 use crate::principal::{Scope, View};
+use crate::provider::ProviderId;
 use crate::router::Router;
 use crate::schema::Schema;
 
@@ -36,6 +37,15 @@ impl Shown {
         let now = digest(router, &self.view);
         let mut before = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *before, now) != now
+    }
+
+    /// Whether a change of the documents of this provider, or of an unknown one, can be a change of the lists of documents.
+    pub fn documents_changed(&self, provider: Option<&ProviderId>) -> bool {
+        let principal = &self.view.principal;
+        match provider {
+            Some(provider) => principal.may_include_from(&provider.id),
+            None => !principal.is_limited() || !principal.tools.is_empty(),
+        }
     }
 }
 

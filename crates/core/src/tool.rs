@@ -1,6 +1,8 @@
 //! Tools, and the catalogues in which providers offer them.
 
-use std::sync::Arc;
+pub mod invisible;
+
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::budget::Permit;
@@ -30,6 +32,10 @@ pub struct Tool {
     pub capabilities: Vec<String>,
     /// How long a call of it may take without a sign of life.
     pub timeout: Option<Duration>,
+    /// Whether its definition has changed and an operator has not accepted that yet: calls of it fail.
+    pub held: bool,
+    /// Whether it stands for every tool below its name, which its provider does not describe: see [`Tool::open`].
+    pub open: bool,
     /// Whether models are offered it. One that is there for its provider's own page alone is not.
     pub for_models: bool,
 }
@@ -103,10 +109,29 @@ impl Tool {
             extras: None,
             capabilities: Vec::new(),
             timeout: None,
+            held: false,
+            open: false,
             for_models: true,
         }
     }
+
+    /// Stands for a prefix of which its provider describes no tool. A call says in its arguments which tool below the prefix
+    /// it is for: `{"tool": "rest.of.its.name", "args": {…}}`. Arguments of any other form are for the tool that is named like
+    /// the prefix.
+    pub fn open(prefix: &str, description: String) -> Self {
+        Self { open: true, description: Some(description), input: Some(OPEN.clone()), ..Self::named(prefix) }
+    }
+
+    /// The schema that arguments are checked by. That of an open tool only describes one of their forms.
+    pub(crate) fn validated_by(&self) -> Option<&Schema> {
+        self.input.as_ref().filter(|_| !self.open)
+    }
 }
+
+const OPEN_SCHEMA: &str = r#"{"type":"object","properties":{"tool":{"type":"string","description":"rest of the dotted name, empty for the capability itself"},"args":{"type":"object"}}}"#;
+
+/// Shared by all of them.
+static OPEN: LazyLock<Schema> = LazyLock::new(|| Schema::new(RawJson::from_checked(OPEN_SCHEMA)));
 
 /// What one provider offers.
 #[derive(Debug, Clone, Default)]
@@ -114,7 +139,7 @@ pub struct Catalog {
     /// Tools that are described, and therefore listed.
     pub tools: Vec<Tool>,
     /// Open prefixes: any tool at or below one (`macos.notes` covers `macos.notes.search`) may be called, though
-    /// the gateway cannot list it.
+    /// the gateway cannot list it. A prefix of which no tool is described is listed as an open tool, see [`Tool::open`].
     pub prefixes: Vec<String>,
     /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider. One that
     /// describes such tools is a host, and the first of the hosts is where bare names run.
@@ -124,6 +149,10 @@ pub struct Catalog {
     /// Whether what it has is not known yet. Names that begin with its id (`mail__send`) are asked of it, until it lists
     /// what it has, or another provider has a tool of such a name.
     pub unlisted: bool,
+    /// Whether changes of its tools' definitions are noticed, see [`crate::directory::ToolChange`].
+    pub watched: bool,
+    /// Whether the provider is remembered over a restart of the gateway, see [`crate::directory::SavedProvider`].
+    pub saved: bool,
     /// Its place below a ceiling that providers share, held for as long as the directory keeps what is offered here, and so
     /// also while its provider is away.
     pub room: Option<Arc<Permit>>,
@@ -133,7 +162,11 @@ impl Catalog {
     /// About how many bytes it takes in memory.
     pub fn weight(&self) -> usize {
         self.tools.iter().map(Tool::weight).sum::<usize>()
-            + self.prefixes.iter().map(|prefix| 64 + prefix.len()).sum::<usize>()
+            + self.prefixes.iter().map(|prefix| Self::prefix_weight(prefix)).sum::<usize>()
+    }
+
+    pub(crate) fn prefix_weight(prefix: &str) -> usize {
+        64 + prefix.len()
     }
 }
 

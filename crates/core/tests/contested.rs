@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::Arc;
 
-use sa_core::directory::{Attach, Directory, Registration, Unresolved};
+use sa_core::directory::{Attach, AttachError, Directory, Registration, Unresolved};
 use sa_core::*;
 use support::*;
 
@@ -282,4 +282,33 @@ fn a_name_is_free_once_its_prefix_is() {
         assert_eq!(listed(&directory)[0], ("office_greet".into(), "waiting".into()));
         assert_eq!(listed(&directory)[1], (name_of(&directory, "open"), "open".into()));
     }
+}
+
+#[test]
+fn a_disabled_provider_keeps_its_id() {
+    let directory = directory();
+    let id = ProviderId::new("plugin", "mail");
+    let before = add_tool(&directory, "mail", "", "send");
+    let reserved = directory.reserve(id.clone(), Grant::installed("plugin")).unwrap();
+    assert!(before.replaced().is_cancelled(), "the operator's id goes first");
+    for grant in ["", "g"] {
+        let refused = directory.attach(attach("mail", grant, tools(&["send"]), connection())).unwrap_err();
+        assert_eq!(refused, AttachError::HeldByAnother(id.clone()));
+        let other = add_tool(&directory, "other", grant, "mail__send");
+        assert_eq!(listed(&directory), [], "names that begin with the id are reserved as well");
+        other.withdraw();
+    }
+    // However long it is disabled.
+    directory.sweep();
+    assert!(directory.attach(attach("mail", "g", tools(&["send"]), connection())).is_err());
+    assert_eq!(directory.online("plugin"), 0);
+    let enabled = Attach { id, grant: Grant::installed("plugin"), ..attach("", "", tools(&["send"]), connection()) };
+    let enabled = directory.attach(Attach { may_take_over: true, ..enabled }).unwrap();
+    reserved.withdraw();
+    assert_eq!(listed(&directory), [("send".into(), "mail".into())]);
+    enabled.withdraw();
+    assert!(
+        directory.attach(attach("mail", "", tools(&["send"]), connection())).is_ok(),
+        "a removed one leaves its id"
+    );
 }

@@ -1,5 +1,6 @@
-//! Deadlines: 60 s unless the tool or the caller says otherwise, the caller before the tool. A sign of life extends
-//! them, up to a cap. A call that runs out of time says so, says what to do, and its provider is told why.
+//! Deadlines: 60 s by default, else the tool's limit, else the caller's. A caller's `timeout` is a hard limit. A sign of
+//! life extends every other limit, up to a cap. A call that runs out of time says so and what to do, and its provider
+//! learns the reason.
 
 mod support;
 
@@ -57,6 +58,38 @@ async fn ten_minutes_with_progress_are_no_timeout() {
     connection.complete(id, ok("1"));
     assert_eq!(task.await.unwrap().outcome, ok("1"));
     assert_eq!(gateway.log.records_of(id)[0].updates, 12);
+}
+
+/// How long a call lives whose tool reports progress every 5 s and never answers.
+async fn check_progress(timeout: Option<u64>, idle_timeout: Option<u64>, expected: u64, words: &str) {
+    let gateway = gateway(RouterOptions::default());
+    let (connection, _registration) = gateway.connect();
+    let started = Instant::now();
+    let request = CallRequest { timeout: timeout.map(secs), idle_timeout: idle_timeout.map(secs), ..request("t.x") };
+    let (id, mut task) = gateway.start(request);
+    let outcome = loop {
+        settle().await;
+        tokio::select! {
+            biased;
+            outcome = &mut task => break outcome.unwrap(),
+            () = tokio::time::sleep(secs(5)) => drop(connection.update(id, progress())),
+        }
+    };
+    assert_error(&outcome, CallErrorKind::Timeout, words);
+    assert_eq!(started.elapsed().as_secs(), expected);
+    assert_eq!(cancels(&connection), [(id, CancelReason::Deadline)]);
+    gateway.assert_clean();
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_extends_only_limits_that_the_caller_did_not_set_as_hard() {
+    check_progress(Some(17), None, 17, "its 17000 ms").await;
+    check_progress(Some(17), Some(6), 17, "its 17000 ms").await;
+    check_progress(Some(17), Some(4), 4, "its 4000 ms").await;
+    check_progress(None, Some(4), 4, "its 4000 ms").await;
+    check_progress(None, Some(6), 3_600, "the longest that any call may").await;
+    check_progress(None, None, 3_600, "the longest that any call may").await;
+    check_progress(Some(1_000_000), None, 3_600, "its 3600000 ms").await;
 }
 
 #[tokio::test(start_paused = true)]

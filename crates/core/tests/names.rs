@@ -174,6 +174,31 @@ fn a_tool_listed_twice_is_one_tool() {
 }
 
 #[test]
+fn a_tool_is_found_by_its_providers_id_with_dots() {
+    let directory = directory();
+    let named = |name: &str, preferred: &str| Catalog {
+        tools: vec![Tool { preferred_name: preferred.into(), ..Tool::named(name) }],
+        ..Catalog::default()
+    };
+    let below = Catalog { prefixes: vec!["my".into()], ..Catalog::default() };
+    let _prefix = directory.attach(attach("older", "other", below, connection())).unwrap();
+    let catalog = named("Bash", "my.laptop__Bash");
+    let _node = directory.attach(attach("my.laptop", "g", catalog, connection())).unwrap();
+    let asked = |name: &str| directory.resolve(name, &view()).ok().map(|route| route.id.id.to_string());
+    for name in ["my.laptop__Bash", "my_laptop__Bash"] {
+        assert_eq!(asked(name).as_deref(), Some("my.laptop"), "{name}");
+        assert_eq!(directory.resolve(name, &view()).unwrap().exposed.as_deref(), Some("my_laptop__Bash"), "{name}");
+    }
+    assert_eq!(asked("my.notes").as_deref(), Some("older"));
+    assert_eq!(asked("my.laptop__Read").as_deref(), Some("older"), "the node has no such tool");
+    // What an operator installed keeps its names.
+    let installed =
+        Attach { grant: Grant::installed("mail"), ..attach("mail", "", tools(&["my.laptop__Bash"]), connection()) };
+    let _installed = directory.attach(installed).unwrap();
+    assert_eq!(asked("my.laptop__Bash").as_deref(), Some("mail"));
+}
+
+#[test]
 fn a_narrow_scope_does_not_take_a_listed_name_by_its_own_name() {
     let directory = directory();
     let _host = directory.attach(attach("host", "g", tools(&["x"]), connection())).unwrap();

@@ -344,8 +344,7 @@ fn a_provider_without_bare_names_is_never_reached_by_one() {
     let directory = directory();
     let special = Catalog { prefixes: vec!["Bash".into()], ..tools(&[]) };
     let _special = add(&directory, "special", "g", special);
-    let open = Some((ProviderId::new("node", "special"), "Bash".to_owned()));
-    let hostless = Unresolved::Unknown { similar: Vec::new(), hostless: true, open };
+    let hostless = Unresolved::Unknown { similar: Vec::new(), hostless: true };
     assert_eq!(directory.resolve("Bash", &view()).map(|route| route.id), Err(hostless));
     serves(&directory, "Bash.version", "special");
 }

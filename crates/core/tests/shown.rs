@@ -7,7 +7,8 @@ use std::sync::Arc;
 use sa_core::directory::Attach;
 use sa_core::shown::Shown;
 use sa_core::{
-    Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, Role, Router, RouterOptions, Scope, View,
+    Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role, Router, RouterOptions, Scope,
+    View,
 };
 use support::{attach, connection, tools};
 use tokio::sync::broadcast::Receiver;
@@ -65,4 +66,24 @@ fn a_change_reaches_those_who_are_shown_it() {
     assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
     let _other = directory.attach(attach("three", "i", tools(&["x.y"]), connection())).unwrap();
     assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false]);
+}
+
+#[test]
+fn a_change_of_documents_reaches_tokens_that_can_include_some() {
+    let directory = Directory::new(Notices::new(), support::MEMORY);
+    let journal = Arc::new(support::Log::default());
+    let router = Router::new(Arc::clone(&directory), journal, None, Policy::default(), RouterOptions::default());
+    let mail = ProviderId::new("upstream", "mail");
+    for (principal, of_mail, unknown) in [
+        (Principal::new("a", "all", Role::Agent), true, true),
+        (limited("*"), true, true),
+        (limited("mail__*"), true, true),
+        (limited("notes*"), false, true),
+        (Principal { channels: vec![Pattern::new("*")], ..Principal::new("c", "c", Role::Agent) }, false, false),
+        (Principal::new("page", "page", Role::Participant), false, false),
+    ] {
+        let shown = Shown::new(&router, view(principal, &[]));
+        let told = (shown.documents_changed(Some(&mail)), shown.documents_changed(None));
+        assert_eq!(told, (of_mail, unknown), "{shown:?}");
+    }
 }

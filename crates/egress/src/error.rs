@@ -33,11 +33,31 @@ pub enum EgressErrorKind {
 pub struct EgressError {
     pub kind: EgressErrorKind,
     pub message: String,
+    /// The parts of the message that others chose: origins, hosts in quotes, what a library quotes of a certificate.
+    outside: Vec<String>,
 }
 
 impl EgressError {
     pub(crate) fn new(kind: EgressErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), outside: Vec::new() }
+    }
+
+    /// Marks parts of the message as chosen by others.
+    pub(crate) fn outside<const N: usize>(self, outside: [&str; N]) -> Self {
+        Self { outside: outside.map(str::to_owned).into(), ..self }
+    }
+
+    /// The same with `mask` applied to the parts of the message that others chose, and to nothing else.
+    #[must_use]
+    pub fn masked(mut self, mask: impl Fn(&str) -> String) -> Self {
+        for part in &mut self.outside {
+            let masked = mask(part);
+            if masked != *part {
+                self.message = self.message.replace(part.as_str(), &masked);
+                *part = masked;
+            }
+        }
+        self
     }
 
     pub(crate) fn forbidden(host: &str, address: IpAddr) -> Self {
@@ -54,15 +74,26 @@ impl EgressError {
             }
             if let Some(Unresolved(why)) = one.downcast_ref::<Unresolved>() {
                 let message = format!("the name of {place} cannot be resolved: {why}");
-                return Self::new(EgressErrorKind::Unresolved, message);
+                return Self::new(EgressErrorKind::Unresolved, message).outside([&place]);
             }
             cause = one.source();
         }
         if error.is_connect() {
             let why = if error.is_timeout() { "it took too long".into() } else { innermost(error) };
-            return Self::new(EgressErrorKind::Unreachable, format!("{place} cannot be reached: {why}"));
+            let message = format!("{place} cannot be reached: {why}");
+            return Self::new(EgressErrorKind::Unreachable, message).outside([&place, quoted(&why)]);
         }
-        Self::new(EgressErrorKind::Broken, format!("{place} gave no usable answer: {}", innermost(error)))
+        let why = innermost(error);
+        let message = format!("{place} gave no usable answer: {why}");
+        Self::new(EgressErrorKind::Broken, message).outside([&place, quoted(&why)])
+    }
+}
+
+/// What a library's message quotes, such as the names in a certificate.
+fn quoted(message: &str) -> &str {
+    match (message.find('"'), message.rfind('"')) {
+        (Some(first), Some(last)) => &message[first..=last],
+        _ => "",
     }
 }
 
@@ -93,7 +124,8 @@ impl Error for Forbidden {}
 
 impl From<Forbidden> for EgressError {
     fn from(forbidden: Forbidden) -> Self {
-        Self::new(EgressErrorKind::Forbidden, format!("{forbidden}, and is not allowed as a private one"))
+        let message = format!("{forbidden}, and is not allowed as a private one");
+        Self::new(EgressErrorKind::Forbidden, message).outside([&format!("\"{}\"", forbidden.host)])
     }
 }
 
@@ -107,3 +139,20 @@ impl fmt::Display for Unresolved {
 }
 
 impl Error for Unresolved {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_others_chose_is_masked() {
+        let mask = |text: &str| text.replace("reached", "***");
+        let message = "https://reached.example cannot be reached: a certificate for \"reached\"";
+        let error = EgressError::new(EgressErrorKind::Unreachable, message);
+        let error = error.outside(["https://reached.example", quoted(message)]).masked(mask);
+        assert_eq!(error.message, "https://***.example cannot be reached: a certificate for \"***\"");
+        assert_eq!((quoted("no quotes"), quoted("a \"b\" and \"c\"!")), ("", "\"b\" and \"c\""));
+        let forbidden = EgressError::forbidden("10.0.0.1", IpAddr::from([10, 0, 0, 1])).masked(|_| "\"***\"".into());
+        assert_eq!(forbidden.message, "\"***\" is an address that is not public, and is not allowed as a private one");
+    }
+}

@@ -127,7 +127,7 @@ impl Egress {
         // A connection has a limit of its own, so that what is said about a server that is not there is that.
         let late = || {
             let message = format!("{place} did not answer within {} ms", time.as_millis());
-            Err(EgressError::new(EgressErrorKind::Timeout, message))
+            Err(EgressError::new(EgressErrorKind::Timeout, message).outside([&place]))
         };
         let until = Instant::now() + time;
         Box::pin(tokio::time::timeout_at(until, self.follow(request))).await.unwrap_or_else(|_| late())
@@ -151,10 +151,8 @@ impl Egress {
             };
             if request.secret && next.origin() != request.url.origin() {
                 let (from, to) = (origin(&request.url), origin(&next));
-                return Err(EgressError::new(
-                    EgressErrorKind::CrossOrigin,
-                    format!("{from} redirects to {to}, and what the request carries is for {from} alone"),
-                ));
+                let message = format!("{from} redirects to {to}, and what the request carries is for {from} alone");
+                return Err(EgressError::new(EgressErrorKind::CrossOrigin, message).outside([&from, &to]));
             }
             // As browsers and fetch do: only 307 and 308 keep the method and the body.
             let keeps = matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -172,8 +170,9 @@ impl Egress {
             }
             request.url = next;
         }
-        let message = format!("{} redirects more than {} times", origin(&request.url), self.max_redirects);
-        Err(EgressError::new(EgressErrorKind::TooManyRedirects, message))
+        let place = origin(&request.url);
+        let message = format!("{place} redirects more than {} times", self.max_redirects);
+        Err(EgressError::new(EgressErrorKind::TooManyRedirects, message).outside([&place]))
     }
 
     /// The client for a URL that may be asked. A literal address never sees the resolver, and so is looked at here.
@@ -183,7 +182,9 @@ impl Egress {
             return bad(&format!("the URL has more than {MAX_URL} bytes"));
         }
         if !matches!(url.scheme(), "http" | "https") {
-            return bad(&format!("only http and https can be reached, not {}", url.scheme()));
+            let scheme = format!("\"{}\"", url.scheme());
+            let message = format!("only http and https can be reached, not {scheme}");
+            return Err(EgressError::new(EgressErrorKind::BadUrl, message).outside([&scheme]));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return bad("a URL with a user name or a password in it is not used");
@@ -216,15 +217,17 @@ fn redirect_of(response: &reqwest::Response, from: &Url) -> Result<Option<Url>, 
     let Some(location) = response.headers().get(header::LOCATION).filter(|_| moved) else { return Ok(None) };
     let next = std::str::from_utf8(location.as_bytes()).ok().and_then(|text| from.join(text).ok());
     next.map(Some).ok_or_else(|| {
-        let message = format!("{} redirects to something that is no URL", origin(from));
-        EgressError::new(EgressErrorKind::BadUrl, message)
+        let place = origin(from);
+        let message = format!("{place} redirects to something that is no URL");
+        EgressError::new(EgressErrorKind::BadUrl, message).outside([&place])
     })
 }
 
 async fn read(mut response: reqwest::Response, url: Url, max: usize) -> Result<Response, EgressError> {
     let too_large = || {
-        let message = format!("the answer of {} has more than {max} bytes", origin(&url));
-        Err(EgressError::new(EgressErrorKind::TooLarge, message))
+        let place = origin(&url);
+        let message = format!("the answer of {place} has more than {max} bytes");
+        Err(EgressError::new(EgressErrorKind::TooLarge, message).outside([&place]))
     };
     if response.content_length().is_some_and(|length| length > max as u64) {
         return too_large();

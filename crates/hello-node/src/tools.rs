@@ -83,7 +83,7 @@ impl Job {
                 let path = path.ok_or_else(|| fail(ErrorKind::InvalidArgs, "missing 'path': a string"))?;
                 allowed.read_text(path)
             }
-            other => Err(fail(ErrorKind::NotFound, format!("this node has no tool `{other}`"))),
+            other => Err(fail(ErrorKind::NotFound, format!("unknown tool: {other}"))),
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
         check(
             "node.other",
             json!({}),
-            json!({"ok":false,"error":{"kind":"not_found","message":"this node has no tool `node.other`"}}),
+            json!({"ok":false,"error":{"kind":"not_found","message":"unknown tool: node.other"}}),
         );
     }
 

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
 use crate::heard::{Heard, Line};
-pub use crate::thinned::LEFT_OUT;
+pub use crate::thinned::{LEFT_OUT, TASK_REQUIRED};
 
 /// How long one message may be.
 pub const MAX_MESSAGE: usize = DEFAULT_MAX_LINE_LENGTH;
@@ -158,15 +158,18 @@ fn too_much() -> String {
 }
 
 /// A message as it can be read; `None` if it would take too much room once it is read, or too much stack to read it. Where it
-/// lists tools, only those are left out that are too deep, and the list says so ([`LEFT_OUT`]).
+/// lists tools, only those are left out that are too deep, and the list says so ([`LEFT_OUT`]). Those that only run as tasks
+/// are marked ([`TASK_REQUIRED`]).
 pub fn bearable(message: &[u8]) -> Option<Cow<'_, [u8]>> {
     if has_more_values(message, MAX_VALUES) {
         return None;
     }
-    if !is_deeper_than(MAX_LEVELS, message) {
-        return Some(Cow::Borrowed(message));
-    }
-    thinned::thinned(message).filter(|thin| !is_deeper_than(MAX_LEVELS, thin)).map(Cow::Owned)
+    let message = if is_deeper_than(MAX_LEVELS, message) {
+        Cow::Owned(thinned::thinned(message).filter(|thin| !is_deeper_than(MAX_LEVELS, thin))?)
+    } else {
+        Cow::Borrowed(message)
+    };
+    Some(thinned::with_tasks(&message).map_or(message, Cow::Owned))
 }
 
 /// Whether this is an answer to a request that nobody can read, though it is JSON by its grammar; see

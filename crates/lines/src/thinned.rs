@@ -1,4 +1,4 @@
-//! A list of tools without those that nobody could read.
+//! Answers of servers that are changed before rmcp reads them: lists of tools, and what belongs to tasks.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,80 @@ const MAX_TOOL_LEVELS: usize = MAX_LEVELS - 3;
 
 type Fields = BTreeMap<String, Box<RawValue>>;
 
+/// Where a tool says in its `_meta` that it only runs as a task (`execution.taskSupport` of 2025-11-25, which rmcp drops).
+pub const TASK_REQUIRED: &str = "switchboard/task-required";
+
+/// The key by which a message may say that. Within a text its quotes would be escaped.
+const TASK_SUPPORT: &str = "\"taskSupport\"";
+/// The key of the handle of a task.
+const TASK_ID: &str = "\"taskId\"";
+
 /// An answer that lists tools, with something else in the place of each that is nested too deeply: no more than its name, and
 /// word of why. `None` if it is no such answer. Nothing of what is nested is built, so that no depth of it takes any stack.
 pub(crate) fn thinned(message: &[u8]) -> Option<Vec<u8>> {
+    with_result(message, |result| {
+        with_tools(result, |tool| {
+            if is_deeper_than(MAX_TOOL_LEVELS, tool.get().as_bytes()) {
+                *tool = stand_in(tool)?;
+            }
+            Some(())
+        })
+    })
+}
+
+/// An answer about tasks as rmcp can read it: without its types for those of 2025-11-25, it would lose the parts that matter.
+/// `None` if there is nothing to change.
+pub(crate) fn with_tasks(message: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(message).ok()?;
+    if text.contains(TASK_SUPPORT) {
+        return with_result(message, |result| with_tools(result, mark));
+    }
+    if !text.contains(TASK_ID) {
+        return None;
+    }
+    // With metadata, rmcp takes the handle for the result of a tool that has no content.
+    with_result(message, |result| {
+        let is_handle = result.contains_key("task") && !result.contains_key("content");
+        result.remove("_meta").filter(|_| is_handle).map(drop)
+    })
+}
+
+/// Notes in a tool's metadata that it only runs as a task.
+fn mark(tool: &mut Box<RawValue>) -> Option<()> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Execution {
+        task_support: Option<String>,
+    }
+    if !tool.get().contains(TASK_SUPPORT) {
+        return Some(());
+    }
+    let mut fields: Fields = serde_json::from_str(tool.get()).ok()?;
+    let execution = fields.get("execution").and_then(|raw| serde_json::from_str::<Object<Execution>>(raw.get()).ok());
+    if execution.is_none_or(|Object(execution)| execution.task_support.as_deref() != Some("required")) {
+        return Some(());
+    }
+    let meta = fields.get("_meta").and_then(|meta| serde_json::from_str::<Fields>(meta.get()).ok());
+    let mut meta = meta.unwrap_or_default();
+    meta.insert(TASK_REQUIRED.into(), to_raw_value(&true).ok()?);
+    fields.insert("_meta".into(), to_raw_value(&meta).ok()?);
+    *tool = to_raw_value(&fields).ok()?;
+    Some(())
+}
+
+fn with_result(message: &[u8], change: impl FnOnce(&mut Fields) -> Option<()>) -> Option<Vec<u8>> {
     let mut message: Fields = serde_json::from_slice(message).ok()?;
     let mut result: Fields = serde_json::from_str(message.get("result")?.get()).ok()?;
-    let mut tools: Vec<Box<RawValue>> = serde_json::from_str(result.get("tools")?.get()).ok()?;
-    for tool in &mut tools {
-        if is_deeper_than(MAX_TOOL_LEVELS, tool.get().as_bytes()) {
-            *tool = stand_in(tool)?;
-        }
-    }
-    result.insert("tools".into(), to_raw_value(&tools).ok()?);
+    change(&mut result)?;
     message.insert("result".into(), to_raw_value(&result).ok()?);
     serde_json::to_vec(&message).ok()
+}
+
+fn with_tools(result: &mut Fields, change: impl Fn(&mut Box<RawValue>) -> Option<()>) -> Option<()> {
+    let mut tools: Vec<Box<RawValue>> = serde_json::from_str(result.get("tools")?.get()).ok()?;
+    tools.iter_mut().try_for_each(change)?;
+    result.insert("tools".into(), to_raw_value(&tools).ok()?);
+    Some(())
 }
 
 fn stand_in(tool: &RawValue) -> Option<Box<RawValue>> {
@@ -73,6 +133,35 @@ mod tests {
         for tool in [&tools[1], &tools[2]] {
             assert!(tool["_meta"][LEFT_OUT].as_str().unwrap().contains("levels"), "{tool}");
             serde_json::from_value::<rmcp::model::Tool>(tool.clone()).unwrap();
+        }
+    }
+
+    #[test]
+    fn only_tools_that_must_run_as_tasks_are_marked() {
+        let tools = json!([
+            { "name": "a", "inputSchema": {}, "execution": { "taskSupport": "required" }, "_meta": { "k": 1 } },
+            { "name": "b", "inputSchema": {}, "execution": { "taskSupport": "optional" } },
+            { "name": "c", "inputSchema": { "properties": { "taskSupport": { "const": "required" } } } },
+        ]);
+        let message = json!({ "jsonrpc": "2.0", "id": 7, "result": { "tools": tools, "nextCursor": "n" } });
+        let marked: Value = serde_json::from_slice(&with_tasks(message.to_string().as_bytes()).unwrap()).unwrap();
+        let mut expected = message.clone();
+        expected["result"]["tools"][0]["_meta"][TASK_REQUIRED] = json!(true);
+        assert_eq!(marked, expected);
+        let tools: Vec<rmcp::model::Tool> = serde_json::from_value(marked["result"]["tools"].clone()).unwrap();
+        assert_eq!(tools[0].meta.as_ref().unwrap().0[TASK_REQUIRED], true);
+    }
+
+    #[test]
+    fn the_handle_of_a_task_reaches_the_client() {
+        let task = json!({ "taskId": "t", "status": "working" });
+        let handle = json!({ "jsonrpc": "2.0", "id": 7, "result": { "task": task, "_meta": { "k": 1 } } });
+        let changed: Value = serde_json::from_slice(&with_tasks(handle.to_string().as_bytes()).unwrap()).unwrap();
+        assert_eq!(changed["result"], json!({ "task": task }));
+        let text = json!({ "type": "text", "text": "\"taskSupport\" \"taskId\"" });
+        for result in [json!({ "content": [text] }), json!({ "content": [], "_meta": { "x": { "taskId": "t" } } })] {
+            let message = json!({ "jsonrpc": "2.0", "id": 7, "result": result });
+            assert_eq!(with_tasks(message.to_string().as_bytes()), None);
         }
     }
 

@@ -24,6 +24,7 @@ mod home;
 pub mod host;
 mod machine;
 mod shell;
+mod tolerant;
 
 pub use machine::{Environment, Machine, Options, Sandbox, StartError};
 

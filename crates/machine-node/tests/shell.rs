@@ -5,6 +5,7 @@ mod shell {
     mod attacks;
     mod background;
     mod foreground;
+    mod marked;
     mod sandbox;
     mod trees;
 }

@@ -15,7 +15,8 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use sa_core::call::CallRequest;
-use sa_core::router::Finished;
+use sa_core::principal::View;
+use sa_core::router::{Finished, Router};
 use sa_core::{
     Asking, Backlog, CallError, CallErrorKind, LogLevel, Manner, Overrun, Question, RawJson, Update, UpdateSink,
 };
@@ -42,6 +43,14 @@ pub(crate) struct Running {
     reports: Option<Backlog>,
     questions: Option<mpsc::Receiver<Asked>>,
     sink: Arc<Sink>,
+    called: Called,
+}
+
+/// The tool that a call is for, as its caller names and sees it.
+struct Called {
+    router: Arc<Router>,
+    tool: String,
+    view: View,
 }
 
 /// Until when a call was followed.
@@ -74,8 +83,10 @@ impl Running {
         let (send_question, questions) = answers.then(|| mpsc::channel(QUESTIONS)).unzip();
         let sink = Sink { reports: reports.clone(), questions: send_question, client, refused: OnceLock::new() };
         let sink = Arc::new(sink);
+        let called =
+            Called { router: Arc::clone(&shared.router), tool: request.tool.clone(), view: request.view.clone() };
         let call = shared.router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
-        Self { outcome: Box::pin(call.outcome()), reports, questions, sink }
+        Self { outcome: Box::pin(call.outcome()), reports, questions, sink, called }
     }
 
     /// What the client is told of a call that has ended.
@@ -87,8 +98,14 @@ impl Running {
         }
         match convert::protocol_error(&finished.outcome) {
             Some(error) => Err(error),
-            None => Ok(convert::result(&finished.outcome).into()),
+            None => Ok(convert::result_of(&finished.outcome, || self.lists_output()).into()),
         }
+    }
+
+    /// Whether the client may expect structured content, because the list of tools says so.
+    pub(crate) fn lists_output(&self) -> bool {
+        let Called { router, tool, view } = &self.called;
+        router.directory().resolve(tool, view).is_ok_and(|route| convert::lists_output(&route.tool))
     }
 
     /// Follows the call until it ends, asks, or is cancelled.

@@ -101,12 +101,7 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
     let description = tool.description.clone().unwrap_or_default();
     let mut converted = Tool::new(view.name.to_string(), description, Arc::new(input));
     converted.title.clone_from(&tool.title);
-    converted.output_schema = tool
-        .output_schema
-        .as_ref()
-        .and_then(object)
-        .filter(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
-        .map(Arc::new);
+    converted.output_schema = listed_output(tool).map(Arc::new);
     converted.annotations =
         tool.annotations.as_ref().and_then(|annotations| serde_json::from_str(annotations.as_str()).ok());
     if let Some(Extras { icons, meta }) =
@@ -118,6 +113,17 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
         converted.meta.get_or_insert_default().0.insert(ONLINE.into(), false.into());
     }
     converted
+}
+
+/// The output schema that clients get to see. MCP has none but those of objects.
+fn listed_output(tool: &sa_core::Tool) -> Option<JsonObject> {
+    let schema = tool.output_schema.as_ref().and_then(object);
+    schema.filter(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
+}
+
+/// Whether clients expect structured content from a tool.
+pub(crate) fn lists_output(tool: &sa_core::Tool) -> bool {
+    listed_output(tool).is_some()
 }
 
 /// What a tool has in MCP's words alone.
@@ -144,6 +150,26 @@ pub fn result(outcome: &Outcome) -> CallToolResult {
     }
 }
 
+/// The same for a tool of which clients may expect structured content: they refuse a successful result without any.
+pub(crate) fn result_of(outcome: &Outcome, lists_output: impl FnOnce() -> bool) -> CallToolResult {
+    let mut result = result(outcome);
+    let complete = result.is_error == Some(true) || result.structured_content.is_some();
+    let Some(output) = outcome.as_ref().ok().filter(|output| !complete && output.native.is_none()) else {
+        return result;
+    };
+    if lists_output() {
+        // Content blocks alone. Their own JSON is what the schema describes.
+        result.structured_content = object(&output.content).map(Value::Object);
+        if result.structured_content.is_none() {
+            result.is_error = Some(true);
+            result.content.insert(0, ContentBlock::text(NOT_AN_OBJECT));
+        }
+    }
+    result
+}
+
+const NOT_AN_OBJECT: &str = "the tool's result is not an object, although its output schema describes one; it follows:";
+
 /// A result of plain JSON, in the words of MCP. Nothing of it is read into a tree on its way: that would cost more than the
 /// rest of the call, and large results far more.
 #[derive(Serialize)]
@@ -166,7 +192,7 @@ struct PlainText<'a> {
 pub(crate) fn plain(outcome: &Outcome) -> Option<Plain<'_>> {
     let output = outcome.as_ref().ok()?;
     let Output { content, blocks, attachments, native: None } = output else { return None };
-    if !blocks.is_empty() || !attachments.is_empty() || may_be_blocks(content) {
+    if !blocks.is_empty() || !attachments.is_empty() || may_be_blocks(content) || may_have_meta(content) {
         return None;
     }
     let structured = content.as_str().starts_with('{').then(|| serde_json::from_str(content.as_str()));
@@ -176,6 +202,12 @@ pub(crate) fn plain(outcome: &Outcome) -> Option<Plain<'_>> {
         structured_content: structured.transpose().ok()?,
         is_error: false,
     })
+}
+
+impl Plain<'_> {
+    pub(crate) fn is_structured(&self) -> bool {
+        self.structured_content.is_some()
+    }
 }
 
 /// A call that failed as a request does, by an error of the protocol: where a provider says so in MCP's own words.
@@ -190,11 +222,13 @@ pub(crate) fn protocol_error(outcome: &Outcome) -> Option<ErrorData> {
 
 fn success(output: &Output) -> CallToolResult {
     let mut result = blocks(&output.content).unwrap_or_else(|| {
-        let structured = object(&output.content).map(Value::Object);
+        let mut structured = object(&output.content);
+        let meta = structured.as_mut().filter(|_| may_have_meta(&output.content)).and_then(take_meta);
         let text = ContentBlock::text(text(&output.content).into_owned());
         let own: Vec<_> = output.blocks.iter().map(block).collect();
         let mut result = CallToolResult::success(if own.is_empty() { vec![text] } else { own });
-        result.structured_content = structured;
+        result.structured_content = structured.map(Value::Object);
+        result.meta = meta;
         result
     });
     result.content.extend(output.attachments.iter().zip(1..).map(attachment));
@@ -212,10 +246,21 @@ fn blocks(content: &RawJson) -> Option<CallToolResult> {
     let is_error = fields.get("isError").and_then(Value::as_bool).unwrap_or(false);
     let structured = fields.remove("structuredContent");
     let mut result = if is_error { CallToolResult::error(blocks) } else { CallToolResult::success(blocks) };
-    result.meta = fields.get("_meta").and_then(|meta| serde_json::from_value(meta.clone()).ok());
+    result.meta = take_meta(&mut fields);
     fields.retain(|field, _| !OF_THE_PROTOCOL.contains(&field.as_str()));
     result.structured_content = structured.or_else(|| (!fields.is_empty()).then_some(Value::Object(fields)));
     Some(result)
+}
+
+/// Takes the metadata out of a result. MCP has a place of its own for it.
+fn take_meta(fields: &mut JsonObject) -> Option<MetaObject> {
+    let meta = fields.get("_meta").cloned().and_then(|meta| serde_json::from_value(meta).ok())?;
+    fields.remove("_meta");
+    Some(meta)
+}
+
+fn may_have_meta(content: &RawJson) -> bool {
+    content.as_str().starts_with('{') && content.as_str().contains("\"_meta\"")
 }
 
 /// Nearly no result has this form, and most can be told at a glance.
@@ -331,6 +376,36 @@ mod tests {
         check(&full, &["image"], Some(json!({ "a": 1 })));
         let odd = json!({ "content": [{ "type": "video" }] });
         check(&odd, &["text"], Some(odd.clone()));
+    }
+
+    #[test]
+    fn metadata_of_a_result_has_its_own_place() {
+        let given = json!({ "a": 1, "_meta": { "k": ["v"] } });
+        let outcome = Ok(Output::from_provider(RawJson::of(&given), Vec::new()));
+        let converted = result(&outcome);
+        assert_eq!(converted.structured_content, Some(json!({ "a": 1 })));
+        assert_eq!(serde_json::to_value(converted.meta).unwrap(), json!({ "k": ["v"] }));
+        assert!(plain(&outcome).is_none());
+        let odd = json!({ "_meta": 1 });
+        check(&odd, &["text"], Some(odd.clone()));
+    }
+
+    #[test]
+    fn a_tool_with_an_output_schema_has_structured_content() {
+        let made = |given: &Value, lists| {
+            let outcome = Ok(Output::from_provider(RawJson::of(given), Vec::new()));
+            let made = result_of(&outcome, || lists);
+            (made.structured_content, made.is_error == Some(true), made.content.len())
+        };
+        let image = json!({ "content": [{ "type": "image", "data": "AA==", "mimeType": "image/png" }] });
+        assert_eq!(made(&image, true), (Some(image.clone()), false, 1));
+        assert_eq!(made(&image, false), (None, false, 1));
+        assert_eq!(made(&json!({ "a": 1 }), true), (Some(json!({ "a": 1 })), false, 1));
+        // What is promised and cannot be had is an error, with the result in it.
+        assert_eq!(made(&json!("text"), true), (None, true, 2));
+        assert_eq!(made(&json!("text"), false), (None, false, 1));
+        let failed = result_of(&Err(CallError::new(CallErrorKind::Failed, "no")), || panic!("not needed"));
+        assert_eq!(failed.structured_content, None);
     }
 
     #[test]

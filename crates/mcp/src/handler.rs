@@ -130,7 +130,9 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
         client: Option<ClientCapabilities>,
     ) -> Running {
-        let trace = context.extensions.get::<Parts>().and_then(|parts| parts.headers.get("traceparent"));
+        // The message's own comes first: the header may be that of a proxy.
+        let header = || context.extensions.get::<Parts>()?.headers.get("traceparent")?.to_str().ok();
+        let trace = context.meta.0.get("traceparent").and_then(Value::as_str).or_else(header);
         let request = CallRequest {
             tool: tool.to_owned(),
             args,
@@ -138,8 +140,9 @@ impl McpHandler {
             surface: "mcp",
             session_key: None,
             timeout: None,
+            idle_timeout: None,
             idempotency_key: None,
-            trace: TraceContext::continue_from(trace.and_then(|value| value.to_str().ok())),
+            trace: TraceContext::continue_from(trace),
         };
         let log = if is_new_era(context) {
             // Those who name no level want nothing.

@@ -25,7 +25,9 @@ mod service;
 mod sessions;
 mod shared;
 mod short;
+mod sole;
 mod tasks;
+mod unasked;
 mod unread;
 
 pub use bridge::{BridgeError, bridge, refuse};

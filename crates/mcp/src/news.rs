@@ -11,7 +11,7 @@ use rmcp::{Peer, RoleServer};
 use sa_core::notice::{Notice, NoticeBody, SessionNews};
 use sa_core::shown::Shown;
 use sa_core::{Asking, Attendance, LogLevel, Notices, Principal, Router, View, Watch};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc};
 
 use crate::passthrough::Passthrough;
 use crate::sessions::Sessions;
@@ -37,7 +37,7 @@ pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
                 // Among what was missed may have been a change of the list; asking for it once too often does no harm.
                 tracing::warn!(missed, "MCP sessions missed notices");
                 let tools = NoticeBody::ToolsChanged { revision: 0, scope: None };
-                for body in [tools, NoticeBody::DocumentsChanged] {
+                for body in [tools, NoticeBody::DocumentsChanged { provider: None }] {
                     sessions.tell(&Arc::new(Notice { to: None, body }));
                 }
                 sessions.tell_pending(notices);
@@ -70,7 +70,7 @@ impl Outbox {
     pub(crate) fn put(&self, notice: &Arc<Notice>) -> Result<(), ()> {
         let changed = match notice.body {
             NoticeBody::ToolsChanged { .. } => Some(&self.tools_changed),
-            NoticeBody::DocumentsChanged => Some(&self.documents_changed),
+            NoticeBody::DocumentsChanged { .. } => Some(&self.documents_changed),
             NoticeBody::Session { .. } => None,
         };
         if changed.is_some_and(|changed| changed.swap(true, Ordering::AcqRel)) {
@@ -92,7 +92,7 @@ impl Outbox {
                     self.tools_changed.store(false, Ordering::Release);
                     peer.notify_tool_list_changed().await.ok();
                 }
-                NoticeBody::DocumentsChanged => {
+                NoticeBody::DocumentsChanged { .. } => {
                     self.documents_changed.store(false, Ordering::Release);
                     peer.notify_resource_list_changed().await.ok();
                     peer.notify_prompt_list_changed().await.ok();
@@ -143,7 +143,7 @@ impl Listener {
         let loud_enough = match &notice.body {
             NoticeBody::Session { kind: SessionNews::CallerToolRequest, .. } => true,
             NoticeBody::Session { kind: SessionNews::Event, .. } => self.level <= LogLevel::Info,
-            NoticeBody::ToolsChanged { .. } | NoticeBody::DocumentsChanged => false,
+            NoticeBody::ToolsChanged { .. } | NoticeBody::DocumentsChanged { .. } => false,
         };
         mine && loud_enough
     }
@@ -163,7 +163,6 @@ async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
 /// Tells a client of what it subscribed to, for as long as it is polled.
 pub(crate) async fn follow(context: &SubscriptionContext, shared: &Shared, view: View, documents: &Passthrough<'_>) {
     let (wants, sink) = (context.accepted(), context.sink());
-    let mut lists = shared.router.directory().subscribe_documents();
     let mut notices = shared.notices.subscribe();
     let shown = Shown::new(&shared.router, view);
     let mut watched = FuturesUnordered::new();
@@ -175,16 +174,15 @@ pub(crate) async fn follow(context: &SubscriptionContext, shared: &Shared, view:
     }
     loop {
         let told = tokio::select! {
-            () = tools_changed(&mut notices, &shown, &shared.router) => match wants.tools_list_changed {
-                Some(true) => sink.notify_tool_list_changed().await,
-                _ => Ok(()),
-            },
-            () = changed(&mut lists) => {
+            changed = lists_changed(&mut notices, &shown, &shared.router) => {
                 let mut told = Ok(());
-                if wants.resources_list_changed == Some(true) {
+                if changed.tools && wants.tools_list_changed == Some(true) {
+                    told = sink.notify_tool_list_changed().await;
+                }
+                if told.is_ok() && changed.documents && wants.resources_list_changed == Some(true) {
                     told = sink.notify_resource_list_changed().await;
                 }
-                if told.is_ok() && wants.prompts_list_changed == Some(true) {
+                if told.is_ok() && changed.documents && wants.prompts_list_changed == Some(true) {
                     told = sink.notify_prompt_list_changed().await;
                 }
                 told
@@ -208,27 +206,27 @@ async fn next_change(uri: &str, mut watch: Watch) -> (&str, Option<Watch>) {
     (uri, changed.then_some(watch))
 }
 
-/// Resolves when the list of tools has changed, as far as the client is shown.
-async fn tools_changed(notices: &mut broadcast::Receiver<Arc<Notice>>, shown: &Shown, router: &Router) {
-    loop {
-        let changed = match notices.recv().await {
-            Ok(notice) => match &notice.body {
-                NoticeBody::ToolsChanged { scope, .. } => shown.changed(router, scope.as_ref()),
-                NoticeBody::DocumentsChanged | NoticeBody::Session { .. } => false,
-            },
-            // A change of the list may be among those.
-            Err(broadcast::error::RecvError::Lagged(_)) => shown.changed(router, None),
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-        };
-        if changed {
-            return;
-        }
-    }
+/// Which lists of a client have changed.
+struct ListsChanged {
+    tools: bool,
+    documents: bool,
 }
 
-/// Resolves when there is something new.
-async fn changed(revision: &mut watch::Receiver<u64>) {
-    if revision.changed().await.is_err() {
-        std::future::pending::<()>().await;
+/// Resolves when the lists of tools or documents have changed, as far as the client is shown.
+async fn lists_changed(notices: &mut broadcast::Receiver<Arc<Notice>>, shown: &Shown, router: &Router) -> ListsChanged {
+    loop {
+        let (tools, documents) = match notices.recv().await {
+            Ok(notice) => match &notice.body {
+                NoticeBody::ToolsChanged { scope, .. } => (shown.changed(router, scope.as_ref()), false),
+                NoticeBody::DocumentsChanged { provider } => (false, shown.documents_changed(provider.as_ref())),
+                NoticeBody::Session { .. } => (false, false),
+            },
+            // The missed notices may include a change of each list.
+            Err(broadcast::error::RecvError::Lagged(_)) => (shown.changed(router, None), shown.documents_changed(None)),
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        };
+        if tools || documents {
+            return ListsChanged { tools, documents };
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http_body_util::combinators::BoxBody;
@@ -29,6 +29,8 @@ use crate::news;
 use crate::sessions::{Limits, Sessions};
 use crate::shared::Shared;
 use crate::short::PlainCall;
+use crate::sole::SoleAnswer;
+use crate::unasked;
 use crate::unread::Unread;
 
 /// How long answers have to leave when the gateway closes. All calls have ended by then, and whatever streams for ever ends
@@ -83,6 +85,8 @@ impl Mcp {
         let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
+            // Sessions send this hint themselves, to the clients that know it.
+            .with_sse_retry(None)
             .with_max_request_body_bytes(options.max_body_bytes)
             .with_cancellation_token(shortly_after(closing.clone()))
             .disable_allowed_hosts()
@@ -100,6 +104,7 @@ impl Mcp {
     }
 
     pub async fn handle(&self, caller: Caller, mut request: Request<Bytes>) -> Response<Body> {
+        accept_both(request.headers_mut());
         if let Some(call) = PlainCall::of(&request, &caller, &self.shared) {
             return call.answer(&self.shared).await;
         }
@@ -108,12 +113,19 @@ impl Mcp {
         // Whoever makes the answer says here how large it is; rmcp then writes it down beside those who wait.
         let weight = Weight::default();
         request.extensions_mut().insert(weight.clone());
+        let sole = SoleAnswer::default();
+        request.extensions_mut().insert(sole.clone());
         let principal = Arc::clone(&caller.principal);
+        let unasked = unasked::call(&request, &caller);
         request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),
         };
+        if let Some(call) = unasked {
+            self.shared.router.start(call, None).outcome().await;
+            return plain(StatusCode::ACCEPTED, String::new());
+        }
         let body = Unread::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
@@ -122,8 +134,15 @@ impl Mcp {
             return body.explain(response.status()).await.unwrap_or_else(|| written(response, weight));
         }
         let takes_leave = request.method() == Method::DELETE;
-        let mut response =
-            Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.with_sessions.handle(request))).await;
+        let handled = async {
+            let response = PRINCIPAL.scope(principal, self.with_sessions.handle(request)).await;
+            let answer = sole.response(response.headers());
+            (response, answer)
+        };
+        let (mut response, answer) = Aside::once(weight.clone(), handled).await;
+        if let Some(answer) = answer {
+            return answer;
+        }
         if let Some(explained) = body.explain(response.status()).await {
             return explained;
         }
@@ -186,6 +205,17 @@ fn written(response: Response<BoxBody<Bytes, Infallible>>, weight: Weight) -> Re
     })
 }
 
+/// A client that accepts anything accepts both media types that an answer may have. rmcp looks for their names.
+fn accept_both(headers: &mut HeaderMap) {
+    let anything = |value: &HeaderValue| {
+        let ranges = value.to_str().unwrap_or_default().split(',');
+        ranges.map(|range| range.split(';').next().unwrap_or_default().trim()).any(|range| range == "*/*")
+    };
+    if headers.get_all(header::ACCEPT).iter().any(anything) {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    }
+}
+
 pub(crate) fn opens_session(body: &Bytes) -> bool {
     #[derive(Deserialize)]
     struct Head<'a> {
@@ -198,7 +228,7 @@ pub(crate) fn opens_session(body: &Bytes) -> bool {
 fn plain(status: StatusCode, message: String) -> Response<Body> {
     let mut response = Response::new(Body::from(message));
     *response.status_mut() = status;
-    let kind = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
 }

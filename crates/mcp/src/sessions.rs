@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures_util::Stream;
-use rmcp::model::{ClientJsonRpcMessage, ErrorData, GetExtensions as _, RequestId, ServerJsonRpcMessage};
+use futures_util::{Stream, StreamExt as _, stream};
+use rmcp::model::{
+    ClientJsonRpcMessage, ErrorData, GetExtensions as _, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
+};
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::session::local::{
     EventIdParseError, LocalSessionHandle, LocalSessionWorker, SessionConfig, SessionError, create_local_session,
@@ -31,7 +33,11 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::news::Outbox;
-use crate::sessions::watched::Watched;
+use crate::sessions::watched::{Watched, is_answer};
+use crate::sole::SoleAnswer;
+
+/// After how long a client is asked to open its broken stream again.
+const RETRY: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -57,6 +63,8 @@ pub(crate) struct Limits {
 pub(crate) struct Session {
     handle: LocalSessionHandle,
     owner: OnceLock<Arc<Principal>>,
+    /// The revision that was negotiated.
+    revision: OnceLock<ProtocolVersion>,
     /// What it takes from the budget of sessions, until it ends.
     permit: Mutex<Permit>,
     /// The list of tools of the view in which the owner opened the session.
@@ -230,11 +238,11 @@ impl Session {
 
     /// Whether the client can see what has changed.
     fn is_shown(&self, notice: &Notice, router: &Router) -> bool {
-        match &notice.body {
-            NoticeBody::ToolsChanged { scope, .. } => {
-                self.shown.get().is_some_and(|shown| shown.changed(router, scope.as_ref()))
-            }
-            NoticeBody::DocumentsChanged | NoticeBody::Session { .. } => true,
+        match (&notice.body, self.shown.get()) {
+            (NoticeBody::Session { .. }, _) => true,
+            (NoticeBody::ToolsChanged { scope, .. }, Some(shown)) => shown.changed(router, scope.as_ref()),
+            (NoticeBody::DocumentsChanged { provider }, Some(shown)) => shown.documents_changed(provider.as_ref()),
+            (_, None) => false,
         }
     }
 
@@ -281,6 +289,12 @@ impl Session {
         }
     }
 
+    /// Whether the client knows events without data. They give it an id to resume a stream from. Clients of older revisions
+    /// take them for broken messages.
+    fn takes_empty_events(&self) -> bool {
+        self.revision.get().is_some_and(|revision| *revision >= ProtocolVersion::V_2025_11_25)
+    }
+
     fn permit(&self) -> std::sync::MutexGuard<'_, Permit> {
         self.permit.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -291,6 +305,25 @@ impl Session {
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashSet<RequestId>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes a request on, and returns the stream of what comes back.
+    async fn begin(self: &Arc<Self>, message: ClientJsonRpcMessage) -> Result<Watched, Trouble> {
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        if let Some(id) = request.as_ref().filter(|id| self.running().contains(id)) {
+            return Ok(self.refuse(id.clone()));
+        }
+        let receiver = self.handle.establish_request_wise_channel().await?;
+        // Taken back by the stream, which is there before anything else is waited for.
+        if let Some(id) = request.as_ref().filter(|id| !self.running().insert(RequestId::clone(id))) {
+            return Ok(self.refuse(id.clone()));
+        }
+        let stream = self.watch(receiver.inner, receiver.http_request_id.zip(request));
+        self.handle.push_message(message, receiver.http_request_id).await?;
+        Ok(stream)
     }
 
     /// The answer to a request whose id another one has that still runs.
@@ -322,6 +355,7 @@ impl SessionManager for Sessions {
         let session = Session {
             handle,
             owner: OnceLock::new(),
+            revision: OnceLock::new(),
             // Its principal is known in a moment, and was let in already.
             permit: Mutex::new(self.budget.charge(&Holder::anonymous(), 1)),
             shown: OnceLock::new(),
@@ -343,14 +377,25 @@ impl SessionManager for Sessions {
         mut message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Trouble> {
         let session = self.session(id)?;
+        let mut sole = None;
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             let extensions = request.request.extensions_mut();
+            sole = SoleAnswer::find(extensions).cloned();
             if let Some(caller) = Caller::find(extensions).cloned() {
                 session.bind(&caller, &self.router);
             }
             extensions.insert(Arc::clone(&session));
         }
-        Ok(session.handle.initialize(message).await?)
+        let answer = session.handle.initialize(message).await?;
+        if let ServerJsonRpcMessage::Response(response) = &answer
+            && let ServerResult::InitializeResult(result) = &response.result
+        {
+            let _ = session.revision.set(result.protocol_version.clone());
+        }
+        if let Some(sole) = sole {
+            sole.set(Arc::new(answer.clone()));
+        }
+        Ok(answer)
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, Trouble> {
@@ -368,21 +413,18 @@ impl SessionManager for Sessions {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
         let session = self.session(id)?;
-        let request = match &message {
-            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+        let sole = match &message {
+            ClientJsonRpcMessage::Request(request) => SoleAnswer::find(request.request.extensions()).cloned(),
             _ => None,
         };
-        if let Some(id) = request.as_ref().filter(|id| session.running().contains(id)) {
-            return Ok(session.refuse(id.clone()));
+        let mut stream = session.begin(message).await?;
+        let first = stream.first().await;
+        if let Some(sole) = sole
+            && let Some(answer) = first.last().and_then(|event| event.message.clone()).filter(|last| is_answer(last))
+        {
+            sole.set(answer);
         }
-        let receiver = session.handle.establish_request_wise_channel().await?;
-        // Taken back by the stream, which is there before anything else is waited for.
-        if let Some(id) = request.as_ref().filter(|id| !session.running().insert(RequestId::clone(id))) {
-            return Ok(session.refuse(id.clone()));
-        }
-        let stream = session.watch(receiver.inner, receiver.http_request_id.zip(request));
-        session.handle.push_message(message, receiver.http_request_id).await?;
-        Ok(stream)
+        Ok(stream::iter(first).chain(stream))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Trouble> {
@@ -395,7 +437,8 @@ impl SessionManager for Sessions {
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
         let session = self.session(id)?;
         let receiver = session.handle.establish_common_channel().await?;
-        Ok(self.listen(&session, session.watch(receiver.inner, None)))
+        let first = session.takes_empty_events().then(|| ServerSseMessage::priming("0", RETRY));
+        Ok(stream::iter(first).chain(self.listen(&session, session.watch(receiver.inner, None))))
     }
 
     async fn resume(

@@ -69,7 +69,7 @@ impl PlainCall {
             Some(_) => return None,
             None => RawJson::empty_object(),
         };
-        let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
+        let header = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
             id,
             request: CallRequest {
@@ -79,8 +79,9 @@ impl PlainCall {
                 surface: "mcp",
                 session_key: None,
                 timeout: None,
+                idle_timeout: None,
                 idempotency_key: None,
-                trace: TraceContext::continue_from(trace),
+                trace: TraceContext::continue_from(params.meta.0.traceparent.or(header)),
             },
             capabilities: params.meta.0.capabilities,
         })
@@ -114,7 +115,8 @@ impl PlainCall {
 
 /// The answer to a call that has ended.
 fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
-    match convert::plain(&finished.outcome) {
+    let plain = convert::plain(&finished.outcome);
+    match plain.filter(|plain| plain.is_structured() || !running.lists_output()) {
         Some(result) => respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result }),
         None => whole(running.answer(finished, true), id),
     }
@@ -186,6 +188,9 @@ struct Meta<'a> {
     _client: IgnoredAny,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: ClientCapabilities,
+    traceparent: Option<&'a str>,
+    #[serde(rename = "tracestate", default)]
+    _tracestate: IgnoredAny,
 }
 
 impl<'a> Body<'a> {
@@ -260,7 +265,9 @@ mod tests {
         let meta = |body: &mut Value, key: &str, value: Value| body["params"]["_meta"][key] = value;
         check(|body| meta(body, "progressToken", json!(1)), false);
         check(|body| meta(body, "io.modelcontextprotocol/logLevel", json!("info")), false);
-        check(|body| meta(body, "traceparent", json!("00-1-1-01")), false);
+        check(|body| meta(body, "traceparent", json!("00-1-1-01")), true);
+        check(|body| meta(body, "traceparent", json!(1)), false);
+        check(|body| meta(body, "tracestate", json!("a=b")), true);
         check(|body| meta(body, "io.modelcontextprotocol/protocolVersion", json!("2025-11-25")), false);
         check(|body| meta(body, "io.modelcontextprotocol/clientCapabilities", json!(1)), false);
         let tasks = serde_json::to_value(ClientCapabilities::builder().enable_tasks().build()).unwrap();

@@ -115,7 +115,7 @@ impl Tasks {
             tokio::select! {
                 turn = running.alone() => match turn {
                     Turn::Asks(asked) => live.asked().extend(questions::name(asked, &mut count)),
-                    Turn::Ended(finished) => break finished.told(completed).await,
+                    Turn::Ended(finished) => break finished.told(move |finished| completed(&running, finished)).await,
                     Turn::Cancelled => break State::Cancelled,
                 },
                 // Dropping the call tells the provider.
@@ -242,12 +242,12 @@ impl Kept {
     }
 }
 
-fn completed(finished: &Finished) -> State {
+fn completed(running: &Running, finished: &Finished) -> State {
     let error = convert::protocol_error(&finished.outcome).and_then(|error| serde_json::to_value(error).ok());
     if let Some(Value::Object(error)) = error {
         return State::Failed(error);
     }
-    match serde_json::to_value(convert::result(&finished.outcome)) {
+    match serde_json::to_value(convert::result_of(&finished.outcome, || running.lists_output())) {
         Ok(Value::Object(result)) => State::Completed(result),
         _ => State::Cancelled,
     }

@@ -221,7 +221,7 @@ impl NodeClientBuilder {
     /// Checks everything and makes the client. Nothing is connected yet.
     pub fn build(mut self) -> Result<NodeClient, NodeSdkError> {
         self.config.url = parse(&self.url)?;
-        let invalid = |why: &str| Err(NodeSdkError::InvalidConfig(why.to_owned()));
+        let invalid = |why: &str| Err(NodeSdkError::Config(why.to_owned()));
         if self.config.max_concurrent_tools == 0 {
             return invalid("max_concurrent_tools is 0, so that no tool could ever run; allow at least 1");
         }

@@ -63,7 +63,7 @@ impl NodeClient {
                     run.await
                 }
             };
-            ended.or_else(|error| if error == NodeSdkError::Shutdown { Ok(()) } else { Err(error) })
+            ended.or_else(|error| if matches!(error, NodeSdkError::Shutdown) { Ok(()) } else { Err(error) })
         }
     }
 
@@ -133,8 +133,9 @@ async fn run(
         if error.is_final() {
             return Err(error);
         }
-        if failures > 0 && failures == config.backoff.max_attempts {
-            return Err(NodeSdkError::GaveUp { attempts: failures, last: Box::new(error) });
+        if config.backoff.should_give_up(failures) {
+            tracing::error!(%error, attempts = failures, "not connected to the gateway; giving up");
+            return Err(NodeSdkError::ReconnectExhausted(failures));
         }
         tracing::warn!(%error, "not connected to the gateway; trying again in {delay:.1?}");
         let slept = shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;

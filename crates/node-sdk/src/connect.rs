@@ -163,7 +163,8 @@ fn in_words(body: &str) -> Cow<'_, str> {
 }
 
 pub(crate) fn connect_error(config: &Config, reason: &str) -> NodeSdkError {
-    NodeSdkError::Connect { url: shown(&config.url), reason: config.token.redact(reason) }
+    let (url, reason) = (shown(&config.url), config.token.redact(reason));
+    NodeSdkError::WebSocket(format!("could not connect to {url}: {reason}"))
 }
 
 fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {

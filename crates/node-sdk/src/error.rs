@@ -2,14 +2,14 @@ use crate::url::Token;
 
 /// Why a client could not be built, or stopped running.
 ///
-/// [`run`](crate::NodeClient::run) ends with one of these; what reconnecting can cure it never returns, except as the
-/// last failure in [`GaveUp`](NodeSdkError::GaveUp).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// [`run`](crate::NodeClient::run) ends with one of these. It never returns a failure that reconnecting can fix: that is logged,
+/// and counts towards [`ReconnectExhausted`](NodeSdkError::ReconnectExhausted).
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeSdkError {
     /// The builder was given something that cannot work.
     #[error("the node's configuration is not usable: {0}")]
-    InvalidConfig(String),
+    Config(String),
 
     /// The token that was passed to `run` was cancelled. This is how a node ends that was told to.
     #[error("the node was shut down")]
@@ -45,32 +45,21 @@ pub enum NodeSdkError {
         reason: String,
     },
 
-    /// As many attempts failed in a row as the backoff allows.
-    #[error("gave up after {attempts} attempts; the last one: {last}")]
-    GaveUp {
-        /// How many failed.
-        attempts: u32,
-        /// How the last one failed.
-        #[source]
-        last: Box<NodeSdkError>,
-    },
+    /// As many attempts failed in a row as the backoff allows. The log says how.
+    #[error("gave up after {0} failed attempts to connect to the gateway; the log has the reasons")]
+    ReconnectExhausted(u32),
 
-    /// No connection came about.
-    #[error("could not connect to {url}: {reason}")]
-    Connect {
-        /// The gateway's address, without its query.
-        url: String,
-        /// What went wrong.
-        reason: String,
-    },
+    /// No connection came about, or it was lost.
+    #[error("{0}")]
+    WebSocket(String),
 
     /// There was a connection, but no welcome.
     #[error("the gateway did not welcome this node: {0}")]
     Handshake(String),
 
-    /// The connection ended.
-    #[error("the connection was lost: {0}")]
-    Disconnected(String),
+    /// Any other error, for programs that return this type from their own functions. The client makes none.
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
 }
 
 /// Where the id and the token of a node come from that are not each other's.
@@ -91,20 +80,25 @@ impl NodeSdkError {
             close::UNAUTHORIZED => Self::Unauthorized { status: code, reason },
             close::VERSION_NOT_SUPPORTED => Self::ProtocolMismatch { reason },
             _ if close::is_final(code) => Self::Refused { code, reason },
-            _ => Self::Disconnected(format!("the gateway closed it with code {code}: {reason}")),
+            _ => Self::lost(&format!("the gateway closed it with code {code}: {reason}")),
         }
+    }
+
+    pub(crate) fn lost(reason: &str) -> Self {
+        Self::WebSocket(format!("the connection was lost: {reason}"))
     }
 
     /// Whether connecting again would only fail in the same way.
     pub(crate) fn is_final(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Handshake(_) | Self::Disconnected(_) => false,
-            Self::InvalidConfig(_)
+            Self::WebSocket(_) | Self::Handshake(_) => false,
+            Self::Config(_)
             | Self::Shutdown
             | Self::Unauthorized { .. }
             | Self::ProtocolMismatch { .. }
             | Self::Refused { .. }
-            | Self::GaveUp { .. } => true,
+            | Self::ReconnectExhausted(_)
+            | Self::Other(_) => true,
         }
     }
 }

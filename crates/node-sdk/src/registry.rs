@@ -72,14 +72,15 @@ impl ToolRegistry {
         self
     }
 
-    /// Advertises a prefix: the gateway will send calls of all tools below it to this node.
+    /// Advertises a prefix: the gateway will send calls of all tools below it to this node. A dot at its end is dropped.
     ///
     /// # Panics
     ///
     /// When the prefix is not valid, as in [`register`](Self::register).
     #[track_caller]
     pub fn add_capability_prefix(&mut self, prefix: impl AsRef<str>) -> &mut Self {
-        self.capabilities.insert(normalised(prefix.as_ref()));
+        let prefix = prefix.as_ref();
+        self.capabilities.insert(normalised(prefix.strip_suffix('.').unwrap_or(prefix)));
         self
     }
 
@@ -180,6 +181,17 @@ mod tests {
         registry.register("ping", Nothing).add_capability_prefix("Macos.Clipboard");
         registry.derive_capabilities_from_tools();
         assert_eq!(registry.capabilities(), ["macos", "macos.clipboard", "macos.notes", "ping"]);
+    }
+
+    #[test]
+    fn a_prefix_may_end_with_a_dot() {
+        let mut registry = ToolRegistry::with_defaults("macos.");
+        registry.add_capability_prefix("a.b.").add_capability_prefix("a.b");
+        assert_eq!(registry.capabilities(), ["a.b", "macos"]);
+        for name in ["a..", ".", ".a"] {
+            let add = || ToolRegistry::new().add_capability_prefix(name).capabilities();
+            assert!(std::panic::catch_unwind(add).is_err(), "{name:?}");
+        }
     }
 
     #[test]

@@ -137,10 +137,10 @@ impl<'a, S: Stream> Session<'a, S> {
                     break self.failed(error).await;
                 }
                 Event::Frame(None) => {
-                    break lost("the gateway closed it without a word".to_owned());
+                    break lost("the gateway closed it without a word");
                 }
                 Event::Silence => {
-                    break lost("the gateway has been silent for too long".to_owned());
+                    break lost("the gateway has been silent for too long");
                 }
                 Event::Shutdown => {
                     self.calls.cancel();
@@ -289,7 +289,7 @@ impl<'a, S: Stream> Session<'a, S> {
 
     fn start(&mut self, request: ToolRequest<'_>) {
         let Some(tool) = self.registry.get(&request.tool) else {
-            let message = format!("this node has no tool `{}`", request.tool);
+            let message = format!("unknown tool: {}", request.tool);
             return self.refuse(&request.request_id, ErrorKind::NotFound, &message);
         };
         if self.running.len() >= self.config.max_concurrent_tools.saturating_add(MAX_WAITING) {
@@ -350,7 +350,7 @@ impl<'a, S: Stream> Session<'a, S> {
     async fn failed(&mut self, error: Error) -> End {
         self.calls.cancel();
         close::protest(&mut self.socket, &error).await;
-        lost(self.config.token.redact(&error.to_string()))
+        lost(&self.config.token.redact(&error.to_string()))
     }
 }
 
@@ -362,6 +362,6 @@ fn next_event(config: &Config, shared: &Shared, cx: &Context<'_>) -> Poll<String
     }
 }
 
-fn lost(reason: String) -> End {
-    End::Lost { error: NodeSdkError::Disconnected(reason), replaced: false }
+fn lost(reason: &str) -> End {
+    End::Lost { error: NodeSdkError::lost(reason), replaced: false }
 }

@@ -31,7 +31,7 @@ pub(crate) fn connector(config: &Config) -> Result<Option<Connector>, NodeSdkErr
 
 /// The certificates in a text, each of which can be trusted.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, NodeSdkError> {
-    let invalid = |why: String| NodeSdkError::InvalidConfig(why);
+    let invalid = |why: String| NodeSdkError::Config(why);
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = read.map_err(|error| invalid(format!("ca_pem cannot be read: {error}")))?;
     if certificates.is_empty() {

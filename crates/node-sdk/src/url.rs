@@ -15,7 +15,7 @@ pub(crate) const PATH: &str = "/v1/nodes/ws";
 /// root are others' doors, which would refuse a node for its token.
 pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     let invalid = |why: &str| {
-        NodeSdkError::InvalidConfig(format!("gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"))
+        NodeSdkError::Config(format!("gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"))
     };
     if url.trim().is_empty() {
         return Err(invalid("is empty"));
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn unusable_addresses() {
         for url in ["", "  ", "gateway", "ftp://gw/ws", "ws://"] {
-            assert!(matches!(parse(url), Err(NodeSdkError::InvalidConfig(_))), "{url:?}");
+            assert!(matches!(parse(url), Err(NodeSdkError::Config(_))), "{url:?}");
         }
     }
 

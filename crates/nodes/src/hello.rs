@@ -1,10 +1,11 @@
 //! Reading a node's hello: liberal in what it says, strict in what it takes.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{PROTOCOL_VERSION, close, validate_name, validate_tool_name};
+use sa_protocol::{CapabilityError, PROTOCOL_VERSION, close, validate_name, validate_prefix, validate_tool_name};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -64,18 +65,21 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
     brief(hello)?;
     let mut ignored = Vec::new();
     let host = machine::shown(hello.host, &mut ignored);
-    let mut usable = |name: &str| match validate_tool_name(name) {
+    let mut usable = |name: &str, validate: fn(&str) -> Result<(), CapabilityError>| match validate(name) {
         Ok(()) => true,
         Err(error) => {
             ignored.push(format!("{}: {error}", name.escape_debug().take(140).collect::<String>()));
             false
         }
     };
-    let described: Vec<&ToolSpec> = hello.tools.iter().filter(|spec| usable(&spec.name)).collect();
-    let mut prefixes: Vec<String> = hello.capabilities.iter().filter(|name| usable(name)).cloned().collect();
+    let described: Vec<&ToolSpec> = hello.tools.iter().filter(|spec| usable(&spec.name, validate_tool_name)).collect();
+    let capabilities = hello.capabilities.iter().filter(|name| usable(name, validate_prefix));
+    let mut prefixes: Vec<String> = capabilities.cloned().collect();
     // A host's `Bash` is a tool that every host has, and no space of names that one of them could hold.
     prefixes.retain(|prefix| prefix.contains('.') || described.iter().all(|spec| spec.name != *prefix));
-    let mut tools = Vec::with_capacity(described.len());
+    let bare_names = host["role"] != "specialized";
+    let open = undescribed(&prefixes, &described).map(|prefix| open(hello, prefix, bare_names));
+    let mut tools: Vec<Tool> = open.collect();
     let mut flaws = Vec::new();
     let mut room = MAX_LOOKED_AT;
     for spec in described {
@@ -112,8 +116,10 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         catalog: Catalog {
             tools,
             prefixes,
-            bare_names: host["role"] != "specialized",
+            bare_names,
             preferred: options.primary.as_ref() == Some(id),
+            watched: true,
+            saved: true,
             ..Catalog::default()
         },
         about: RawJson::of(&about),
@@ -165,9 +171,35 @@ pub fn check_id(id: &str) -> Result<(), String> {
     validate_name(id).map_err(|error| error.to_string())
 }
 
+/// The capabilities at and below which the node describes no tool.
+fn undescribed<'a>(prefixes: &'a [String], described: &[&'a ToolSpec]) -> impl Iterator<Item = &'a String> {
+    let above = |name: &'a str| std::iter::successors(Some(name), |name| Some(name.rsplit_once('.')?.0));
+    let known: HashSet<&str> = described.iter().flat_map(|spec| above(&spec.name)).collect();
+    prefixes.iter().filter(move |prefix| !known.contains(prefix.as_str()))
+}
+
+/// A capability whose tools the node does not describe is listed as one tool, named like the capability.
+fn open(hello: &Hello<'_>, prefix: &str, bare_names: bool) -> Tool {
+    let node = &hello.node;
+    let description = format!(
+        "Tools of the node \"{}\" whose names begin with {prefix}. The node does not describe them. Put the rest of the dotted \
+         name into `tool` (\"search\" for {prefix}.search) and the arguments into `args`.",
+        if node.name.is_empty() { &node.id } else { &node.name },
+    );
+    let tool = Tool::open(prefix, description);
+    let preferred_name =
+        if bare_names || prefix.contains('.') { prefix.to_owned() } else { with_host(&node.id, prefix) };
+    Tool { preferred_name, ..tool }
+}
+
+/// The name of an undotted tool with that of its host.
+fn with_host(node: &str, name: &str) -> String {
+    format!("{node}__{name}")
+}
+
 /// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
 fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
-    let preferred_name = if spec.name.contains('.') { spec.name.clone() } else { format!("{node}__{}", spec.name) };
+    let preferred_name = if spec.name.contains('.') { spec.name.clone() } else { with_host(node, &spec.name) };
     Tool {
         preferred_name,
         title: spec.title.clone(),
@@ -236,6 +268,52 @@ mod tests {
         }
     }
 
+    fn introduction(frame: &Value) -> Introduction {
+        let text = frame.to_string();
+        let Ok(Incoming::Hello(hello)) = Incoming::decode(&text) else { panic!("{text}") };
+        read(&hello, &options(), "here").unwrap()
+    }
+
+    fn listed(frame: &Value) -> Vec<Tool> {
+        introduction(frame).catalog.tools
+    }
+
+    #[test]
+    fn capabilities_with_empty_words_are_refused_by_name() {
+        let node = json!({ "id": "n", "name": "n", "node_type": "t", "version": "1" });
+        let capabilities = ["macos..notes", ".macos", "macos.", "Bash"];
+        let read = introduction(&json!({ "type": "node_hello", "node": node, "capabilities": capabilities }));
+        assert_eq!(read.catalog.prefixes, ["Bash"]);
+        assert_eq!(read.mistakes.len(), 3);
+        for (mistake, words) in read.mistakes.iter().zip(["two dots", "begins or ends", "begins or ends"]) {
+            let (name, why) = mistake.split_once(": ").unwrap();
+            assert!(capabilities.contains(&name) && why.contains(words), "{mistake}");
+        }
+    }
+
+    #[test]
+    fn a_capability_without_described_tools_is_listed_as_one_tool() {
+        let node = json!({ "id": "mac-01", "name": "Steph's Mac", "node_type": "macos", "version": "1" });
+        let old = json!({ "type": "node_hello", "node": node, "capabilities": ["macos.notes", "clipboard"] });
+        let tools = listed(&old);
+        let names: Vec<_> = tools.iter().map(|tool| (&*tool.name, tool.preferred_name.as_str())).collect();
+        assert_eq!(names, [("macos.notes", "macos.notes"), ("clipboard", "clipboard")]);
+        for tool in &tools {
+            let description = tool.description.as_deref().unwrap();
+            assert!(tool.open && description.contains("Steph's Mac") && description.contains(&*tool.name), "{tool:?}");
+            let schema = tool.input.as_ref().unwrap().raw().to_value().unwrap();
+            let rest = "rest of the dotted name, empty for the capability itself";
+            let properties = json!({ "tool": { "type": "string", "description": rest }, "args": { "type": "object" } });
+            assert_eq!(schema, json!({ "type": "object", "properties": properties }));
+        }
+        let mut described = old.clone();
+        described["tools"] = json!([{ "name": "macos.notes.search" }, { "name": "clipboard" }]);
+        assert!(listed(&described).iter().all(|tool| !tool.open));
+        let mut specialized = old;
+        specialized["host"] = json!({ "role": "specialized" });
+        assert_eq!(listed(&specialized)[1].preferred_name, "mac-01__clipboard");
+    }
+
     proptest! {
         #[test]
         fn whoever_is_let_in_keeps_to_the_rules(text in sa_hostile::nearly(usual())) {
@@ -244,7 +322,7 @@ mod tests {
                 Ok(node) => {
                     prop_assert!((1..=MAX_ID).contains(&node.id.len()) && check_id(&node.id).is_ok());
                     prop_assert!(node.weight() <= MAX_KEPT);
-                    prop_assert!(node.catalog.tools.len() + node.catalog.prefixes.len() <= 4);
+                    prop_assert!(node.catalog.tools.len() <= 4 && node.catalog.prefixes.len() <= 4);
                     for tool in &node.catalog.tools {
                         prop_assert!(validate_tool_name(&tool.name).is_ok());
                         prop_assert!(tool.description.as_ref().is_none_or(|text| text.len() <= MAX_DESCRIPTION));

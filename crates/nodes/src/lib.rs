@@ -15,12 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
+use sa_core::directory::SavedProvider;
 use sa_core::{Grant, ProviderId, Rank, Router};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
 pub use hello::check_id;
 pub use host::{BadFrames, Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
+pub use session::TOOK_PLACE;
 
 /// The provider kind of nodes, in addresses and lists.
 pub const KIND: &str = "node";
@@ -62,10 +64,14 @@ pub struct Admission {
 impl Admission {
     /// What the node takes from budgets as: its token, or one of all without a token.
     pub fn holder(&self) -> Holder {
-        match self.grant.rank {
-            Rank::None => Holder::anonymous(),
-            Rank::Installed | Rank::Token => Holder::named(Arc::clone(&self.grant.id)),
-        }
+        holder(&self.grant)
+    }
+}
+
+fn holder(grant: &Grant) -> Holder {
+    match grant.rank {
+        Rank::None => Holder::anonymous(),
+        Rank::Installed | Rank::Token => Holder::named(Arc::clone(&grant.id)),
     }
 }
 
@@ -107,6 +113,18 @@ impl Nodes {
             total: options.outboxes_bytes,
         });
         Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), hellos, unread })
+    }
+
+    /// Takes up the nodes that an earlier process has saved, as far as their grants are `valid` and the budget has room.
+    pub fn restore(&self, saved: Vec<SavedProvider>, valid: impl Fn(&Grant) -> bool) {
+        let mut saved = saved;
+        for node in &mut saved {
+            node.preferred = self.options.primary.as_deref() == Some(&*node.id);
+        }
+        self.router.directory().restore(KIND, saved, |node| {
+            let room = || self.hellos.acquire(&holder(&node.grant), node.weight()).ok().map(Arc::new);
+            if valid(&node.grant) { room() } else { None }
+        });
     }
 
     /// What bounds the memory that nodes take.

@@ -18,6 +18,9 @@ use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
 use crate::{Admission, Host, KIND, MAX_BAD_TOLD, MAX_FORGERIES, Nodes, too_large};
 
+/// The detail of `node.connected` where the new connection replaced an open one with the same id.
+pub const TOOK_PLACE: &str = "took an open connection's place";
+
 /// How those are counted who claim an id that is not theirs.
 const IMPOSTOR: &str = "impostor";
 /// How those are counted for whom there is no room.
@@ -96,7 +99,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     } else {
         info!(node = id, remote = admission.remote, "node connected");
     }
-    audit(nodes, "node.connected", &id, admission, if takes_over { "took an open connection's place" } else { "" });
+    audit(nodes, "node.connected", &id, admission, if takes_over { TOOK_PLACE } else { "" });
 
     let ended = {
         // Pinned where they are made: moved into the `select!`, each would have its room twice.
@@ -196,15 +199,20 @@ fn leave(nodes: &Nodes, id: &str, host: &Arc<Host>) {
 
 /// Waits for the hello, and checks it.
 async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> Result<Box<Introduction>, Close> {
+    let mut skipped = 0;
     let first = tokio::select! {
         biased;
-        first = tokio::time::timeout(nodes.options.hello_patience, first_text(socket)) => first,
+        first = tokio::time::timeout(nodes.options.hello_patience, hello_text(socket, &mut skipped)) => first,
         () = nodes.shutdown.cancelled() => return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
     };
-    let text = match first {
-        Ok(Ok(text)) => text,
-        Ok(Err(close)) => return Err(close),
-        Err(_) => return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello came in time")),
+    let text = match (first, skipped) {
+        (Ok(Ok(text)), _) => text,
+        (Ok(Err(close)), _) => return Err(close),
+        (Err(_), 0) => return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello came in time")),
+        (Err(_), frames) => {
+            let why = format!("no node_hello came in time; {frames} frames that are none were skipped");
+            return Err(Close::new(close::HELLO_TOO_LATE, why));
+        }
     };
     let hello = match Incoming::decode(&text) {
         Ok(Incoming::Hello(hello)) => hello,
@@ -244,16 +252,27 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
     Ok(Box::new(introduction))
 }
 
-async fn first_text(socket: &mut WebSocket) -> Result<String, Close> {
+/// The first frame that is a hello, readable or not. Some nodes send a ping before it, so other frames are counted and skipped.
+async fn hello_text(socket: &mut WebSocket, skipped: &mut u32) -> Result<String, Close> {
     loop {
         match socket.next().await {
-            Some(Ok(Message::Text(_))) if socket.get_ref().take_cut().is_some() => return Err(Close::too_large()),
-            Some(Ok(Message::Text(text))) => return Ok(text.to_string()),
+            Some(Ok(Message::Text(_) | Message::Binary(_))) if socket.get_ref().take_cut().is_some() => {
+                return Err(Close::too_large());
+            }
+            Some(Ok(Message::Text(text))) if is_hello(&text) => return Ok(text.to_string()),
+            Some(Ok(Message::Text(_) | Message::Binary(_))) => *skipped += 1,
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-            Some(Ok(Message::Binary(_))) => return Err(Close::binary()),
             Some(Err(error)) if let Some(close) = Close::violation(&error) => return Err(close),
             _ => return Err(hello::bad("the connection ended before a node_hello")),
         }
+    }
+}
+
+/// Whether a frame means to be a hello.
+fn is_hello(text: &str) -> bool {
+    match Incoming::decode(text) {
+        Ok(frame) => matches!(frame, Incoming::Hello(_)),
+        Err(error) => error.frame_type() == Some("node_hello"),
     }
 }
 

@@ -6,12 +6,17 @@ use serde_json::{Value, json};
 
 use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
+use crate::json::Json;
 use crate::multipart::{self, File, Part};
 use crate::parameter::is_json;
 use crate::refs::{MAX_TEXT, Root, Trail, join};
 use crate::request::{Draft, header_value};
 use crate::schema::{Collector, FILE_NOTE, is_file};
 use crate::style::{Style, Writing, text_of};
+
+mod swagger;
+
+pub(crate) use self::swagger::InBody;
 
 /// The tool's argument for the body.
 pub(crate) const ARGUMENT: &str = "_requestBody";
@@ -51,6 +56,8 @@ struct Field {
 pub(crate) struct Declared<'a> {
     pub(crate) body: Body,
     schema: Option<&'a Value>,
+    /// The fields of a form in Swagger 2.0, in place of a schema.
+    fields: Vec<InBody<'a>>,
     description: Option<&'a Value>,
     pointer: String,
 }
@@ -85,7 +92,13 @@ impl<'a> Declared<'a> {
         let media = if media.contains('*') { "application/json".to_owned() } else { media.clone() };
         let required = written.get("required") == Some(&Value::Bool(true));
         let description = written.get("description").filter(|said| said.is_string());
-        Ok(Some(Self { body: Body { required, media, format, fields }, schema, description, pointer }))
+        Ok(Some(Self {
+            body: Body { required, media, format, fields },
+            schema,
+            fields: Vec::new(),
+            description,
+            pointer,
+        }))
     }
 
     pub(crate) fn schema(&self, collector: &mut Collector<'a>) -> Result<Value, Problem> {
@@ -95,6 +108,7 @@ impl<'a> Declared<'a> {
             (Format::Raw, _) => {
                 json!({"type": "string", "description": format!("The body, as text in {}.", self.body.media)})
             }
+            (_, None) if !self.fields.is_empty() => swagger::form(&self.fields, collector)?,
             (Format::Text, None) => json!({"type": "string"}),
             (_, Some(schema)) => collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?,
             (Format::Form | Format::Multipart, None) => json!({"type": "object"}),
@@ -172,9 +186,9 @@ fn encoded(encoding: &Value, field: &mut Field) {
 }
 
 impl Body {
-    pub(crate) fn write(&self, value: &Value, draft: &mut Draft) -> Result<(), RequestError> {
+    pub(crate) fn write(&self, value: &Json, draft: &mut Draft) -> Result<(), RequestError> {
         let wrong = |what: &str| RequestError::argument(ARGUMENT, what);
-        let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| wrong("has to be text"));
+        let text = |value: &Json| value.as_str().map(str::to_owned).ok_or_else(|| wrong("has to be text"));
         let object = || value.as_object().ok_or_else(|| wrong("has to be an object with the fields of the form"));
         let mut media = self.media.clone();
         let bytes = match self.format {
@@ -202,25 +216,26 @@ impl Body {
     }
 
     /// A field of an URL-encoded form. Without a style, objects are JSON, and lists are repeated.
-    fn pairs(&self, name: &str, value: &Value) -> Vec<(String, String)> {
+    fn pairs(&self, name: &str, value: &Json) -> Vec<(String, String)> {
         let field = self.fields.get(name);
         if let Some(writing) = field.and_then(|field| field.writing) {
             return writing.pairs(name, value);
         }
-        let pair = |value: &Value| (encode(name), encode(&text_of(value)));
+        let pair = |value: &Json| (encode(name), encode(&text_of(value)));
         let json = field.and_then(|field| field.media.as_deref()).is_some_and(is_json);
         match value {
-            Value::Null => Vec::new(),
-            Value::Array(items) if !json => items.iter().filter(|item| !item.is_null()).map(pair).collect(),
+            Json::Null => Vec::new(),
+            Json::Array(items) if !json => items.iter().filter(|item| !item.is_null()).map(pair).collect(),
             value => vec![pair(value)],
         }
     }
 
-    fn parts(&self, name: &str, value: &Value, parts: &mut Vec<Part>) -> Result<(), RequestError> {
+    fn parts(&self, name: &str, value: &Json, parts: &mut Vec<Part>) -> Result<(), RequestError> {
         let unknown = Field::default();
         let field = self.fields.get(name).unwrap_or(&unknown);
         let json = field.media.as_deref().is_some_and(is_json);
-        if let (Some(writing), Value::Object(_)) = (field.writing, value) {
+        let joined = |writing: &Writing| matches!(value, Json::Array(_)) && !writing.explode;
+        if let Some(writing) = field.writing.filter(|writing| joined(writing) || matches!(value, Json::Object(_))) {
             let pairs = writing.pairs(name, value);
             parts.extend(pairs.into_iter().map(|(name, value)| {
                 let plain = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -229,8 +244,8 @@ impl Body {
             return Ok(());
         }
         match value {
-            Value::Null => {}
-            Value::Array(items) if !json => {
+            Json::Null => {}
+            Json::Array(items) if !json => {
                 for item in items {
                     part(name, item, field, parts)?;
                 }
@@ -241,10 +256,10 @@ impl Body {
     }
 }
 
-fn part(name: &str, value: &Value, field: &Field, parts: &mut Vec<Part>) -> Result<(), RequestError> {
+fn part(name: &str, value: &Json, field: &Field, parts: &mut Vec<Part>) -> Result<(), RequestError> {
     let (filename, media, bytes) = match value {
-        Value::Null => return Ok(()),
-        Value::String(text) if field.file => {
+        Json::Null => return Ok(()),
+        Json::String(text) if field.file => {
             let wrong =
                 |what| RequestError::argument(ARGUMENT, format_args!("is a form whose field \"{name}\" {what}"));
             let file = File::read(text).map_err(wrong)?;
@@ -252,7 +267,7 @@ fn part(name: &str, value: &Value, field: &Field, parts: &mut Vec<Part>) -> Resu
             let filename = file.name.unwrap_or_else(|| name.to_owned());
             (Some(filename), media.or_else(|| Some("application/octet-stream".to_owned())), file.bytes)
         }
-        Value::Object(_) | Value::Array(_) => {
+        Json::Object(_) | Json::Array(_) => {
             let media = field.media.clone().unwrap_or_else(|| "application/json".to_owned());
             (None, Some(media), value.to_string().into_bytes())
         }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::body;
+use crate::document::Version;
 use crate::encode::encode_path;
 use crate::error::{DocumentError, DocumentErrorKind, Problem, ProblemKind};
 use crate::names;
@@ -17,6 +18,7 @@ use crate::refs::{MAX_TEXT, Root, join, shown};
 use crate::schema::Collector;
 use crate::security::{KeyPlace, Kind, Requirement, Scheme};
 use crate::server::Server;
+use crate::swagger;
 
 const METHODS: [&str; 9] = ["get", "put", "post", "delete", "options", "head", "patch", "trace", "query"];
 
@@ -31,8 +33,7 @@ const MAX_PROBLEMS: usize = 500;
 
 pub(crate) struct Reading<'a> {
     pub(crate) root: Root<'a>,
-    /// OpenAPI 3.0.
-    pub(crate) old: bool,
+    pub(crate) version: Version,
     pub(crate) source: Option<&'a Url>,
     pub(crate) limits: &'a Limits,
     pub(crate) schemes: &'a [Arc<Scheme>],
@@ -43,6 +44,8 @@ pub(crate) struct Reading<'a> {
     /// What was read of a value of the document, by its address. Many operations share a server or a requirement, and a
     /// document could make each of them large.
     servers: HashMap<*const Value, Option<Arc<Server>>>,
+    /// The server of Swagger 2.0, by its scheme.
+    by_scheme: HashMap<&'static str, Option<Arc<Server>>>,
     requirements: HashMap<*const Value, Requirement>,
 }
 
@@ -59,7 +62,7 @@ struct Site<'a> {
 impl<'a> Reading<'a> {
     pub(crate) fn new(
         root: Root<'a>,
-        old: bool,
+        version: Version,
         source: Option<&'a Url>,
         limits: &'a Limits,
         schemes: &'a [Arc<Scheme>],
@@ -69,7 +72,7 @@ impl<'a> Reading<'a> {
         let security = Requirement::read(security, "/security", schemes, &mut problems);
         Self {
             root,
-            old,
+            version,
             source,
             limits,
             schemes,
@@ -78,6 +81,7 @@ impl<'a> Reading<'a> {
             taken: HashSet::new(),
             schema_bytes: 0,
             servers: HashMap::new(),
+            by_scheme: HashMap::new(),
             requirements: HashMap::new(),
         }
     }
@@ -159,7 +163,7 @@ impl<'a> Reading<'a> {
             None => self.security.clone(),
         };
         let (path, fixed_query) = split_path(site.path);
-        let mut declared = self.parameters(site, &security, problems)?;
+        let (mut declared, in_body) = self.parameters(site, &security, problems)?;
         let variables = variables(path);
         declared.retain(|declared| {
             let Parameter { place, name, .. } = &declared.parameter;
@@ -171,6 +175,10 @@ impl<'a> Reading<'a> {
             used
         });
         let body = match written.get("requestBody") {
+            _ if self.version == Version::Swagger => {
+                let consumes = written.get("consumes").or_else(|| self.root.0.get("consumes"));
+                body::Declared::of_parameters(self.root, in_body, consumes, problems)
+            }
             Some(body) => body::Declared::read(self.root, body, &join(&site.pointer, "requestBody"), problems)?,
             None => None,
         };
@@ -186,8 +194,17 @@ impl<'a> Reading<'a> {
         let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_TEXT);
         let deprecated = written.get("deprecated") == Some(&Value::Bool(true));
         let tags = written.get("tags").and_then(Value::as_array).into_iter().flatten();
-        let server = [written.get("servers"), site.item.get("servers"), self.root.0.get("servers")];
-        let server = server.into_iter().flatten().find_map(|servers| self.server(servers));
+        let server = match self.version {
+            Version::Swagger => {
+                let scheme = swagger::scheme(self.root, written, self.source);
+                let read = || Server::new(&swagger::server(self.root, scheme), self.source).map(Arc::new);
+                self.by_scheme.entry(scheme).or_insert_with(read).clone()
+            }
+            Version::Three | Version::ThreeOne => {
+                let servers = [written.get("servers"), site.item.get("servers"), self.root.0.get("servers")];
+                servers.into_iter().flatten().find_map(|servers| self.server(servers))
+            }
+        };
         Ok(Operation {
             name: names::operation(id, &site.method, site.path, &mut self.taken),
             id: id.map(str::to_owned),
@@ -211,22 +228,28 @@ impl<'a> Reading<'a> {
         self.servers.entry(std::ptr::from_ref(servers)).or_insert_with(read).clone()
     }
 
-    /// Those of the path and of the operation; the operation's own win. What a security scheme carries is none of them:
-    /// a secret comes from the settings, and no model is to be asked for it.
+    /// Those of the path and of the operation; the operation's own win. Beside them, those that Swagger 2.0 has for a body.
+    /// What a security scheme carries is none of them: a secret comes from the settings, and no model is to be asked for it.
     fn parameters(
         &self,
         site: &Site<'a>,
         security: &Requirement,
         problems: &mut Vec<Problem>,
-    ) -> Result<Vec<parameter::Declared<'a>>, Problem> {
+    ) -> Result<(Vec<parameter::Declared<'a>>, Vec<body::InBody<'a>>), Problem> {
         let mut found: Vec<parameter::Declared<'a>> = Vec::new();
+        let mut in_body: Vec<body::InBody<'a>> = Vec::new();
         let schemes: BTreeMap<_, _> = security.schemes().map(|scheme| (&scheme.name, scheme)).collect();
         for (holder, pointer) in [(site.operation, &site.pointer), (site.item, &site.item_pointer)] {
             let pointer = join(pointer, "parameters");
             let written = holder.get("parameters").and_then(Value::as_array).into_iter().flatten();
             for (index, written) in written.enumerate().take(MAX_PARAMETERS) {
-                let Some(declared) = parameter::Declared::read(self.root, written, &join(&pointer, index), problems)?
-                else {
+                let pointer = join(&pointer, index);
+                let written = self.root.follow(written, &pointer)?;
+                if self.version == Version::Swagger && body::InBody::is_one(written) {
+                    in_body.push(body::InBody { written, pointer });
+                    continue;
+                }
+                let Some(declared) = parameter::Declared::read(self.version, written, &pointer, problems) else {
                     continue;
                 };
                 let Parameter { name, place, .. } = &declared.parameter;
@@ -245,7 +268,7 @@ impl<'a> Reading<'a> {
             }
         }
         found.sort_by_key(|declared| declared.parameter.place);
-        Ok(found)
+        Ok((found, in_body))
     }
 
     fn input_schema(
@@ -258,7 +281,7 @@ impl<'a> Reading<'a> {
     ) -> Result<String, Problem> {
         let mut outcome = Err(too_large(pointer));
         for terse in [false, true] {
-            let mut collector = Collector::new(self.root, self.old, terse, self.limits.schema_bytes);
+            let mut collector = Collector::new(self.root, self.version, terse, self.limits.schema_bytes);
             outcome = assemble(&mut collector, declared, parameters, body);
             // What was refused was as much work as if it had fitted.
             self.schema_bytes += self.limits.schema_bytes - collector.left();

@@ -30,7 +30,7 @@ struct Contents {
 }
 
 impl Document {
-    /// Reads JSON or YAML, OpenAPI 3.0, 3.1 or 3.2. `source` is where it came from: servers may be relative to it.
+    /// Reads JSON or YAML, OpenAPI 3.0, 3.1 or 3.2, or Swagger 2.0. `source` is where it came from: servers may be relative to it.
     pub fn parse(bytes: &[u8], source: Option<&Url>) -> Result<Self, DocumentError> {
         Self::parse_within(bytes, source, &Limits::default())
     }
@@ -42,11 +42,11 @@ impl Document {
 
     /// For a document that stands inside another one. Its size and depth are what the outer one's reader allowed.
     pub fn from_value(value: &Value, source: Option<&Url>, limits: &Limits) -> Result<Self, DocumentError> {
-        let old = check_version(value)?;
+        let version = version(value)?;
         let root = Root(value);
         let mut problems = Vec::new();
-        let schemes = security::schemes(root, &mut problems);
-        let mut reading = Reading::new(root, old, source, limits, &schemes, problems);
+        let schemes = security::schemes(root, version, &mut problems);
+        let mut reading = Reading::new(root, version, source, limits, &schemes, problems);
         let operations = reading.operations()?;
         let problems = reading.problems;
         if operations.is_empty() {
@@ -101,17 +101,22 @@ impl Document {
     }
 
     /// A JSON Schema for what has to be set to call the operations: the secrets of the security schemes, each named
-    /// after its scheme, and the variables of servers.
+    /// after its scheme, and the variables of servers. Only what every operation needs is `required` there: the others
+    /// can be called without it, and [`Operation::request`] names what a call lacks.
     pub fn settings_schema(&self) -> Value {
-        let schemes = self.schemes();
-        let secured: Vec<_> = self.0.operations.iter().map(|operation| &operation.security).collect();
-        let secured: Vec<_> = secured.into_iter().filter(|security| !security.alternatives.is_empty()).collect();
+        let operations = &self.0.operations;
         let needed = |scheme: &Scheme| {
             let within = |together: &Together| together.iter().any(|(other, _)| other.name == scheme.name);
-            secured.iter().all(|security| security.alternatives.iter().all(within))
+            operations.iter().all(|operation| {
+                let alternatives = &operation.security.alternatives;
+                !alternatives.is_empty() && alternatives.iter().all(within)
+            })
         };
+        let everywhere = |name: &str| operations.iter().all(|operation| operation.server.variables.contains_key(name));
+        let (schemes, variables) = (self.schemes(), self.variables());
         let schemes = schemes.values().map(|scheme| (scheme.as_ref(), needed(scheme)));
-        settings::schema(schemes, self.variables().into_iter())
+        let variables = variables.into_iter().map(|(name, variable)| (name, variable, everywhere(name)));
+        settings::schema(schemes, variables)
     }
 
     /// Settings out of an object that fits [`Self::settings_schema`].
@@ -132,8 +137,18 @@ impl Document {
     }
 }
 
-/// Whether it is 3.0.
-fn check_version(value: &Value) -> Result<bool, DocumentError> {
+/// The specifications, as far as they differ in how operations are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// Swagger 2.0.
+    Swagger,
+    /// OpenAPI 3.0.
+    Three,
+    /// OpenAPI 3.1 and later.
+    ThreeOne,
+}
+
+fn version(value: &Value) -> Result<Version, DocumentError> {
     let text = |key: &str| match value.get(key) {
         Some(Value::String(text)) => Some(text.trim().to_owned()),
         // In YAML, a version without quotes is a number.
@@ -141,10 +156,10 @@ fn check_version(value: &Value) -> Result<bool, DocumentError> {
         _ => None,
     };
     if let Some(version) = text("swagger") {
-        let message = format!(
-            "this is Swagger {}; OpenAPI 3.0 or later is needed, and swagger2openapi or editor.swagger.io converts it",
-            shown(&version)
-        );
+        if version == "2" || version == "2.0" {
+            return Ok(Version::Swagger);
+        }
+        let message = format!("Swagger {} is not supported; Swagger 2.0 and OpenAPI 3 are", shown(&version));
         return Err(DocumentError::new(DocumentErrorKind::Version, "/swagger", message));
     }
     let Some(version) = text("openapi") else {
@@ -152,8 +167,9 @@ fn check_version(value: &Value) -> Result<bool, DocumentError> {
         return Err(DocumentError::new(DocumentErrorKind::NotOpenApi, "", message));
     };
     if version.split('.').next() != Some("3") {
-        let message = format!("OpenAPI {} is not supported; 3.0, 3.1 and 3.2 are", shown(&version));
+        let message = format!("OpenAPI {} is not supported; 3.0, 3.1, 3.2 and Swagger 2.0 are", shown(&version));
         return Err(DocumentError::new(DocumentErrorKind::Version, "/openapi", message));
     }
-    Ok(version == "3" || version == "3.0" || version.starts_with("3.0."))
+    let old = version == "3" || version == "3.0" || version.starts_with("3.0.");
+    Ok(if old { Version::Three } else { Version::ThreeOne })
 }

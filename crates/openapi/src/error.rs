@@ -22,7 +22,7 @@ pub enum DocumentErrorKind {
     TooLarge,
     /// Readable, but not an OpenAPI document.
     NotOpenApi,
-    /// Swagger 2.0, or a version of OpenAPI that is not 3.x.
+    /// A version that is neither OpenAPI 3.x nor Swagger 2.0.
     Version,
     /// No operation can be called.
     Empty,

@@ -25,7 +25,8 @@
 //!
 //! // What the user has set fits `document.settings_schema()`.
 //! let settings = document.settings(&json!({"key": "k-123"}));
-//! let request = operation.request(&json!({"petId": 7, "fields": ["name", "age"]}), &settings)?;
+//! let arguments = json!({"petId": 7, "fields": ["name", "age"]}).into();
+//! let request = operation.request(&arguments, &settings)?;
 //! assert_eq!(request.method, "GET");
 //! assert_eq!(request.url.as_str(), "https://api.example.com/v1/pets/7?fields=name,age");
 //! assert!(request.headers.contains(&("X-Api-Key".to_owned(), "k-123".to_owned())));
@@ -57,13 +58,15 @@
 //!
 //! # Order
 //!
-//! Objects have no order in JSON, and here they are sorted by name, so that the same call is always the same request.
+//! Arguments are [`Json`], which keeps the order of an object's fields: the pairs that they become in a query, a form or a
+//! body are in the caller's order. What comes from the document is sorted by name.
 
 mod body;
 mod collect;
 mod document;
 mod encode;
 mod error;
+mod json;
 mod multipart;
 mod names;
 mod operation;
@@ -76,10 +79,12 @@ mod security;
 mod server;
 mod settings;
 mod style;
+mod swagger;
 mod token;
 
 pub use document::Document;
 pub use error::{DocumentError, DocumentErrorKind, Problem, ProblemKind, RequestError, RequestErrorKind};
+pub use json::Json;
 pub use operation::{Hints, Operation};
 pub use read::Limits;
 pub use request::HttpRequest;

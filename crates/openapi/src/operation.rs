@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use secrecy::ExposeSecret;
-use serde_json::{Map, Value};
 use url::Url;
 
 use crate::body::{self, Body};
 use crate::error::{RequestError, RequestErrorKind};
+use crate::json::Json;
 use crate::parameter::{Parameter, Place};
 use crate::request::{Draft, HttpRequest};
-use crate::security::{Kind, Requirement};
+use crate::security::{ClientFlow, Kind, Requirement};
 use crate::server::Server;
 use crate::settings::Settings;
 use crate::token::TokenRequest;
@@ -115,9 +116,7 @@ impl Operation {
             if settings.token_of(&scheme.name).is_some() || settings.secret_of(&scheme.name).is_some() {
                 continue;
             }
-            let base = self.server(settings)?;
-            let url = base.join(&flow.token_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-            let token_url = url.ok_or_else(|| {
+            let token_url = token_url(flow, &self.server(settings)?).ok_or_else(|| {
                 let message = format!("the token URL of the security scheme \"{}\" is no web address", scheme.name);
                 RequestError::new(RequestErrorKind::Server, "", message)
             })?;
@@ -132,13 +131,23 @@ impl Operation {
         Ok(tokens)
     }
 
+    /// Every address that a token may be fetched from, whichever of the alternatives is used.
+    pub fn token_urls(&self, settings: &Settings) -> Vec<Url> {
+        let Ok(base) = self.server(settings) else { return Vec::new() };
+        let flows = self.security.schemes().filter_map(|scheme| match &scheme.kind {
+            Kind::OAuth2 { client } => client.as_ref(),
+            _ => None,
+        });
+        flows.filter_map(|flow| token_url(flow, &base)).collect()
+    }
+
     /// The request of a call. `arguments` is an object, or `null` for none, and was checked against the input schema;
     /// what only the schema knows, such as a number's range, is not checked again.
-    pub fn request(&self, arguments: &Value, settings: &Settings) -> Result<HttpRequest, RequestError> {
-        let none = Map::new();
+    pub fn request(&self, arguments: &Json, settings: &Settings) -> Result<HttpRequest, RequestError> {
+        let none = IndexMap::new();
         let arguments = match arguments {
-            Value::Object(arguments) => arguments,
-            Value::Null => &none,
+            Json::Object(arguments) => arguments,
+            Json::Null => &none,
             _ => {
                 let message = "the arguments have to be an object";
                 return Err(RequestError::new(RequestErrorKind::InvalidArgument, "", message));
@@ -165,7 +174,7 @@ impl Operation {
         draft.finish(&self.method, &base)
     }
 
-    fn path_of(&self, arguments: &Map<String, Value>) -> Result<String, RequestError> {
+    fn path_of(&self, arguments: &IndexMap<String, Json>) -> Result<String, RequestError> {
         let mut path = String::new();
         let mut places = Vec::new();
         for piece in &self.pieces {
@@ -191,7 +200,7 @@ impl Operation {
     }
 
     /// A misspelled argument would otherwise be lost without a word.
-    fn refuse_unknown(&self, arguments: &Map<String, Value>) -> Result<(), RequestError> {
+    fn refuse_unknown(&self, arguments: &IndexMap<String, Json>) -> Result<(), RequestError> {
         let body = self.body.is_some().then_some(body::ARGUMENT);
         let known = |name: &String| {
             body == Some(name.as_str())
@@ -210,8 +219,15 @@ impl Operation {
     }
 }
 
+fn token_url(flow: &ClientFlow, base: &Url) -> Option<Url> {
+    base.join(&flow.token_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
+}
+
 /// An argument, by the name that the tool has for it, or else by the one that the document has.
-fn value_of<'a>(parameter: &Parameter, arguments: &'a Map<String, Value>) -> Result<Option<&'a Value>, RequestError> {
+fn value_of<'a>(
+    parameter: &Parameter,
+    arguments: &'a IndexMap<String, Json>,
+) -> Result<Option<&'a Json>, RequestError> {
     let value = arguments.get(&parameter.argument).or_else(|| arguments.get(parameter.alias()?));
     let value = value.filter(|value| !value.is_null());
     if value.is_none() && parameter.required {

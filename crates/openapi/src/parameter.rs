@@ -2,12 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::document::Version;
 use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError};
-use crate::refs::{MAX_TEXT, Root, Trail, shown};
+use crate::json::Json;
+use crate::refs::{MAX_TEXT, Trail, shown};
 use crate::request::{Draft, forbidden_header, header_name, header_value};
 use crate::schema::Collector;
 use crate::style::{Style, Writing, header, text_of};
+use crate::swagger;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
@@ -61,12 +64,11 @@ pub(crate) struct Declared<'a> {
 impl<'a> Declared<'a> {
     /// `None` for what is to be ignored, with the reason among the problems.
     pub(crate) fn read(
-        root: Root<'a>,
+        version: Version,
         written: &'a Value,
         pointer: &str,
         problems: &mut Vec<Problem>,
-    ) -> Result<Option<Self>, Problem> {
-        let written = root.follow(written, pointer)?;
+    ) -> Option<Self> {
         let text = |key: &str| written.get(key).and_then(Value::as_str).unwrap_or_default();
         let mut ignore = |kind, message: String| problems.push(Problem::new(kind, pointer, message));
         let name = text("name").to_owned();
@@ -77,37 +79,38 @@ impl<'a> Declared<'a> {
             "cookie" => Place::Cookie,
             other => {
                 ignore(ProblemKind::Unsupported, format!("a parameter in \"{}\" is not supported", shown(other)));
-                return Ok(None);
+                return None;
             }
         };
         if name.is_empty() || name.len() > MAX_TEXT {
             ignore(ProblemKind::Malformed, "the parameter has no name, or one that is too long".to_owned());
-            return Ok(None);
+            return None;
         }
         if place == Place::Header && forbidden_header(&name) {
             let message =
                 format!("the header \"{name}\" is not set by a parameter; for credentials, use securitySchemes");
             ignore(ProblemKind::Ignored, message);
-            return Ok(None);
+            return None;
         }
         if matches!(place, Place::Header | Place::Cookie) && !header_name(&name) {
             ignore(ProblemKind::Malformed, format!("\"{}\" is no name for a header or cookie", shown(&name)));
-            return Ok(None);
+            return None;
         }
         let content = written.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
         let format = match content {
             Some((media, _)) if is_json(media) => Format::Json,
             Some(_) => Format::Text,
+            None if version == Version::Swagger => Format::Styled(swagger::writing(written, place)),
             None => Format::Styled(writing(written, place)),
         };
         let schema = match content {
             Some((_, media)) => media.get("schema"),
-            // Some documents put the type where Swagger 2.0 had it.
+            // Swagger 2.0 has the type here, and some later documents as well.
             None => written.get("schema").or_else(|| written.get("type").map(|_| written)),
         };
         let required = place == Place::Path || written.get("required") == Some(&Value::Bool(true));
         let parameter = Parameter { argument: name.clone(), by_name: false, name, place, required, format };
-        Ok(Some(Self { parameter, written, schema, pointer: pointer.to_owned() }))
+        Some(Self { parameter, written, schema, pointer: pointer.to_owned() })
     }
 
     /// The schema of the tool's argument.
@@ -171,7 +174,7 @@ impl Parameter {
     }
 
     /// What stands for the parameter in the path.
-    pub(crate) fn in_path(&self, value: &Value) -> Result<String, RequestError> {
+    pub(crate) fn in_path(&self, value: &Json) -> Result<String, RequestError> {
         let text = match self.format {
             Format::Styled(writing) => writing.path(&self.name, value),
             Format::Json => Some(encode(&value.to_string())),
@@ -183,7 +186,7 @@ impl Parameter {
     }
 
     /// Writes a query, header or cookie parameter.
-    pub(crate) fn write(&self, value: &Value, draft: &mut Draft) -> Result<(), RequestError> {
+    pub(crate) fn write(&self, value: &Json, draft: &mut Draft) -> Result<(), RequestError> {
         let content = match self.format {
             Format::Styled(_) => None,
             Format::Json => Some(value.to_string()),

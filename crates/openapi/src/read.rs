@@ -1,5 +1,6 @@
 //! From bytes to a JSON value, within limits, whether they are JSON or YAML.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
@@ -52,10 +53,14 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError
     if text.trim_start().starts_with('{') {
         return measured(limits, |meter| json(text, meter));
     }
+    let (text, restored) = match controls::replaced(text) {
+        Some(replaced) => (Cow::Owned(replaced), true),
+        None => (Cow::Borrowed(text), false),
+    };
     // The YAML reader takes up to 25 kB of stack for each level, more than the threads that serve requests have.
     let stack = (limits.depth + 32) * (64 << 10);
     std::thread::scope(|scope| {
-        let reader = || measured(limits, |meter| yaml(text, meter, limits));
+        let reader = || measured(limits, |meter| yaml(&text, meter, limits));
         let reader = std::thread::Builder::new().name("yaml".to_owned()).stack_size(stack).spawn_scoped(scope, reader);
         let read = reader.ok().and_then(|reader| reader.join().ok());
         read.unwrap_or_else(|| {
@@ -63,6 +68,46 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError
             Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message))
         })
     })
+    .map(|value| if restored { controls::restored(value) } else { value })
+}
+
+/// C1 control characters, and DEL. YAML does not allow them, but documents have them: quotation marks and dashes of
+/// Windows-1252 that were read as Latin-1. The YAML reader gets private characters in their places.
+mod controls {
+    use serde_json::Value;
+
+    const FIRST: u32 = 0x7f;
+    const LAST: u32 = 0x9f;
+    /// U+10FF7F and those that follow it.
+    const DISTANCE: u32 = 0x0010_ff00;
+
+    fn is_control(c: char) -> bool {
+        (FIRST..=LAST).contains(&u32::from(c)) && c != '\u{85}'
+    }
+
+    fn stands_in(c: char) -> bool {
+        (FIRST + DISTANCE..=LAST + DISTANCE).contains(&u32::from(c))
+    }
+
+    /// `None` for a text without such characters, and for one that has the private characters itself.
+    pub(super) fn replaced(text: &str) -> Option<String> {
+        if !text.contains(is_control) || text.contains(stands_in) {
+            return None;
+        }
+        let replace = |c: char| if is_control(c) { char::from_u32(u32::from(c) + DISTANCE).unwrap_or(c) } else { c };
+        Some(text.chars().map(replace).collect())
+    }
+
+    pub(super) fn restored(value: Value) -> Value {
+        let restore = |c: char| if stands_in(c) { char::from_u32(u32::from(c) - DISTANCE).unwrap_or(c) } else { c };
+        let text = |text: String| if text.contains(stands_in) { text.chars().map(restore).collect() } else { text };
+        match value {
+            Value::String(string) => Value::String(text(string)),
+            Value::Array(items) => Value::Array(items.into_iter().map(restored).collect()),
+            Value::Object(fields) => fields.into_iter().map(|(name, value)| (text(name), restored(value))).collect(),
+            value => value,
+        }
+    }
 }
 
 /// Reads within the limits, and says which of them was in the way.

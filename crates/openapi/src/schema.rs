@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
+use crate::document::Version;
 use crate::error::{Problem, ProblemKind};
 use crate::parameter::is_json;
 use crate::refs::{Root, Trail};
@@ -60,7 +61,7 @@ pub(crate) fn is_file(schema: &Value) -> bool {
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
     root: Root<'a>,
-    /// OpenAPI 3.0, whose schemas are not quite JSON Schema.
+    /// OpenAPI 3.0 or Swagger 2.0, whose schemas are not quite JSON Schema.
     old: bool,
     /// Without descriptions and examples, to make a very large schema fit.
     terse: bool,
@@ -78,10 +79,10 @@ pub(crate) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(root: Root<'a>, old: bool, terse: bool, bytes: usize) -> Self {
+    pub(crate) fn new(root: Root<'a>, version: Version, terse: bool, bytes: usize) -> Self {
         Self {
             root,
-            old,
+            old: version != Version::ThreeOne,
             terse,
             files: false,
             left: bytes,

@@ -6,11 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::document::Version;
 use crate::encode::encode;
 use crate::error::{Problem, ProblemKind, RequestError, RequestErrorKind};
 use crate::refs::{Root, join, shown};
 use crate::request::{Draft, forbidden_header, header_name, header_value};
-use crate::settings::{Settings, client_id, client_secret};
+use crate::settings::{Settings, access_token, client_id, client_secret};
 
 /// One entry of `components.securitySchemes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +83,12 @@ impl Scheme {
                 _ if header_name(text("scheme")) => Kind::Http(text("scheme").to_owned()),
                 _ => return Err("\"scheme\" has to be a word such as basic or bearer".to_owned()),
             },
+            // Swagger 2.0 has this one, and has only one flow.
+            "basic" => Kind::Basic,
             "oauth2" => {
-                let client = scheme.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str);
+                let flow = scheme.pointer("/flows/clientCredentials");
+                let flow = flow.or(Some(scheme).filter(|_| text("flow") == "application"));
+                let client = flow.and_then(|flow| flow.get("tokenUrl")).and_then(Value::as_str);
                 Kind::OAuth2 { client: client.map(|url| ClientFlow { token_url: url.to_owned() }) }
             }
             "openIdConnect" => Kind::OpenIdConnect,
@@ -106,12 +111,16 @@ impl Scheme {
         }
     }
 
-    /// The settings that it takes, by name.
-    pub(crate) fn settings(&self) -> Vec<String> {
+    /// The setting that it takes first of all, and all of them in words.
+    fn settings(&self) -> (String, String) {
+        let name = &self.name;
         match &self.kind {
-            Kind::OAuth2 { client: Some(_) } => vec![client_id(&self.name), client_secret(&self.name)],
-            Kind::Unsupported(_) => Vec::new(),
-            _ => vec![self.name.clone()],
+            Kind::OAuth2 { client: Some(_) } => {
+                let (id, secret, token) = (client_id(name), client_secret(name), access_token(name));
+                let words = format!("\"{id}\" and \"{secret}\", or \"{token}\"");
+                (id, words)
+            }
+            _ => (name.clone(), format!("\"{name}\"")),
         }
     }
 
@@ -166,8 +175,7 @@ impl Requirement {
             for (name, scopes) in alternative.as_object().into_iter().flatten() {
                 let Some(scheme) = schemes.iter().find(|scheme| scheme.name == *name) else {
                     let message = format!(
-                        "the security scheme \"{}\" is not usable or not defined in components.securitySchemes; \
-                         requests go without it",
+                        "the security scheme \"{}\" is not usable or not defined; requests go without it",
                         shown(name)
                     );
                     let pointer = join(&join(pointer, index), name);
@@ -217,11 +225,13 @@ impl Requirement {
                     possible = false;
                     unsupported.push(format!("\"{}\" ({kind})", scheme.name));
                 }
-                names.extend(scheme.settings());
+                names.push(scheme.settings());
             }
             if possible {
-                first = if first.is_empty() { names.first().cloned().unwrap_or_default() } else { first };
-                ways.push(names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" and "));
+                if let Some((name, _)) = names.first().filter(|_| first.is_empty()) {
+                    first.clone_from(name);
+                }
+                ways.push(names.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(" and "));
             }
         }
         let message = match (ways.as_slice(), first.as_str()) {
@@ -237,9 +247,9 @@ impl Requirement {
 const MAX_SCHEMES: usize = 100;
 
 /// All schemes of the document that can be read.
-pub(crate) fn schemes(root: Root<'_>, problems: &mut Vec<Problem>) -> Vec<Arc<Scheme>> {
+pub(crate) fn schemes(root: Root<'_>, version: Version, problems: &mut Vec<Problem>) -> Vec<Arc<Scheme>> {
     let mut schemes = Vec::new();
-    let place = "/components/securitySchemes";
+    let place = if version == Version::Swagger { "/securityDefinitions" } else { "/components/securitySchemes" };
     for (name, scheme) in root.0.pointer(place).and_then(Value::as_object).into_iter().flatten().take(MAX_SCHEMES) {
         let pointer = join(place, name);
         match root.follow(scheme, &pointer) {

@@ -38,7 +38,7 @@ impl Server {
         Self::new(&serde_json::json!({"url": "/"}), source).expect("it has an address")
     }
 
-    fn new(server: &Value, source: Option<&Url>) -> Option<Self> {
+    pub(crate) fn new(server: &Value, source: Option<&Url>) -> Option<Self> {
         let template = server.get("url")?.as_str()?.trim().to_owned();
         let mut variables = BTreeMap::new();
         for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {

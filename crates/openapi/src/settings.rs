@@ -75,7 +75,8 @@ impl Settings {
         let mut picked = Self::default();
         for scheme in schemes {
             let name = &scheme.name;
-            if let Some(secret) = text(name) {
+            let token = matches!(scheme.kind, Kind::OAuth2 { .. }).then(|| text(&access_token(name))).flatten();
+            if let Some(secret) = text(name).or(token) {
                 picked = picked.secret(name, secret);
             } else if let Some(pair) = settings.get(name).filter(|value| value.is_object()) {
                 // Settings that other hosts keep as two fields of one object.
@@ -97,10 +98,11 @@ impl Settings {
     }
 }
 
-/// A JSON Schema for the settings of a document, with `required` those that no secured operation does without.
+/// A JSON Schema for the settings of a document, each with whether all operations need it. The settings of OAuth2 are never
+/// `required`, because a client and a token can stand in for each other.
 pub(crate) fn schema<'a>(
     schemes: impl Iterator<Item = (&'a Scheme, bool)>,
-    variables: impl Iterator<Item = (&'a str, &'a Variable)>,
+    variables: impl Iterator<Item = (&'a str, &'a Variable, bool)>,
 ) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
@@ -128,18 +130,22 @@ pub(crate) fn schema<'a>(
                 add(name.clone(), secret(name, "The token, without the word before it."), needed);
             }
             Kind::OAuth2 { client: None } => {
-                add(name.clone(), secret(name, "An access token."), needed);
+                let mut token = secret(name, "An access token.");
+                token["x-alias"] = json!(access_token(name));
+                add(name.clone(), token, false);
             }
             Kind::OAuth2 { client: Some(client) } => {
                 let description = format!("The client's id, for tokens from {}.", client.token_url);
                 let id = json!({"type": "string", "minLength": 1, "title": "Client id", "description": description});
-                add(client_id(name), id, needed);
-                add(client_secret(name), secret("Client secret", "The client's secret."), needed);
+                add(client_id(name), id, false);
+                add(client_secret(name), secret("Client secret", "The client's secret."), false);
+                let token = secret("Access token", "An access token, instead of a client.");
+                add(access_token(name), token, false);
             }
             Kind::Unsupported(_) => {}
         }
     }
-    for (name, variable) in variables {
+    for (name, variable, everywhere) in variables {
         let mut schema = json!({"type": "string", "title": name});
         if let Some(description) = &variable.description {
             schema["description"] = json!(description);
@@ -150,7 +156,7 @@ pub(crate) fn schema<'a>(
         if !variable.values.is_empty() {
             schema["enum"] = json!(variable.values);
         }
-        add(format!("{VARIABLE_PREFIX}{name}"), schema, variable.default.is_none());
+        add(format!("{VARIABLE_PREFIX}{name}"), schema, everywhere && variable.default.is_none());
     }
     required.sort_unstable();
     json!({"type": "object", "properties": properties, "required": required})
@@ -158,6 +164,11 @@ pub(crate) fn schema<'a>(
 
 pub(crate) fn client_id(scheme: &str) -> String {
     format!("{scheme}_clientId")
+}
+
+/// The token of an OAuth2 scheme as other hosts name it.
+pub(crate) fn access_token(scheme: &str) -> String {
+    format!("{scheme}_accessToken")
 }
 
 pub(crate) fn client_secret(scheme: &str) -> String {

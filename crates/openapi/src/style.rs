@@ -1,8 +1,7 @@
 //! How a value is written in a path, a query, a header or a cookie: OpenAPI's `style` and `explode`.
 
-use serde_json::Value;
-
 use crate::encode::{encode, encode_reserved};
+use crate::json::Json;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -12,6 +11,8 @@ pub(crate) enum Style {
     Form,
     SpaceDelimited,
     PipeDelimited,
+    /// Of Swagger 2.0 alone.
+    TabDelimited,
     DeepObject,
     /// Of OpenAPI 3.2: a cookie as it is, without percent-encoding.
     Cookie,
@@ -55,7 +56,7 @@ impl Writing {
     }
 
     /// What stands for `{name}` in a path. `None` stands for nothing at all, as for an empty list.
-    pub(crate) fn path(self, name: &str, value: &Value) -> Option<String> {
+    pub(crate) fn path(self, name: &str, value: &Json) -> Option<String> {
         let name = encode(name);
         let shape = Shape::of(value)?;
         let equals = |(key, value): &(String, String)| format!("{}={}", self.text(key), self.text(value));
@@ -80,8 +81,8 @@ impl Writing {
     }
 
     /// The pairs of a query, a form or a cookie, encoded.
-    pub(crate) fn pairs(self, name: &str, value: &Value) -> Vec<(String, String)> {
-        if self.style == Style::DeepObject && (value.is_object() || value.is_array()) {
+    pub(crate) fn pairs(self, name: &str, value: &Json) -> Vec<(String, String)> {
+        if self.style == Style::DeepObject && matches!(value, Json::Object(_) | Json::Array(_)) {
             let mut pairs = Vec::new();
             self.deep(name.to_owned(), value, &mut pairs);
             return pairs;
@@ -98,6 +99,7 @@ impl Writing {
                 let separator = match self.style {
                     Style::SpaceDelimited => "%20",
                     Style::PipeDelimited => "%7C",
+                    Style::TabDelimited => "%09",
                     _ => ",",
                 };
                 vec![(name, self.texts(&shape.flat(), separator))]
@@ -106,15 +108,15 @@ impl Writing {
     }
 
     /// `color[R]=100`. The specification stops at one level; deeper ones, and lists, go on as servers that take them expect.
-    fn deep(self, name: String, value: &Value, pairs: &mut Vec<(String, String)>) {
+    fn deep(self, name: String, value: &Json, pairs: &mut Vec<(String, String)>) {
         match value {
-            Value::Null => {}
-            Value::Object(fields) => {
+            Json::Null => {}
+            Json::Object(fields) => {
                 for (key, value) in fields {
                     self.deep(format!("{name}[{key}]"), value, pairs);
                 }
             }
-            Value::Array(items) => {
+            Json::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     self.deep(format!("{name}[{index}]"), item, pairs);
                 }
@@ -125,7 +127,7 @@ impl Writing {
 }
 
 /// The value of a header: `simple`, and not encoded, because nobody decodes headers.
-pub(crate) fn header(value: &Value, explode: bool) -> Option<String> {
+pub(crate) fn header(value: &Json, explode: bool) -> Option<String> {
     Some(match Shape::of(value)? {
         Shape::Fields(fields) if explode => {
             fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
@@ -135,10 +137,10 @@ pub(crate) fn header(value: &Value, explode: bool) -> Option<String> {
 }
 
 /// A single value as text. What is nested where a style has no room for it is written as JSON.
-pub(crate) fn text_of(value: &Value) -> String {
+pub(crate) fn text_of(value: &Json) -> String {
     match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
+        Json::String(text) => text.clone(),
+        Json::Null => String::new(),
         other => other.to_string(),
     }
 }
@@ -151,17 +153,17 @@ enum Shape {
 
 impl Shape {
     /// `None` for what is undefined in the sense of RFC 6570: `null`, and a list or object without a value.
-    fn of(value: &Value) -> Option<Self> {
+    fn of(value: &Json) -> Option<Self> {
         Some(match value {
-            Value::Null => return None,
-            Value::Array(items) => {
+            Json::Null => return None,
+            Json::Array(items) => {
                 let items: Vec<_> = items.iter().filter(|item| !item.is_null()).map(text_of).collect();
                 if items.is_empty() {
                     return None;
                 }
                 Self::Many(items)
             }
-            Value::Object(fields) => {
+            Json::Object(fields) => {
                 let fields = fields.iter().filter(|(_, value)| !value.is_null());
                 let fields: Vec<_> = fields.map(|(key, value)| (key.clone(), text_of(value))).collect();
                 if fields.is_empty() {

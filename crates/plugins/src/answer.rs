@@ -8,6 +8,8 @@ use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 
 use crate::errand::{Answer, Fault};
+use crate::plugin::Plugin;
+use crate::scrub::Hidden;
 
 const EXCERPT: usize = 300;
 
@@ -50,36 +52,51 @@ pub(crate) fn outcome(plugin: &str, answer: &Answer) -> Result<Output, Fault> {
     }
 }
 
-/// A server that says no. The host gets its status and its words; everyone else a sentence.
+/// A server that says no. The host gets its status and its words, or the whole answer where that is an error in the plugin
+/// protocol's own form; everyone else a sentence.
 fn refusal(plugin: &str, answer: &Answer) -> Fault {
     let text = String::from_utf8_lossy(&answer.body);
     let status = answer.status;
-    if !(400..600).contains(&status) {
+    let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
+    // SDKs leave out a body that is undefined.
+    let known = parsed.get("errorType").and_then(PluginErrorType::parse);
+    if !(400..600).contains(&status) && known.is_none() {
         let why = format!("the server of the plugin \"{plugin}\" answered {status}, which is no answer to a call");
         return Fault::new(PluginErrorType::PluginServerError, CallError::new(CallErrorKind::Failed, why));
     }
-    let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
     let said = ["/body/message", "/message", "/error/message", "/error", "/body"];
     let said = said.iter().find_map(|path| parsed.pointer(path)?.as_str()).unwrap_or(&text);
     let said: String = said.chars().filter(|c| !c.is_control()).take(EXCERPT).collect();
     let kind = if status == 429 { CallErrorKind::Overloaded } else { CallErrorKind::Failed };
     let mut error = CallError::new(kind, format!("the server of the plugin \"{plugin}\" answered {status}: {said}"));
-    let wants_settings = parsed.get("errorType").and_then(Value::as_str) == Some("PluginSettingsInvalid");
-    if wants_settings || status == 401 || status == 403 {
+    if known == Some(PluginErrorType::PluginSettingsInvalid) || status == 401 || status == 403 {
         error = error.hint(format!("look at its settings: switchboard plugin settings {plugin}"));
     }
     let error = error.retryable(status == 429 || status >= 502);
-    Fault { error_type: PluginErrorType::Status(status), body: Value::String(text.into_owned()), error }
+    let error_type = known.unwrap_or(PluginErrorType::Status(status));
+    let fault = Fault::with_body(error_type, Value::String(text.into_owned()), error);
+    Fault { answer: known.map(|_| answer.clone()), ..fault }
 }
 
-/// A request that came to nothing.
-pub(crate) fn unanswered(plugin: &str, error: &EgressError) -> Fault {
-    nothing_from(&format!("the plugin \"{plugin}\" cannot be called"), error)
+/// A request without an answer. Secrets are masked in what others chose, such as the target of a redirect.
+pub(crate) fn unanswered(plugin: &Plugin, error: EgressError, secrets: &[String]) -> Fault {
+    nothing_from(&format!("the plugin \"{}\" cannot be called", plugin.identifier()), &masked(plugin, error, secrets))
 }
 
-/// The same of one for a token.
-pub(crate) fn no_token(plugin: &str, error: &EgressError) -> Fault {
-    nothing_from(&format!("there is no token for the plugin \"{plugin}\""), error)
+/// The same for a token.
+pub(crate) fn no_token(plugin: &Plugin, error: EgressError, secrets: &[String]) -> Fault {
+    let what = format!("there is no token for the plugin \"{}\"", plugin.identifier());
+    nothing_from(&what, &masked(plugin, error, secrets))
+}
+
+/// The plugin's own servers are no secret: to mask a part of a name that is known would show what the secret is.
+fn masked(plugin: &Plugin, error: EgressError, secrets: &[String]) -> EgressError {
+    let own = |part: &str| {
+        let host = |origin: &String| url::Url::parse(origin).ok()?.host_str().map(|host| format!("\"{host}\""));
+        plugin.origins.iter().any(|origin| origin == part || host(origin).as_deref() == Some(part))
+    };
+    let hidden = Hidden::new(secrets);
+    error.masked(|part| if own(part) { part.to_owned() } else { hidden.text(part).into_owned() })
 }
 
 fn nothing_from(what: &str, error: &EgressError) -> Fault {
@@ -140,7 +157,52 @@ mod tests {
         let sdk = br#"{"body":{"message":"API key required"},"errorType":"PluginSettingsInvalid"}"#;
         let fault = answer(400, "application/json", sdk).unwrap_err();
         assert!(fault.error.message.ends_with("400: API key required") && fault.error.hint.is_some());
+        assert_eq!(fault.error.reason(), Some("settings_invalid"));
         assert_eq!(answer(304, "", b"").unwrap_err().error_type, PluginErrorType::PluginServerError);
+    }
+
+    /// A message about a server at this address, with this secret in the settings.
+    fn about(address: &str, secret: &str) -> String {
+        let manifest = r#"{"identifier":"p","api":[{"name":"a","description":"d","url":"http://10.0.0.1:80/"}]}"#;
+        let plugin = Plugin::new(crate::manifest::read(manifest, None).manifest.unwrap(), None, true, "").unwrap();
+        let options = sa_egress::Options { allow_private: Vec::new(), max_redirects: 1, user_agent: "test" };
+        let url = address.parse().unwrap();
+        let error = sa_egress::Egress::new(&options).unwrap().check(&url, &sa_egress::Allowed::default()).unwrap_err();
+        unanswered(&plugin, error, &[secret.to_owned()]).error.message
+    }
+
+    #[test]
+    fn secrets_are_masked_in_what_others_chose_and_not_in_our_words() {
+        let sentence = |host: &str| {
+            format!(
+                "the plugin \"p\" cannot be called: \"{host}\" is an address that is not public, and is not allowed as a private one"
+            )
+        };
+        assert_eq!(about("http://10.0.0.2/", "plugin"), sentence("10.0.0.2"));
+        assert_eq!(about("http://10.0.0.2/", "address"), sentence("10.0.0.2"));
+        assert_eq!(about("http://10.0.0.2/", "10.0.0.2"), sentence("***"));
+        assert_eq!(about("http://10.0.0.1/", "10.0.0.1"), sentence("10.0.0.1"), "anybody can read its manifest");
+    }
+
+    #[track_caller]
+    fn check_unchanged(status: u16, body: &str, unchanged: bool) {
+        let fault = answer(status, "application/json", body.as_bytes()).unwrap_err();
+        let kept = fault.answer.map(|answer| (answer.status, answer.body));
+        let expected = unchanged.then(|| (status, Bytes::copy_from_slice(body.as_bytes())));
+        assert_eq!(kept, expected, "{status} {body}");
+    }
+
+    #[test]
+    fn an_error_of_the_plugin_protocol_is_kept_as_it_came() {
+        check_unchanged(400, r#"{ "body": {"message":"key"}, "errorType": "PluginSettingsInvalid", "more": 1 }"#, true);
+        check_unchanged(500, r#"{"errorType":"PluginServerError","body":null}"#, true);
+        check_unchanged(490, r#"{"errorType":401,"body":"x"}"#, true);
+        check_unchanged(300, r#"{"errorType":"PluginServerError","body":"x"}"#, true);
+        check_unchanged(500, r#"{"errorType":"Oops","body":"x"}"#, false);
+        check_unchanged(500, r#"{"errorType":200,"body":"x"}"#, false);
+        check_unchanged(405, r#"{"errorType":"MethodNotAllowed"}"#, true);
+        check_unchanged(500, r#"["errorType","body"]"#, false);
+        check_unchanged(418, "no tea here", false);
     }
 
     proptest::proptest! {

@@ -36,12 +36,23 @@ pub(crate) struct Fault {
     pub(crate) error_type: PluginErrorType,
     pub(crate) body: Value,
     pub(crate) error: CallError,
+    /// The plugin server's own answer, where the host gets it unchanged in place of `error_type` and `body`.
+    pub(crate) answer: Option<Answer>,
 }
+
+/// The reason of a call that fails for its plugin's settings. The console opens their form for it.
+const SETTINGS_INVALID: &str = "settings_invalid";
 
 impl Fault {
     /// With one sentence for both.
     pub(crate) fn new(error_type: PluginErrorType, error: CallError) -> Self {
-        Self { error_type, body: message(&error), error }
+        Self::with_body(error_type, message(&error), error)
+    }
+
+    pub(crate) fn with_body(error_type: PluginErrorType, body: Value, error: CallError) -> Self {
+        let settings = error_type == PluginErrorType::PluginSettingsInvalid;
+        let error = if settings { error.with_reason(SETTINGS_INVALID) } else { error };
+        Self { error_type, body, error, answer: None }
     }
 }
 

@@ -7,7 +7,6 @@
 
 mod answer;
 mod check;
-mod difference;
 mod errand;
 mod gateway;
 mod held_back;
@@ -42,7 +41,6 @@ use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub use self::difference::Change;
 pub use self::gateway::{Asked, Reply};
 pub use self::reach::Away;
 pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
@@ -137,7 +135,7 @@ pub struct Plugins {
 struct Entry {
     record: Record,
     plugin: Arc<Plugin>,
-    /// Absent while it is disabled.
+    /// While the plugin is disabled, this reserves its id.
     registration: Option<Registration>,
     last_error: Option<String>,
 }
@@ -202,9 +200,9 @@ impl Plugins {
     fn enter(&self, record: Record, plugin: Plugin) {
         let (identifier, plugin) = (plugin.identifier().to_owned(), Arc::new(plugin));
         let id = ProviderId::new(KIND, &identifier);
-        let registration = record.enabled.then(|| self.attach(id, Scope::Everyone, &plugin)).flatten();
+        let registration = if record.enabled { self.attach(id, Scope::Everyone, &plugin) } else { self.reserve(id) };
         let former = self.entries().insert(identifier, Entry { record, plugin, registration, last_error: None });
-        // One that was replaced is not in the directory any more; one that is disabled now still is.
+        // The new registration has replaced this one, except where it was refused.
         if let Some(registration) = former.and_then(|former| former.registration) {
             registration.withdraw();
         }
@@ -223,6 +221,11 @@ impl Plugins {
             may_take_over: true,
         });
         attached.map_err(|error| warn!(plugin = %id, %error, "cannot offer its functions")).ok()
+    }
+
+    fn reserve(&self, id: ProviderId) -> Option<Registration> {
+        let reserved = self.router.directory().reserve(id.clone(), Grant::installed(KIND));
+        reserved.map_err(|error| warn!(plugin = %id, %error, "cannot reserve the id of a disabled plugin")).ok()
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {

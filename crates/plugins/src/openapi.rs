@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sa_core::{CallError, CallErrorKind};
 use sa_egress::header::{HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Allowed, Method, Request, origin};
-use sa_openapi::{Document, HttpRequest, Operation, RequestError, RequestErrorKind};
+use sa_openapi::{Document, HttpRequest, Json, Operation, RequestError, RequestErrorKind};
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -62,7 +62,7 @@ pub(crate) fn settings_schema(own: Option<&Value>, document: &Document) -> Optio
 
 /// Everywhere that a call of an operation, or the fetching of its token, would send something.
 pub(crate) fn origins(document: &Document, operation: &Operation) -> Vec<String> {
-    // Any settings do: which clients there are decides for which tokens are asked, not where.
+    // Any settings do: they decide which of the servers is used.
     let schema = document.settings_schema();
     let example = |field: &Value| match (field.get("default"), field.pointer("/enum/0")) {
         (Some(value), _) | (None, Some(value)) => value.clone(),
@@ -71,9 +71,8 @@ pub(crate) fn origins(document: &Document, operation: &Operation) -> Vec<String>
     let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let examples: Map<String, Value> = fields.map(|(name, field)| (name.clone(), example(field))).collect();
     let settings = document.settings(&Value::Object(examples));
-    let tokens = operation.tokens(&settings).unwrap_or_default();
     let server = operation.server(&settings).ok();
-    server.iter().chain(tokens.iter().map(|token| &token.token_url)).map(origin).collect()
+    server.iter().chain(&operation.token_urls(&settings)).map(origin).collect()
 }
 
 /// What of a document matters to models and to whoever stores a secret, to be compared with another one.
@@ -94,7 +93,7 @@ pub(crate) fn summary(text: &str, source: Option<&Url>) -> Value {
 pub(crate) struct OperationCall<'a> {
     pub(crate) document: &'a Document,
     pub(crate) operation: &'a str,
-    pub(crate) arguments: &'a Value,
+    pub(crate) arguments: &'a Json,
     pub(crate) settings: &'a Value,
 }
 
@@ -115,7 +114,7 @@ impl OperationCall<'_> {
         let mut settings = self.document.settings(self.settings);
         for token in operation.tokens(&settings).map_err(fault)? {
             secrets.extend(secrets::credentials(&token.request().headers));
-            let value = purse.token(&token, time, newer_than).await?;
+            let value = purse.token(&token, time, newer_than, secrets).await?;
             settings = settings.token(token.scheme.clone(), value);
         }
         operation.request(self.arguments, &settings).map_err(fault)
@@ -184,9 +183,16 @@ mod tests {
         assert_eq!(manifest_for(&document)["identifier"], "pet-store");
         let origins = origins(&document, &document.operations()[0]);
         assert_eq!(origins, ["https://api.example", "https://auth.example"]);
+        // Also where another way to prove oneself comes first.
+        let alternative = DOCUMENT.replace("[{\"client\":[]}]", "[{\"key\":[]},{\"client\":[]}]").replace(
+            "\"securitySchemes\":{",
+            "\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"},",
+        );
+        let alternative = read(&alternative, None).unwrap();
+        assert_eq!(super::origins(&alternative, &alternative.operations()[0]), origins);
         let own = json!({ "type": "object", "properties": { "units": { "type": "string" } }, "required": ["units"] });
         let schema = settings_schema(Some(&own), &document).unwrap();
-        assert_eq!(schema["required"], json!(["client_clientId", "client_clientSecret", "units"]));
+        assert_eq!(schema["required"], json!(["units"]));
         assert_eq!(schema["properties"]["client_clientSecret"]["format"], "password");
     }
 

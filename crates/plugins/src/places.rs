@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use sa_core::json::difference::escape;
 use sa_core::json::is_too_deep;
 
 /// The lines, from 1 on, on which the parts stand that these JSON pointers lead to, or the nearest that contain them. An
@@ -39,11 +40,6 @@ impl Part<'_> {
         }
         line.unwrap_or(1)
     }
-}
-
-/// A name as a part of a pointer.
-pub(crate) fn escape(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// Goes through a text that is known to be JSON, and not too deep.

@@ -76,7 +76,7 @@ impl Plugin {
                 (None, Some(url)) => {
                     plugin.origins.insert(origin(&url));
                     let annotations = json!({ "openWorldHint": true });
-                    let input = Schema::new(api.parameters);
+                    let input = Schema::with_formats(api.parameters);
                     plugin.function(prefix, api.name, api.description, input, annotations, Endpoint::Post(url));
                 }
                 (None, None) => {}
@@ -102,7 +102,7 @@ impl Plugin {
         self.origins.extend(openapi::origins(document, operation));
         let name = operation.name().to_owned();
         let endpoint = Endpoint::Operation(document.clone(), name.clone());
-        self.function(prefix, name, description, Schema::new(input), annotations, endpoint);
+        self.function(prefix, name, description, Schema::with_formats(input), annotations, endpoint);
     }
 
     fn function(

@@ -10,6 +10,7 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates, aside};
 use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
+use sa_openapi::Json;
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -22,6 +23,9 @@ use crate::scrub::Hidden;
 use crate::secrets;
 use crate::settings::{Settings, SettingsSchema, SettingsStore, header, owner_of};
 use crate::tokens::{Purse, Tokens};
+
+/// What all copies of the settings may have together: common servers take 16 KB of headers.
+const MAX_HEADERS: usize = 14 * 1024;
 
 /// What all plugins share.
 pub(crate) struct Shared {
@@ -90,9 +94,9 @@ impl Provider for PluginProvider {
                     let told = if stored { shown } else { answer };
                     (outcome.map(|_| told.clone()).map_err(|fault| in_words_of(&told, fault)), recorded)
                 }
-                Err(mut fault) => {
-                    fault.error.message = hidden.text(&fault.error.message).into_owned();
-                    fault.body = serde_json::from_str(&hidden.text(&fault.body.to_string())).unwrap_or_default();
+                // Text from outside was masked before it entered the sentence. To mask the whole sentence would cut known words
+                // out of it, and so reveal the secret.
+                Err(fault) => {
                     let error = fault.error.clone();
                     (Err(fault), Err(error))
                 }
@@ -130,10 +134,10 @@ async fn run(
             let body = Bytes::copy_from_slice(call.args.as_str().as_bytes());
             let (method, url) = (Method::POST, url.clone());
             let request = Request { method, url, headers, body, secret, allowed, time: time(), max_bytes };
-            send(shared, plugin, request).await?
+            send(shared, plugin, request, secrets).await?
         }
         Endpoint::Operation(document, operation) => {
-            let arguments = call.args.to_value().map_err(|error| {
+            let arguments = serde_json::from_str::<Json>(call.args.as_str()).map_err(|error| {
                 let error =
                     CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
                 Fault::new(PluginErrorType::PluginApiParamsError, error)
@@ -143,11 +147,12 @@ async fn run(
             let purse = Purse { tokens: &shared.tokens, egress: &shared.egress, plugin, owner: &owner };
             let mut newer_than = None;
             loop {
-                let request = operation.request(&purse, time(), newer_than, secrets).await?;
+                let request = operation.request(&purse, time(), newer_than, secrets).await;
+                let request = request.map_err(|fault| with_hint(plugin, fault))?;
                 let asked = Instant::now();
                 secrets.extend(secrets::credentials(&request.headers));
                 let request = openapi::outgoing(request, secret, allowed.clone(), time(), max_bytes)?;
-                let answer = send(shared, plugin, request).await?;
+                let answer = send(shared, plugin, request, secrets).await?;
                 // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
                 if answer.status != 401 || newer_than.is_some() || !operation.uses_tokens() {
                     break answer;
@@ -165,19 +170,20 @@ fn without(answer: &Answer, hidden: &Hidden) -> Answer {
     Answer { status: answer.status, content_type, body: hidden.body(&answer.body) }
 }
 
-/// A refusal by the plugin's server as the host is told of it: in the words of this answer.
+/// A refusal by the plugin's server as the host gets it: with the text of this answer.
 fn in_words_of(told: &Answer, fault: Fault) -> Fault {
-    match fault.error_type {
-        PluginErrorType::Status(_) => {
+    match (&fault.answer, fault.error_type) {
+        (Some(_), _) => Fault { answer: Some(told.clone()), ..fault },
+        (None, PluginErrorType::Status(_)) => {
             Fault { body: Value::String(String::from_utf8_lossy(&told.body).into_owned()), ..fault }
         }
-        _ => fault,
+        (None, _) => fault,
     }
 }
 
-async fn send(shared: &Shared, plugin: &Plugin, request: Request) -> Result<Answer, Fault> {
-    let response =
-        shared.egress.send(request).await.map_err(|error| answer::unanswered(plugin.identifier(), &error))?;
+async fn send(shared: &Shared, plugin: &Plugin, request: Request, secrets: &[String]) -> Result<Answer, Fault> {
+    let sent = shared.egress.send(request).await;
+    let response = sent.map_err(|error| answer::unanswered(plugin, error, secrets))?;
     let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
     Ok(Answer { status: response.status.as_u16(), content_type, body: response.body })
 }
@@ -193,11 +199,17 @@ fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Setting
             invalid(plugin, CallError::new(CallErrorKind::Failed, "the settings cannot be sent as a header"))
         })?;
         value.set_sensitive(true);
-        for name in &shared.settings_headers {
+        for name in fitting(&shared.settings_headers, value.len()) {
             headers.insert(name.clone(), value.clone());
         }
     }
     Ok(headers)
+}
+
+/// The headers that a value of this size goes into: all of them, as far as a server takes so much.
+fn fitting(names: &[HeaderName], bytes: usize) -> &[HeaderName] {
+    let most = (MAX_HEADERS / bytes.max(1)).max(1);
+    &names[..names.len().min(most)]
 }
 
 /// What the plugin is told of its user.
@@ -243,9 +255,33 @@ fn settings_for(
 fn invalid(plugin: &Plugin, error: CallError) -> Fault {
     let id = plugin.identifier();
     let message = format!("the settings of the plugin \"{id}\" are not as it needs them: {}", error.message);
-    let error = CallError::new(CallErrorKind::Failed, message);
-    Fault::new(
-        PluginErrorType::PluginSettingsInvalid,
-        error.hint(format!("set them: switchboard plugin settings {id} --from FILE")),
+    with_hint(
+        plugin,
+        Fault::new(PluginErrorType::PluginSettingsInvalid, CallError::new(CallErrorKind::Failed, message)),
     )
+}
+
+/// Settings that lack something are set by a command.
+fn with_hint(plugin: &Plugin, fault: Fault) -> Fault {
+    if fault.error_type != PluginErrorType::PluginSettingsInvalid || fault.error.hint.is_some() {
+        return fault;
+    }
+    let hint = format!("set them: switchboard plugin settings {} --from FILE", plugin.identifier());
+    Fault::new(fault.error_type, fault.error.hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_protocol::plugin::SETTINGS_HEADERS;
+
+    use super::*;
+
+    #[test]
+    fn settings_go_into_as_many_headers_as_a_server_takes() {
+        let names = SETTINGS_HEADERS.map(HeaderName::from_static);
+        for (bytes, count) in [(2, 4), (3_584, 4), (3_585, 3), (6 * 1024, 2), (20_000, 1)] {
+            assert_eq!(fitting(&names, bytes).len(), count, "{bytes}");
+        }
+        assert!(fitting(&[], 10).is_empty());
+    }
 }

@@ -1,12 +1,12 @@
 //! A plugin as it is stored: what was accepted, and what waits to be.
 
+use sa_core::json::difference::{Change, between};
 use sa_core::store::{Records, StoreError};
 use sa_egress::Allowed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use crate::difference::{Change, between};
 use crate::manifest::{self, Manifest, Reading};
 use crate::openapi;
 use crate::plugin::Plugin;

@@ -2,18 +2,20 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
+use sa_core::json::difference::Change;
 use sa_core::store::{Expect, StoreError};
 use sa_core::{ProviderId, RawJson, clock};
 use sa_egress::{Allowed, EgressError};
 use serde_json::Value;
 use url::Url;
 
-use crate::difference::Change;
 use crate::manifest::{self, MAX_MANIFEST, Manifest, Problem};
 use crate::record::{BUCKET, HeldBack, Record, Texts};
 use crate::source::{FetchError, Fetched, Validators};
 use crate::{KIND, MAX_PLUGINS, Plugins, index, openapi};
 
+/// How many plugins an error about an index names.
+const MAX_NAMED: usize = 5;
 /// Manifests of an index that are fetched at once.
 const AT_ONCE: usize = 8;
 
@@ -103,6 +105,8 @@ pub struct FunctionView {
 pub enum ChangeError {
     #[error("the manifest cannot be used: {0}")]
     Invalid(String),
+    #[error("no plugin of the index could be added: {0}")]
+    Index(String),
     #[error("allow_private: {0}")]
     Private(String),
     #[error("there is a plugin \"{0}\" already")]
@@ -232,6 +236,11 @@ impl Plugins {
                 format!("{} more, beyond the {MAX_PLUGINS} that there may be", listed - MAX_PLUGINS),
             ));
         }
+        if added.plugins.is_empty() && !added.failed.is_empty() {
+            let failed = added.failed.iter().take(MAX_NAMED).map(|(identifier, why)| format!("{identifier}: {why}"));
+            let more = if added.failed.len() > MAX_NAMED { "; …" } else { "" };
+            return Err(ChangeError::Index(format!("{}{more}", failed.collect::<Vec<_>>().join("; "))));
+        }
         if let Some(url) = &source {
             self.indexes.add(&*self.records, url, &terms.allow_private).await?;
         }
@@ -305,7 +314,7 @@ impl Plugins {
                     let manifest = format!("{:#}", openapi::manifest_for(&document));
                     Ok((Texts { manifest, openapi: Some(text) }, true))
                 }
-                Err(why) if !is_manifest && text.contains("openapi") => {
+                Err(why) if !is_manifest && (text.contains("openapi") || text.contains("swagger")) => {
                     Err(ChangeError::Invalid(format!("the OpenAPI document cannot be used: {why}")))
                 }
                 _ => Err(ChangeError::Invalid(reading.errors())),

@@ -56,11 +56,13 @@ pub(crate) fn undescribed(settings: &Settings, schema: &Value) -> Option<(String
 
 fn undescribed_in(settings: &Settings, schemas: &[&Value], path: &str) -> Option<(String, Vec<String>)> {
     let open = ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"];
-    let names = |schema: &&Value| schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-    let known: Vec<String> = schemas.iter().flat_map(names).map(|(name, _)| name).collect();
+    let fields = schemas.iter().filter_map(|schema| schema.get("properties")?.as_object()).flatten();
+    let known: Vec<String> = fields.clone().map(|(name, _)| name.clone()).collect();
+    // Another name for the same setting.
+    let aliases: Vec<&str> = fields.filter_map(|(_, field)| field.get("x-alias")?.as_str()).collect();
     let closed = !schemas.iter().any(|schema| refers(schema) || open.iter().any(|key| schema.get(key).is_some()));
     for (name, value) in settings {
-        if closed && !known.is_empty() && !known.contains(name) {
+        if closed && !known.is_empty() && !known.contains(name) && !aliases.contains(&name.as_str()) {
             return Some((format!("{path}{name}"), known));
         }
         let Value::Object(inner) = value else { continue };
@@ -224,6 +226,8 @@ mod tests {
         assert_eq!(unknown(json!({ "a": { "b": 1 }, "c": 1 }), &listed), None);
         assert_eq!(unknown(json!({ "d": 1 }), &listed).as_deref(), Some("d"));
         assert_eq!(unknown(json!({ "a": { "e": 1 } }), &listed).as_deref(), Some("a/e"));
+        let alias = json!({ "properties": { "a": { "x-alias": "b" } } });
+        assert_eq!(unknown(json!({ "a": 1, "b": 1 }), &alias), None);
         for open in [
             json!({}),
             json!({ "properties": { "a": {} }, "additionalProperties": true }),

@@ -19,7 +19,7 @@ use crate::secrets;
 const BUCKET: &str = "plugin-settings";
 /// What stands in place of a secret; sent back, it stands for the value that is stored.
 pub const MASK: &str = "***";
-/// They travel in headers, more than once, and common servers take 16 KB of headers.
+/// They travel in a header.
 pub const MAX_SETTINGS: usize = 6 * 1024;
 /// The longest name of a setting that is repeated when it is wrong.
 const MAX_NAME: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) struct SettingsSchema {
 
 impl SettingsSchema {
     pub(crate) fn new(value: Value) -> Self {
-        let schema = Schema::new(RawJson::of(&value));
+        let schema = Schema::with_formats(RawJson::of(&value));
         Self { value, schema }
     }
 
@@ -300,6 +300,15 @@ mod tests {
         assert_eq!(schema().check(&Settings::new()).unwrap_err().message, "missing \"apiKey\" (string)");
         let short = schema().check(&object(json!({ "apiKey": "canary" }))).unwrap_err().message;
         assert!(short.contains("apiKey") && !short.contains("canary"), "{short}");
+    }
+
+    #[test]
+    fn a_format_is_checked() {
+        let schema =
+            SettingsSchema::new(json!({ "properties": { "endpoint": { "type": "string", "format": "uri" } } }));
+        assert!(schema.check(&object(json!({ "endpoint": "https://a.example" }))).is_ok());
+        let wrong = schema.check(&object(json!({ "endpoint": "canary endpoint" }))).unwrap_err().message;
+        assert!(wrong.contains("endpoint") && wrong.contains("uri") && !wrong.contains("canary"), "{wrong}");
     }
 
     #[test]

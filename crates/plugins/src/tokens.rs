@@ -14,6 +14,7 @@ use crate::answer;
 use crate::errand::Fault;
 use crate::openapi::{fault, outgoing};
 use crate::plugin::Plugin;
+use crate::scrub::Hidden;
 
 const MAX_TOKENS: usize = 1_000;
 const MAX_ANSWER: usize = 64 * 1024;
@@ -81,6 +82,7 @@ impl Purse<'_> {
         token: &TokenRequest,
         time: Duration,
         newer_than: Option<Instant>,
+        secrets: &[String],
     ) -> Result<SecretString, Fault> {
         let key = self.key(token);
         if let Some(value) = self.tokens.known(&key, newer_than) {
@@ -90,16 +92,18 @@ impl Purse<'_> {
         let _turn = turn.lock().await;
         match self.tokens.known(&key, newer_than) {
             Some(value) => Ok(value),
-            None => Ok(self.tokens.keep(key, self.fetch(token, time).await?)),
+            None => Ok(self.tokens.keep(key, self.fetch(token, time, secrets).await?)),
         }
     }
 
-    async fn fetch(&self, token: &TokenRequest, time: Duration) -> Result<AccessToken, Fault> {
+    async fn fetch(&self, token: &TokenRequest, time: Duration, secrets: &[String]) -> Result<AccessToken, Fault> {
         let request = outgoing(token.request(), true, self.plugin.allowed.clone(), time, MAX_ANSWER)?;
         let response = self.egress.send(request).await;
-        let response = response.map_err(|error| answer::no_token(self.plugin.identifier(), &error))?;
+        let response = response.map_err(|error| answer::no_token(self.plugin, error, secrets))?;
         AccessToken::read(&response.body).map_err(|error| {
-            let why = fault(error);
+            // The message quotes the answer, which may repeat what it was sent.
+            let masked = AccessToken::read(&Hidden::new(secrets).body(&response.body)).err();
+            let why = fault(masked.unwrap_or(error));
             let status = response.status.as_u16();
             let place = origin(&token.token_url);
             let plugin = self.plugin.identifier();
@@ -191,7 +195,7 @@ mod tests {
         };
         let ask = async |plugin: &Plugin| {
             let purse = Purse { tokens: &tokens, egress: &egress, plugin, owner: "me" };
-            purse.token(&token, Duration::from_secs(20), None).await
+            purse.token(&token, Duration::from_secs(20), None, &[]).await
         };
         let guarded = plugin(&[]);
         assert_eq!(ask(&guarded).await.unwrap().expose_secret(), "t");

@@ -1,3 +1,4 @@
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 /// How long to wait before connecting again.
@@ -53,12 +54,39 @@ impl ReconnectBackoff {
         let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
         Duration::try_from_secs_f64(base * Self::JITTER.mul_add(jitter, 1.0)).unwrap_or(self.max_delay)
     }
+
+    /// The same with random jitter.
+    pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
+        // The standard library has no other source of random numbers, and two nodes need only differ.
+        let random = RandomState::new().hash_one(attempt);
+        self.delay(attempt, random as f64 / u64::MAX as f64)
+    }
+
+    /// Whether this many failures in a row end the attempts.
+    ///
+    /// ```
+    /// # use sa_protocol::ReconnectBackoff;
+    /// let backoff = ReconnectBackoff { max_attempts: 5, ..ReconnectBackoff::default() };
+    /// assert!(!backoff.should_give_up(4) && backoff.should_give_up(5));
+    /// assert!(!ReconnectBackoff::default().should_give_up(u32::MAX));
+    /// ```
+    pub fn should_give_up(&self, attempt: u32) -> bool {
+        self.max_attempts > 0 && attempt >= self.max_attempts
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn random_jitter_adds_up_to_a_quarter() {
+        let backoff = ReconnectBackoff::default();
+        let delays: Vec<Duration> = (0..100).map(|_| backoff.delay_for_attempt(2)).collect();
+        assert!(delays.iter().all(|delay| (4.0..=5.0).contains(&delay.as_secs_f64())), "{delays:?}");
+        assert!(delays.iter().any(|delay| delay != &delays[0]), "jitter is not random");
+    }
 
     proptest! {
         #[test]

@@ -11,15 +11,22 @@ use unicode_security::mixed_script::AugmentedScriptSet;
 /// assert_eq!(validate_capability("macos..notes"), Err(CapabilityError::EmptySegment));
 /// ```
 pub fn validate_capability(name: &str) -> Result<(), CapabilityError> {
+    validate_prefix(name)?;
+    if name.chars().any(char::is_uppercase) {
+        return Err(CapabilityError::Uppercase);
+    }
+    Ok(())
+}
+
+/// Checks a capability as a gateway must accept it from any node: words with dots between them. Capitals pass, because the
+/// tools of a host have some.
+pub fn validate_prefix(name: &str) -> Result<(), CapabilityError> {
     validate_tool_name(name)?;
     if name.starts_with('.') || name.ends_with('.') {
         return Err(CapabilityError::DotAtEdge);
     }
     if name.contains("..") {
         return Err(CapabilityError::EmptySegment);
-    }
-    if name.chars().any(char::is_uppercase) {
-        return Err(CapabilityError::Uppercase);
     }
     Ok(())
 }

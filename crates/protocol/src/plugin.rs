@@ -12,8 +12,8 @@ pub const SETTINGS_HEADERS: [&str; 4] =
     ["x-sperax-plugin-settings", "sperax-plugin-settings", "speraxos-plugin-settings", "x-lobe-plugin-settings"];
 
 /// The paths at which hosts look for a plugin gateway.
-pub const GATEWAY_PATHS: [&str; 4] =
-    ["/api/gateway", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"];
+pub const GATEWAY_PATHS: [&str; 5] =
+    ["/api/gateway", "/api/gateway/", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"];
 
 /// What a host posts to run a function of a plugin.
 #[derive(Debug, Deserialize)]
@@ -76,6 +76,33 @@ pub enum PluginErrorType {
 }
 
 impl PluginErrorType {
+    const NAMED: [Self; 13] = [
+        Self::MethodNotAllowed,
+        Self::PluginGatewayError,
+        Self::PluginServerError,
+        Self::PluginSettingsInvalid,
+        Self::PluginMarketIndexNotFound,
+        Self::PluginMarketIndexInvalid,
+        Self::PluginMetaNotFound,
+        Self::PluginMetaInvalid,
+        Self::PluginManifestNotFound,
+        Self::PluginManifestInvalid,
+        Self::PluginApiNotFound,
+        Self::PluginApiParamsError,
+        Self::PluginOpenApiInitError,
+    ];
+
+    /// Reads an `errorType`: one of the names, or the status of a failure.
+    pub fn parse(error_type: &Value) -> Option<Self> {
+        match error_type {
+            Value::Number(number) => {
+                let status = number.as_u64().and_then(|status| u16::try_from(status).ok())?;
+                (400..600).contains(&status).then_some(Self::Status(status))
+            }
+            name => Self::NAMED.into_iter().find(|known| known.to_json() == *name),
+        }
+    }
+
     /// The HTTP status of the answer.
     pub fn status(self) -> u16 {
         match self {
@@ -157,5 +184,11 @@ mod tests {
         let body = plugin_error(PluginErrorType::PluginApiNotFound, &json!({ "message": "no" }));
         assert_eq!(body, r#"{"body":{"message":"no"},"errorType":"PluginApiNotFound"}"#);
         assert_eq!(plugin_error(PluginErrorType::Status(418), &json!("tea")), r#"{"body":"tea","errorType":418}"#);
+        for known in PluginErrorType::NAMED.into_iter().chain([PluginErrorType::Status(490)]) {
+            assert_eq!(PluginErrorType::parse(&known.to_json()), Some(known));
+        }
+        for unknown in [json!("Oops"), json!(200), json!(700), json!(4.5), json!(-400), json!(null), json!("404")] {
+            assert_eq!(PluginErrorType::parse(&unknown), None, "{unknown}");
+        }
     }
 }

@@ -122,14 +122,15 @@ proptest! {
     }
 
     #[test]
-    fn call_frames(id: String, tool: String, args in json(), keys: [Option<String>; 3], timeout_ms: Option<u64>) {
+    fn call_frames(id: String, tool: String, args in json(), keys: [Option<String>; 3], times: [Option<u64>; 2]) {
         let raw = args.to_string();
         let frame = AgentFrame::Call(calls::Call {
             id: cow(&id),
             tool: cow(&tool),
             args: Some(&*raw).filter(|raw| *raw != "null"),
             session_key: keys[0].as_deref().map(cow),
-            timeout_ms,
+            timeout_ms: times[0],
+            idle_timeout_ms: times[1],
             idempotency_key: keys[1].as_deref().map(cow),
             traceparent: keys[2].as_deref().map(cow),
         });

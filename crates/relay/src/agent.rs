@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_core::{CallError, CallErrorKind, mask};
+use sa_sandbox::Policy;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -148,7 +149,7 @@ pub(crate) async fn deliver(sessions: &Arc<Sessions>, session: &Arc<Session>, te
     if session.ended.is_cancelled() {
         return Err(CallError::new(CallErrorKind::Conflict, "the session has ended"));
     }
-    let child = start(sessions, session, command).map_err(|error| {
+    let child = start(sessions, session, command).await.map_err(|error| {
         let what = command.command.first().map_or("nothing", String::as_str);
         CallError::new(CallErrorKind::Failed, format!("the agent \"{name}\" cannot be started ({what}): {error}"))
             .hint("see sessions.agents in the gateway's configuration")
@@ -186,7 +187,7 @@ fn control(text: &str) -> String {
     format!("{}\n", json!(text))
 }
 
-fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std::io::Result<Child> {
+async fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std::io::Result<Child> {
     let mut dir = PathBuf::from(&command.dir);
     if command.dir.is_empty() {
         dir = session.own_dir();
@@ -200,12 +201,7 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std:
     keeper.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
     let mut program = options.program.clone();
     if command.sandbox {
-        let home = command.env.get("HOME").map(PathBuf::from).or_else(|| std::env::var_os("HOME").map(PathBuf::from));
-        let hidden = options.hidden.iter().chain([&options.socket_dir]).cloned();
-        let mut policy = sandbox::policy(command, &options.data_dir)?.hiding(hidden);
-        policy.private.extend(home.filter(|home| home.is_absolute()));
-        let policy = sandbox::of_session(policy, &dir.canonicalize()?, &session.socket, &options.program);
-        sandbox::check_program(&policy, command)?;
+        let policy = session_policy(options, session, command, dir.canonicalize()?).await?;
         keeper.arg("--sandbox").arg(serde_json::to_string(&policy)?);
         keeper.env("SWITCHBOARD_RELAY_SOCKET", sandbox::RELAY).env("TMPDIR", "/tmp");
         program = PathBuf::from(sandbox::PROGRAM);
@@ -221,6 +217,28 @@ fn start(sessions: &Sessions, session: &Session, command: &AgentCommand) -> std:
     keeper.arg("--").args(&command.command);
     keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     keeper.spawn()
+}
+
+/// The policy of an agent that starts now.
+async fn session_policy(
+    options: &Options,
+    session: &Session,
+    command: &AgentCommand,
+    dir: PathBuf,
+) -> std::io::Result<Policy> {
+    let home = command.env.get("HOME").map(PathBuf::from).or_else(|| std::env::var_os("HOME").map(PathBuf::from));
+    let secrets: Vec<PathBuf> =
+        [&options.data_dir, &options.socket_dir].into_iter().chain(&options.hidden).cloned().collect();
+    let (command, socket, program) = (command.clone(), session.socket.clone(), options.program.clone());
+    // Both look at many files.
+    let search = move || {
+        let mut policy = sandbox::policy(&command, &secrets)?;
+        policy.private.extend(home.filter(|home| home.is_absolute()));
+        let policy = sandbox::of_session(policy, &dir, &socket, &program);
+        sandbox::check_program(&policy, &command).map_err(|error| error.to_string())?;
+        sandbox::without_marked(policy, &command.read)
+    };
+    tokio::task::spawn_blocking(search).await?.map_err(std::io::Error::other)
 }
 
 /// Sees to an agent until it ends, or its session does.
@@ -266,11 +284,13 @@ async fn attend(sessions: &Sessions, session: &Arc<Session>, mut child: Child, m
     }
     let code = status.and_then(Result::ok).and_then(|status| status.code());
     info!(session = &*session.id, code, "agent ended");
+    let message = session.turn.message();
     // Closed before it is told, so that whoever is told finds that a new one can be started.
     drop(queue);
     if let Err(error) = session.events.write("agent_exited", json!({ "code": code })).await {
         warn!(session = &*session.id, %error, "cannot write down that the agent has ended");
     }
+    session.turn.end(message, code == Some(0));
 }
 
 /// Each line that an agent writes is an event.

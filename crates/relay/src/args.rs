@@ -78,6 +78,11 @@ impl NewMessage {
     }
 }
 
+#[derive(Deserialize)]
+struct Typed {
+    r#type: Option<serde_json::Value>,
+}
+
 fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
     if tools.len() > MAX_TOOLS {
         return Err(invalid(format!("a caller may lend {MAX_TOOLS} tools, not {}", tools.len())));
@@ -94,8 +99,10 @@ fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
             let wrong =
                 |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
             let schema = RawJson::part(raw).map_err(|error| wrong(&error.to_string()))?;
-            if !schema.as_str().starts_with('{') {
-                return Err(wrong("it must be an object"));
+            // Agents offer it as a tool of MCP, which has arguments by name.
+            let typed = object::<Typed>(schema.as_str().as_bytes()).ok().and_then(|typed| typed.r#type);
+            if typed.is_none_or(|typed| typed != "object") {
+                return Err(wrong("it must be an object with \"type\": \"object\""));
             }
             Schema::new(schema).check().map_err(wrong)?;
         }
@@ -146,10 +153,23 @@ impl ToolSpec {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct EventsQuery {
     pub(crate) session_id: Option<String>,
-    #[serde(alias = "since_index", alias = "after")]
-    pub(crate) since: Option<u64>,
+    #[serde(alias = "after")]
+    since: Option<u64>,
+    /// What clients of the original protocol send instead of `since`. A negative one stands for all events.
+    since_index: Option<i64>,
     pub(crate) limit: Option<usize>,
     pub(crate) wait_ms: Option<u64>,
+}
+
+impl EventsQuery {
+    pub(crate) fn since(&self) -> u64 {
+        self.since.or(self.since_index.and_then(|index| index.try_into().ok())).unwrap_or(0)
+    }
+
+    /// Whether a client of the original protocol asks. It looks for messages of the assistant among the events.
+    pub(crate) fn is_original(&self) -> bool {
+        self.since_index.is_some()
+    }
 }
 
 /// `session_end`, and whatever else is about one session.

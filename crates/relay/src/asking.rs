@@ -12,8 +12,10 @@ use tracing::warn;
 
 use crate::args::{self, EventsQuery};
 use crate::events::{Event, Events};
+use crate::link::Request;
 use crate::session::Session;
 use crate::sessions::{Sessions, stored, unknown};
+use crate::turn::{self, Progress};
 
 /// How many answers that were not their sender's to give are recorded one by one, for each session. All are counted.
 const MAX_FORGERIES: u32 = 20;
@@ -36,7 +38,7 @@ impl Sessions {
             self.caller_did_something(session);
         }
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let since = query.since.unwrap_or(0);
+        let since = query.since();
         let over = Instant::now() + args::wait(query.wait_ms);
         let mut follow = events.follow();
         let found = loop {
@@ -55,9 +57,24 @@ impl Sessions {
         if let Some(session) = &open {
             view = session.show();
         }
+        let progress =
+            open.as_ref().map_or(Progress::Completed, |session| session.turn.progress(view.state == "ended"));
         let next = found.last().map_or(since, |event| event.id);
-        let found: Vec<Value> = found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
-        Ok(json!({ "session_id": id, "state": view.state, "events": found, "next": next }))
+        let all = found.len() < limit;
+        let mut found: Vec<Value> = found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
+        if query.is_original() {
+            found = found.into_iter().map(as_original).collect();
+            if let Some(session) = open.as_ref().filter(|_| all && progress.is_over())
+                && let Some(text) = session.turn.answer(&events).await?
+            {
+                found.push(turn::assistant(json!({ "session_id": id, "index": next }), &text));
+            }
+        }
+        Ok(json!({
+            "session_id": id, "state": view.state, "events": found, "next": next,
+            "status": progress.as_str(), "completed": progress == Progress::Completed,
+            "failed": progress == Progress::Failed, "last_index": next,
+        }))
     }
 
     /// `caller_tool_next`: the requests that the caller has not answered, but for those it knows; waits for one if there
@@ -74,9 +91,9 @@ impl Sessions {
         let (open, new) = loop {
             follow.borrow_and_update();
             let open = session.requests.all();
-            let known = |id: &CallId| next.known.iter().flatten().any(|known| *known == id.to_string());
-            let new: Vec<RawJson> =
-                open.iter().filter(|(id, _)| !known(id)).map(|(_, request)| request.clone()).collect();
+            let known = |request: &Request| next.known.iter().flatten().any(|known| *known == request.id.to_string());
+            let new = open.iter().map(|(_, request)| request).filter(|request| !known(request));
+            let new: Vec<RawJson> = new.map(|request| request.json.clone()).collect();
             if !new.is_empty() || session.ended.is_cancelled() {
                 break (open, new);
             }
@@ -88,8 +105,9 @@ impl Sessions {
             }
         };
         if open.is_empty() {
-            // It listened until now, though the watch over callers may not have seen it. It has its grace to ask again.
+            // It listened until now, though the watch over callers may not have seen it. It has time to ask again.
             session.presence.look(true, Instant::now());
+            session.presence.asks_again();
             drop(attending);
         } else {
             drop(attending);
@@ -102,34 +120,52 @@ impl Sessions {
         Ok(json!({ "session_id": &*session.id, "state": session.show().state, "requests": requests }))
     }
 
-    /// `caller_tool_response`: only the owner's answer counts, once, in time. Whoever gives another one is told nothing.
-    pub(crate) fn respond(&self, principal: &Principal, response: &args::Response) {
+    /// `caller_tool_response`: only the owner's answer counts, once, in time. The owner learns if it did not count. Others
+    /// receive the same answer whether there is such a session or not.
+    pub(crate) async fn respond(&self, principal: &Principal, response: &args::Response) -> Value {
         let session = self.open().get(&*response.session_id).map(|open| Arc::clone(&open.session));
-        let Some(session) = session else { return self.journal().count("session", "stray_reply") };
-        if !session.is_owner(principal) {
-            self.journal().count("session", "forged_reply");
-            if session.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
-                warn!(session = &*session.id, by = &*principal.name, "somebody answered for a session's caller");
-                let request: String = response.request_id.chars().take(64).collect();
-                self.audit("reply.forged", principal, &session.id, &request);
+        let is_owner = if let Some(session) = &session {
+            session.is_owner(principal)
+        } else {
+            let ended = self.show(principal, &response.session_id).await;
+            ended.is_ok_and(|view| *view.owner.id == *principal.id)
+        };
+        let request: String = response.request_id.chars().take(64).flat_map(char::escape_debug).collect();
+        let counted = match &session {
+            Some(session) if is_owner => self.take_answer(session, response),
+            Some(session) => {
+                self.journal().count("session", "forged_reply");
+                if session.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
+                    warn!(session = &*session.id, by = &*principal.name, "somebody answered for a session's caller");
+                    self.audit("reply.forged", principal, &session.id, &request);
+                }
+                return json!({ "received": true });
             }
-            return;
+            None => false,
+        };
+        if counted {
+            return json!({ "received": true });
         }
+        self.journal().count("session", "stray_reply");
+        let session: String = response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
+        warn!(session, request, by = &*principal.name, "an answer to an unknown request_id is ignored");
+        if is_owner { json!({ "received": true, "counted": false }) } else { json!({ "received": true }) }
+    }
+
+    /// Whether an answer of the owner counts.
+    fn take_answer(&self, session: &Session, response: &args::Response) -> bool {
         session.touch();
-        self.caller_did_something(&session);
-        let id = response.request_id.parse::<CallId>().ok().filter(|id| session.requests.has(*id));
-        let known = id.is_some_and(|id| match word(response) {
+        self.caller_did_something(session);
+        let counted = session.requests.find(&response.request_id).is_some_and(|id| match word(response) {
             Word::Update(update) => session.provider.update(id, update),
             // Off the table first: of two answers, one takes it.
-            Word::Answer(outcome) => session.requests.take(id) && session.provider.complete(id, outcome),
+            Word::Answer(outcome) => session.requests.take(id).is_some() && session.provider.complete(id, outcome),
         });
         if session.requests.all().is_empty() {
             session.presence.done();
             self.look_again();
         }
-        if !known {
-            self.journal().count("session", "stray_reply");
-        }
+        counted
     }
 
     /// What happens in a session, as a stream: after this event, or from now on. Whatever the caller has not answered comes
@@ -157,6 +193,16 @@ impl Sessions {
         let requests = session.as_ref().map(|session| session.requests.follow());
         Ok(Following { events, follow, at, first: true, asked: Vec::new(), requests, session, _attending: attending })
     }
+}
+
+/// An event with what clients of the original protocol look for beside our own fields.
+fn as_original(mut event: Value) -> Value {
+    event["index"] = event["id"].clone();
+    if event["type"] != "agent_message" {
+        return event;
+    }
+    let text = event["message"].as_str().unwrap_or_default().to_owned();
+    turn::assistant(event, &text)
 }
 
 /// Somebody who reads along.
@@ -240,7 +286,7 @@ impl Following {
         self.asked.retain(|id| open.iter().any(|(open, _)| open == id));
         let new: Vec<_> = open.into_iter().filter(|(id, _)| !self.asked.contains(id)).collect();
         self.asked.extend(new.iter().map(|(id, _)| *id));
-        new.into_iter().map(|(_, request)| News::Request(request)).collect()
+        new.into_iter().map(|(_, request)| News::Request(request.json)).collect()
     }
 }
 

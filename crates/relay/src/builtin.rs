@@ -80,10 +80,7 @@ async fn run(
             Ok(json!(sessions.end(principal, &of.session_id).await?))
         }
         "caller_tool_next" => sessions.next(principal, &args::read(args)?).await,
-        RESPOND => {
-            sessions.respond(principal, &args::Response::read(args)?);
-            Ok(json!({ "received": true }))
-        }
+        RESPOND => Ok(sessions.respond(principal, &args::Response::read(args)?).await),
         other => Err(CallError::new(CallErrorKind::NotFound, format!("there is no session tool \"{other}\""))),
     }
 }
@@ -95,10 +92,12 @@ struct Action {
 
 /// What `session_message` answers: at once, or once the agent is done, after everything that happens meanwhile was told.
 async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
-    let Heard { session, event, wait } = heard;
-    let hint = sessions.hint_for(&session);
+    let Heard { session, event, wait, .. } = &heard;
+    let (event, wait) = (*event, *wait);
+    let hint = sessions.hint_for(session);
     if wait.is_zero() {
-        return Ok(with_hint(json!(session.show()), hint));
+        session.presence.asks_again();
+        return Ok(with_hint(heard.answer(), hint));
     }
     let over = Instant::now() + wait;
     let mut following = sessions.follow(&session.owner, &session.id, event, false).await?;
@@ -137,10 +136,11 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
         }
     }
-    // Whoever reads the answer listens no more, unless they do so elsewhere.
+    // The caller does not listen after this answer, unless it has another stream. It has time to come back.
+    session.presence.asks_again();
     drop(following);
-    sessions.look_at(&session, Instant::now());
-    let mut answer = json!(session.show());
+    sessions.look_at(session, Instant::now());
+    let mut answer = heard.answer();
     answer["events"] = json!(said);
     Ok(with_hint(answer, hint))
 }
@@ -168,7 +168,7 @@ fn tools() -> Vec<Tool> {
                 "name": { "type": "string", "description": "Letters, digits, _, - and dots" },
                 "title": { "type": ["string", "null"] },
                 "description": { "type": ["string", "null"], "description": "What it does, for the agent" },
-                "inputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its arguments" },
+                "inputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its arguments, of type object" },
                 "outputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its result" },
                 "annotations": { "type": ["object", "null"], "description": "Hints as MCP has them, such as readOnlyHint" },
                 "timeout_ms": number("How long this one may take"),

@@ -184,10 +184,7 @@ impl Connection {
         let principal = self.session.view().principal;
         let answer = match method {
             "caller_tool" => return self.caller_tool(params).await.map(Some),
-            "session_message" => {
-                let heard = self.sessions.message(&principal, params, Some(&self.session)).await?;
-                json!(heard.session.show())
-            }
+            "session_message" => self.sessions.message(&principal, params, Some(&self.session)).await?.answer(),
             "session_events" => {
                 let query: EventsQuery = args::read(params)?;
                 let id = query.session_id.clone().unwrap_or_else(|| self.session.id.to_string());
@@ -204,8 +201,8 @@ impl Connection {
 
     async fn caller_tool(&self, params: &RawJson) -> Result<RawJson, CallError> {
         let call: CallerTool = args::read(params)?;
-        if call.timeout_ms == Some(0) {
-            return Err(args::invalid("timeout_ms must be at least 1"));
+        if call.timeout_ms == Some(0) || call.idle_timeout_ms == Some(0) {
+            return Err(args::invalid("timeout_ms and idle_timeout_ms must be at least 1"));
         }
         let args = call.arguments.as_ref().filter(|raw| raw.get() != "null");
         let args = args.map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
@@ -216,11 +213,18 @@ impl Connection {
             surface: "relay",
             session_key: Some(Arc::clone(&self.session.id)),
             timeout: call.timeout_ms.map(Duration::from_millis),
+            idle_timeout: call.idle_timeout_ms.map(Duration::from_millis),
             idempotency_key: None,
             trace: TraceContext::root(),
         };
         let finished = self.sessions.router.start(request, None).outcome().await;
-        finished.outcome.map(|output| output.content)
+        finished.outcome.map(|output| output.content).map_err(|mut error| {
+            if error.kind == CallErrorKind::Timeout {
+                let caller = &self.session.lent.borrow().caller_id;
+                error.message = format!("the caller \"{caller}\" did not answer in time: {}", error.message);
+            }
+            error
+        })
     }
 
     fn cancel(&self, request: &Request) {
@@ -266,6 +270,7 @@ struct CallerTool {
     #[serde(alias = "args")]
     arguments: Option<Box<RawValue>>,
     timeout_ms: Option<u64>,
+    idle_timeout_ms: Option<u64>,
 }
 
 /// JSON may have line breaks between its parts, and here a line is a message. In its texts they are escaped.

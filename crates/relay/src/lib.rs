@@ -22,6 +22,7 @@ mod sandbox;
 mod session;
 mod sessions;
 mod socket;
+mod turn;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ use sa_core::link::Link;
 use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews, clock};
 use serde_json::json;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::events::Events;
 use crate::presence::Presence;
@@ -16,8 +17,15 @@ use crate::sessions::Sessions;
 /// What a caller has been asked and has not answered, in the order of asking.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    open: Mutex<BTreeMap<CallId, RawJson>>,
+    open: Mutex<BTreeMap<CallId, Request>>,
     changes: watch::Sender<u64>,
+}
+
+/// One of them. Its id is random, unlike that of the call, and tells nothing of the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) id: Uuid,
+    pub(crate) json: RawJson,
 }
 
 impl Requests {
@@ -25,21 +33,23 @@ impl Requests {
         Arc::new(Self { open: Mutex::default(), changes: watch::Sender::new(0) })
     }
 
-    pub(crate) fn all(&self) -> Vec<(CallId, RawJson)> {
+    pub(crate) fn all(&self) -> Vec<(CallId, Request)> {
         self.open().iter().map(|(id, request)| (*id, request.clone())).collect()
     }
 
-    pub(crate) fn has(&self, id: CallId) -> bool {
-        self.open().contains_key(&id)
+    /// The call that a request belongs to.
+    pub(crate) fn find(&self, request: &str) -> Option<CallId> {
+        let request = Uuid::parse_str(request).ok()?;
+        self.open().iter().find(|(_, open)| open.id == request).map(|(call, _)| *call)
     }
 
-    /// Takes a request off the table; `false` when it was not there, or not any more.
-    pub(crate) fn take(&self, id: CallId) -> bool {
-        let was_there = self.open().remove(&id).is_some();
-        if was_there {
+    /// Takes a request off the table; `None` when it was not there, or not any more.
+    pub(crate) fn take(&self, id: CallId) -> Option<Request> {
+        let taken = self.open().remove(&id);
+        if taken.is_some() {
             self.changed();
         }
-        was_there
+        taken
     }
 
     /// Changes whenever a request comes or goes.
@@ -47,7 +57,7 @@ impl Requests {
         self.changes.subscribe()
     }
 
-    fn put(&self, id: CallId, request: RawJson) {
+    fn put(&self, id: CallId, request: Request) {
         self.open().insert(id, request);
         self.changed();
     }
@@ -56,7 +66,7 @@ impl Requests {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<CallId, RawJson>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<CallId, Request>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,25 +86,26 @@ impl Link for CallerLink {
         }
         let args: &serde_json::value::RawValue = serde_json::from_str(call.args.as_str())
             .map_err(|error| CallError::new(CallErrorKind::InvalidArgs, error.to_string()))?;
+        let id = Uuid::new_v4();
         let request = Asked {
             kind: "caller_tool_request",
             session_id: &self.events.session,
-            request_id: call.id.to_string(),
+            request_id: id.to_string(),
             tool: &call.tool,
             arguments: args,
             deadline_ms: call.time_left().as_millis() as u64,
             at_ms: clock::now_ms(),
         };
         let request = RawJson::from_checked(&serde_json::to_string(&request).unwrap_or_default());
-        self.requests.put(call.id, request.clone());
+        self.requests.put(call.id, Request { id, json: request.clone() });
         self.events.keep(&request);
         self.events.notices.send(notice(&self.events, request));
         Ok(())
     }
 
     fn send_cancel(&self, id: CallId, reason: CancelReason) {
-        if self.requests.take(id) {
-            let fields = json!({ "request_id": id.to_string(), "reason": reason.as_str() });
+        if let Some(request) = self.requests.take(id) {
+            let fields = json!({ "request_id": request.id.to_string(), "reason": reason.as_str() });
             self.events.say("caller_tool_cancelled", fields);
         }
     }
@@ -105,7 +116,7 @@ impl Pending for Sessions {
     fn pending(&self, principal: &Principal) -> Vec<Notice> {
         let own = self.all().into_iter().filter(|session| session.is_owner(principal));
         own.flat_map(|session| {
-            session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request))
+            session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request.json))
         })
         .collect()
     }

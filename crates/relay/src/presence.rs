@@ -1,7 +1,8 @@
 //! Whether a caller is there.
 //!
-//! A caller that listens on a stream of ours is there, and one whose last stream has ended is gone once its grace is over.
-//! One that was never seen to listen may have a road that the gateway does not see (it asks now and then, or another
+//! A caller that listens on a stream of ours is there, and one whose last stream has closed is gone once its grace is over; by
+//! default there is none. A caller that polls, or does something while no stream is open, has [`POLL_GRACE`] to come back.
+//! One that was never seen to listen may have a way that the gateway does not see (it asks now and then, or another
 //! process listens for it): it is waited for, each time until the tool's timeout.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,10 +10,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Between two polls a caller listens to nothing, and is not gone.
+const POLL_GRACE: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub(crate) struct Presence {
-    state: Mutex<State>,
+    state: Mutex<Known>,
     grace: Duration,
+}
+
+#[derive(Debug)]
+struct Known {
+    state: State,
+    /// Until then the caller is not gone, whatever has closed.
+    active_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,22 +33,22 @@ enum State {
     /// Silent, because it is at work on what it was given.
     Working,
     Here,
-    /// It stopped listening at this time.
+    /// It is not listening, and counts as gone at this time.
     Left(Instant),
     Gone,
 }
 
 impl Presence {
     pub(crate) fn new(grace: Duration) -> Self {
-        Self { state: Mutex::new(State::Unknown), grace }
+        Self { state: Mutex::new(Known { state: State::Unknown, active_until: None }), grace }
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        *self.state() == State::Gone
+        self.known().state == State::Gone
     }
 
     pub(crate) fn as_str(&self) -> &'static str {
-        match *self.state() {
+        match self.known().state {
             State::Unknown => "unknown",
             State::Working => "working",
             State::Here => "listening",
@@ -48,48 +59,70 @@ impl Presence {
 
     /// Takes in whether somebody listens now. `true` when the caller has just become gone.
     pub(crate) fn look(&self, listens: bool, now: Instant) -> bool {
-        let mut state = self.state();
-        *state = match *state {
-            _ if listens => State::Here,
-            State::Here => State::Left(now),
-            State::Left(since) if now.duration_since(since) >= self.grace => State::Gone,
-            // Nothing new: whoever is gone has been gone before.
-            _ => return false,
-        };
-        *state == State::Gone
+        let mut known = self.known();
+        if listens {
+            if known.state != State::Here {
+                *known = Known { state: State::Here, active_until: None };
+            }
+            return false;
+        }
+        if known.state == State::Here {
+            known.leave(now + self.grace);
+        }
+        let is_over = matches!(known.state, State::Left(until) if now >= until);
+        if is_over {
+            known.state = State::Gone;
+        }
+        is_over
     }
 
     /// When the caller will count as gone, if it does not come back.
     pub(crate) fn due(&self) -> Option<Instant> {
-        match *self.state() {
-            State::Left(since) => Some(since + self.grace),
+        match self.known().state {
+            State::Left(until) => Some(until),
             _ => None,
         }
     }
 
-    /// The caller did something: it has its grace again.
+    /// The caller did something while it was not listening: it has time to listen again.
     pub(crate) fn active(&self) {
-        let mut state = self.state();
-        if matches!(*state, State::Left(_) | State::Gone) {
-            *state = State::Left(Instant::now());
+        let mut known = self.known();
+        if matches!(known.state, State::Left(_) | State::Gone) {
+            known.leave(Instant::now() + self.grace.max(POLL_GRACE));
+        }
+    }
+
+    /// The caller has the answer to a question that kept it listening: it has time to ask the next one.
+    pub(crate) fn asks_again(&self) {
+        let mut known = self.known();
+        let until = Instant::now() + self.grace.max(POLL_GRACE);
+        known.active_until = Some(until);
+        if matches!(known.state, State::Left(_) | State::Gone) {
+            known.leave(until);
         }
     }
 
     /// The caller was given work by a question that is answered now; it will be silent until it has done it.
     pub(crate) fn at_work(&self) {
-        *self.state() = State::Working;
+        self.known().state = State::Working;
     }
 
-    /// The caller has done what it was given. It has its grace to ask for more.
+    /// The caller has done what it was given. It has time to ask for more.
     pub(crate) fn done(&self) {
-        let mut state = self.state();
-        if *state == State::Working {
-            *state = State::Left(Instant::now());
+        let mut known = self.known();
+        if known.state == State::Working {
+            known.leave(Instant::now() + self.grace.max(POLL_GRACE));
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn leave(&mut self, until: Instant) {
+        self.state = State::Left(self.active_until.map_or(until, |active| until.max(active)));
     }
 }
 
@@ -119,5 +152,23 @@ mod tests {
         presence.done();
         after(6).await;
         assert!(presence.look(false, Instant::now()), "it has not asked for more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_grace_a_closed_stream_is_the_end_and_a_poll_is_not() {
+        let presence = Presence::new(Duration::ZERO);
+        presence.look(true, Instant::now());
+        presence.active();
+        assert!(presence.look(false, Instant::now()) && presence.is_gone(), "its stream has closed");
+        presence.active();
+        assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "it did something");
+        presence.look(true, Instant::now());
+        presence.asks_again();
+        assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "it polls");
+        tokio::time::advance(POLL_GRACE).await;
+        assert!(presence.look(false, Instant::now()), "it does not poll any more");
+        presence.asks_again();
+        presence.look(true, Instant::now());
+        assert!(presence.look(false, Instant::now()), "a stream that was opened since then has closed");
     }
 }

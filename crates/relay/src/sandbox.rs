@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sa_sandbox::{Bind, Policy};
+use sa_sandbox::{Bind, Policy, marked};
 
 use crate::agent::AgentCommand;
 
@@ -12,19 +12,40 @@ use crate::agent::AgentCommand;
 pub(crate) const RELAY: &str = "/run/switchboard/relay.sock";
 pub(crate) const PROGRAM: &str = "/run/switchboard/switchboard";
 
-/// What every session of an agent has in common.
-pub(crate) fn policy(command: &AgentCommand, data_dir: &Path) -> io::Result<Policy> {
+/// What every session of an agent has in common. The secrets are files and directories of the gateway, its data directory
+/// first. None of them may lie in the agent's directory: the agent could rename a directory above a hidden file, and then
+/// read the file.
+pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Policy, String> {
+    let secrets: Vec<PathBuf> = secrets.iter().map(|path| real(path)).collect();
+    let dir = Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| real(Path::new(dir)));
+    let within = |dir: &PathBuf| secrets.iter().find(|secret| secret.starts_with(dir));
+    if let Some((dir, secret)) = dir.as_ref().and_then(|dir| Some((dir, within(dir)?))) {
+        return Err(format!(
+            "dir: {} holds {}, a secret of the gateway, which could not be kept from the agent there; choose another dir, \
+             such as one project's directory, or move the gateway's files elsewhere",
+            dir.display(),
+            secret.display()
+        ));
+    }
     let mut policy = Policy::new(command.network);
     policy.unix_sockets = true;
-    let data_dir = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned());
     for path in command.read.iter().map(PathBuf::from) {
-        if path.canonicalize().is_ok_and(|real| real.starts_with(&data_dir)) {
-            let why = format!("read: {} is in the gateway's data directory, which no agent may read", path.display());
-            return Err(io::Error::other(why));
+        if secrets.iter().any(|secret| real(&path).starts_with(secret)) {
+            return Err(format!("read: {} is a secret of the gateway, which no agent may read", path.display()));
         }
         policy.readable.push(path);
     }
-    Ok(policy.hiding([data_dir]))
+    Ok(policy.hiding(secrets))
+}
+
+/// The same without the marked files of other gateways, which are searched where the agent reads and writes. Blocks.
+pub(crate) fn without_marked(policy: Policy, read: &[String]) -> Result<Policy, String> {
+    let directories: Vec<PathBuf> = policy.writable.iter().cloned().chain(read.iter().map(PathBuf::from)).collect();
+    policy.without_marked(marked::search(directories.iter().map(PathBuf::as_path))?)
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The same with the directory, the socket and the program of one session.
@@ -48,14 +69,84 @@ pub(crate) fn check_program(policy: &Policy, command: &AgentCommand) -> io::Resu
     }
 }
 
+/// Checks that an agent may do no more than the sandboxed agent that asks for it. The error says what it may do beyond that.
+pub(crate) fn check_confinement(asking: &AgentCommand, asked: &AgentCommand) -> Result<(), String> {
+    if !asked.sandbox {
+        return Err("has no sandbox".into());
+    }
+    if asked.network && !asking.network {
+        return Err("has the network, which the asking agent does not have".into());
+    }
+    let place = |path: &String| real(Path::new(path));
+    let within = |path: &String, roots: &[PathBuf]| roots.iter().any(|root| place(path).starts_with(root));
+    let mut roots: Vec<PathBuf> = [&asking.dir].into_iter().filter(|dir| !dir.is_empty()).map(place).collect();
+    if !asked.dir.is_empty() && !within(&asked.dir, &roots) {
+        return Err(format!("works in {}, which is not in the asking agent's dir", asked.dir));
+    }
+    roots.extend(asking.read.iter().map(place));
+    match asked.read.iter().find(|path| !within(path, &roots)) {
+        Some(path) => Err(format!("reads {path}, which the asking agent does not read")),
+        None => Ok(()),
+    }
+}
+
 /// Tries the sandboxes of all agents that have one, each in a process of its own. The program is one that calls
 /// [`sa_sandbox::run_if_asked`]. The error names the agent and the part that is missing.
-pub fn check(program: &Path, data_dir: &Path, agents: &BTreeMap<String, AgentCommand>) -> Result<(), String> {
+pub fn check(program: &Path, secrets: &[PathBuf], agents: &BTreeMap<String, AgentCommand>) -> Result<(), String> {
     for (name, command) in agents.iter().filter(|(_, command)| command.sandbox) {
-        let policy = policy(command, data_dir).map_err(|error| error.to_string());
-        policy.and_then(|policy| sa_sandbox::probe(program, &policy)).map_err(|why| {
+        policy(command, secrets).and_then(|policy| sa_sandbox::probe(program, &policy)).map_err(|why| {
             format!("the agent \"{name}\" cannot have its sandbox: {why}; to run it without one, set sandbox = false")
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_vault::secret_file;
+    use serde_json::json;
+
+    use super::*;
+
+    fn agent(dir: &Path, read: &[&Path]) -> AgentCommand {
+        serde_json::from_value(json!({ "command": ["x"], "sandbox": true, "dir": dir, "read": read })).unwrap()
+    }
+
+    /// Mounts hide a secret at its path, and an agent can rename any directory above it.
+    #[test]
+    fn no_agent_works_in_a_directory_that_holds_a_secret_of_the_gateway() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(at("home/sub/data")).unwrap();
+        std::fs::create_dir_all(at("home/work")).unwrap();
+        std::fs::write(at("home/sub/config.toml"), "").unwrap();
+        std::os::unix::fs::symlink(at("home"), at("link")).unwrap();
+        let data = [at("home/sub/data")];
+        let config = [at("elsewhere"), at("home/sub/config.toml")];
+        for (dir, secrets) in [("home", &data[..]), ("link", &data), ("home/sub/data", &data), ("home", &config)] {
+            let why = policy(&agent(&at(dir), &[]), secrets).unwrap_err();
+            let secret = secrets.last().unwrap().display().to_string();
+            assert!(why.contains(&secret) && why.contains(&real(&at(dir)).display().to_string()), "{dir}: {why}");
+            let all = BTreeMap::from([("helper".to_owned(), agent(&at(dir), &[]))]);
+            let why = check(Path::new("/bin/true"), secrets, &all).unwrap_err();
+            assert!(why.contains("\"helper\"") && why.contains(&secret), "{why}");
+        }
+        let allowed = policy(&agent(&at("home/work"), &[&at("home")]), &data).unwrap();
+        assert!(allowed.hidden.contains(&data[0]));
+        assert!(policy(&agent(&at("home/work"), &[&at("home/sub/data")]), &data).is_err());
+    }
+
+    #[test]
+    fn marked_files_of_other_gateways_are_refused_or_hidden() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(at("work/inner/data")).unwrap();
+        secret_file::mark_directory(&at("work/inner/data")).unwrap();
+        let base = Policy::new(false);
+        let why = without_marked(base.with_writable(&at("work")), &[]).unwrap_err();
+        assert!(why.contains("work/inner/data") && why.contains("secret files"), "{why}");
+        let read = [at("work").display().to_string()];
+        let hiding = without_marked(base.with_writable(&at("elsewhere")), &read).unwrap();
+        assert!(hiding.hidden.contains(&at("work/inner/data")));
+    }
 }

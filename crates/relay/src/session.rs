@@ -21,6 +21,7 @@ use crate::events::Events;
 use crate::link::{CallerLink, Requests};
 use crate::presence::Presence;
 use crate::record::{Owner, SessionView};
+use crate::turn::Turn;
 
 /// What the directories end in that agents work in.
 pub(crate) const WORK: &str = "work";
@@ -47,6 +48,7 @@ pub struct Session {
     /// Fires when it is over.
     pub(crate) ended: CancellationToken,
     pub(crate) forgeries: AtomicU32,
+    pub(crate) turn: Turn,
     registration: Mutex<Option<Registration>>,
     timeout_ms: AtomicU64,
     touched: Mutex<Instant>,
@@ -101,6 +103,7 @@ impl Session {
             process: AsyncMutex::new(None),
             ended: CancellationToken::new(),
             forgeries: AtomicU32::new(0),
+            turn: Turn::default(),
             registration: Mutex::new(None),
             timeout_ms: AtomicU64::new(new.timeout.as_millis() as u64),
             touched: Mutex::new(Instant::now()),

@@ -11,7 +11,7 @@ use sa_core::{
     AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View,
     clock,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,7 +22,7 @@ use crate::args::{self, invalid};
 use crate::events::Events;
 use crate::record::{BUCKET, SessionView};
 use crate::session::{NewSession, Session};
-use crate::{Options, agent, builtin, socket, watch};
+use crate::{Options, agent, builtin, sandbox, socket, watch};
 
 /// Sessions that agents may start one from within another.
 const MAX_DEPTH: usize = 4;
@@ -58,6 +58,17 @@ pub(crate) struct Heard {
     pub(crate) event: Option<u64>,
     /// How long its sender wants to wait.
     pub(crate) wait: Duration,
+    /// Whether the session is new.
+    pub(crate) spawned: bool,
+}
+
+impl Heard {
+    /// The answer to the sender of the message.
+    pub(crate) fn answer(&self) -> Value {
+        let mut answer = json!(self.session.show());
+        answer["spawned"] = json!(self.spawned);
+        answer
+    }
 }
 
 impl Sessions {
@@ -163,6 +174,7 @@ impl Sessions {
         }
         let wait = args::wait(message.wait_ms);
         let places = self.options.max_pending;
+        let spawned = message.session_id.as_deref().is_none_or(str::is_empty);
         let session = if let Some(id) = message.session_id.as_deref().filter(|id| !id.is_empty()) {
             let session = match self.enter(principal, id) {
                 Ok(session) => session,
@@ -176,12 +188,15 @@ impl Sessions {
                 session.touch();
                 let event = json!({ "message": message.message });
                 let event = session.events.write("agent_message", event).await.map_err(stored)?;
-                return Ok(Heard { session, event: Some(event), wait: Duration::ZERO });
+                session.turn.end(session.turn.message(), true);
+                return Ok(Heard { session, event: Some(event), wait: Duration::ZERO, spawned: false });
             }
+            self.check_confinement(within, session.agent.as_deref())?;
             session.lend(self.router.directory(), lending, places);
             session
         } else {
             let agent = self.choose_agent(message.agent.take(), message.project_id.as_deref())?;
+            self.check_confinement(within, agent.as_deref())?;
             let session = self.open_session(principal, agent, within.cloned())?;
             session.lend(self.router.directory(), lending, places);
             session.events.say("session_started", json!({ "agent": session.agent }));
@@ -197,15 +212,18 @@ impl Sessions {
         let mut written = None;
         if let Some(text) = message.message {
             let event = json!({ "message": text, "from": &*principal.name });
-            written = Some(session.events.write("message", event).await.map_err(stored)?);
+            let event = session.events.write("message", event).await.map_err(stored)?;
+            let before = session.turn.begin(event);
+            written = Some(event);
             if let Err(error) = agent::deliver(self, &session, &text).await {
+                session.turn.take_back(before);
                 if message.session_id.is_none() {
                     self.end_session(&session, &error.message).await;
                 }
                 return Err(error);
             }
         }
-        Ok(Heard { session, event: written, wait })
+        Ok(Heard { session, event: written, wait, spawned })
     }
 
     fn choose_agent(&self, agent: Option<String>, project: Option<&str>) -> Result<Option<String>, CallError> {
@@ -223,6 +241,25 @@ impl Sessions {
             None if agents.len() == 1 => Ok(agents.keys().next().cloned()),
             None => Ok(None),
         }
+    }
+
+    /// An agent in a sandbox may give work only to agents that are at least as confined. Otherwise it would leave the
+    /// sandbox by asking another agent. An agent that comes by itself counts as one without a sandbox.
+    fn check_confinement(&self, within: Option<&Arc<Session>>, target: Option<&str>) -> Result<(), CallError> {
+        let agents = &self.options.agents;
+        let Some(own) = within.and_then(|session| session.agent.as_ref()) else { return Ok(()) };
+        let Some(command) = agents.get(own).filter(|command| command.sandbox) else { return Ok(()) };
+        let refused = |what: String| {
+            let rule = format!("an agent in a sandbox may only use agents that are at least as confined; {what}");
+            CallError::new(CallErrorKind::NotAllowed, rule)
+                .hint("agents with the same sandbox, network, dir and read can use each other, see sessions.agents")
+        };
+        let Some(name) = target else {
+            return Err(refused(format!("no agent was named, and \"{own}\" has a sandbox")));
+        };
+        let Some(other) = agents.get(name) else { return Ok(()) };
+        sandbox::check_confinement(command, other)
+            .map_err(|why| refused(format!("the agent \"{name}\" {why} (asked by \"{own}\")")))
     }
 
     /// Why nothing happens in a session to which no agent belongs, for whoever has just sent a message there.

@@ -85,7 +85,7 @@ impl Sessions {
         if session.presence.look(listens, now) {
             info!(session = &*session.id, "the session's caller is gone");
             for (id, _) in session.requests.all() {
-                if session.requests.take(id) {
+                if session.requests.take(id).is_some() {
                     session.provider.complete(id, Err(link::gone()));
                 }
             }

@@ -17,7 +17,7 @@ use crate::policy::Policy;
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Refused with every argument.
-const REFUSED: [c_long; 55] = [
+const REFUSED: [c_long; 57] = [
     // Keys of the kernel, which belong to a user and not to a namespace.
     libc::SYS_add_key,
     libc::SYS_keyctl,
@@ -49,6 +49,8 @@ const REFUSED: [c_long; 55] = [
     libc::SYS_fsmount,
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
+    STATMOUNT,
+    LISTMOUNT,
     // Files by a handle in place of a path, which goes around the view.
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
@@ -81,6 +83,22 @@ const REFUSED: [c_long; 55] = [
     libc::SYS_syslog,
 ];
 
+/// Attributes of files cannot be changed. A command could otherwise mark a file as a gateway's secret, and so keep the node
+/// from starting commands. Programs that copy files do without attributes where a file system does not have any.
+const ATTRIBUTES: [c_long; 6] = [
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
+
+/// This call (`setxattrat`) and all with a higher number do not exist in a sandbox. Each of them came with Linux 6.13 or
+/// later, and programs do without them on older kernels. Among them are `open_tree_attr`, and calls that this list does not
+/// know. On x86_64, the numbers of a second table of all calls (x32) are higher, too.
+const FIRST_MISSING: u32 = 463;
+
 /// Namespaces that `clone` can make. `clone3` has its flags in memory, where a filter cannot look, and is missing instead.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUSER,
@@ -99,8 +117,10 @@ const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
 /// What makes `open` create a file, and so look at its mode.
 const CREATING: [u64; 2] = [libc::O_CREAT.unsigned_abs() as u64, O_TMPFILE];
-/// It has the same number on every architecture, and not every one has it in its list of calls yet.
+/// These have the same numbers on every architecture, and not every one has them in its list of calls yet.
 const FCHMODAT2: c_long = 452;
+const STATMOUNT: c_long = 457;
+const LISTMOUNT: c_long = 458;
 /// Without the bit that says that it is a directory.
 const O_TMPFILE: u64 = (libc::O_TMPFILE & !libc::O_DIRECTORY).unsigned_abs() as u64;
 
@@ -115,11 +135,10 @@ pub(crate) fn filter(policy: &Policy) -> io::Result<()> {
 fn install(policy: &Policy) -> Result<(), Error> {
     refuse(sockets(policy)?, Errno::ACCESS)?;
     refuse(forbidden()?, Errno::PERM)?;
+    refuse(ATTRIBUTES.into_iter().map(|call| (call, Vec::new())).collect(), Errno::OPNOTSUPP)?;
     // Programs do without these on older kernels. The mode that openat2 gives a file is in memory, like clone3's flags.
     refuse(Calls::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]), Errno::NOSYS)?;
-    #[cfg(target_arch = "x86_64")]
-    seccompiler::apply_filter(&second_table())?;
-    Ok(())
+    seccompiler::apply_filter(&newer_calls())
 }
 
 fn refuse(calls: Calls, error: Errno) -> Result<(), Error> {
@@ -167,24 +186,31 @@ fn forbidden() -> Result<Calls, Error> {
 /// Files that are made with such a mode, or given it: they would count outside of the sandbox.
 fn set_id(calls: &mut Calls) -> Result<(), Error> {
     // Which of the arguments is the mode, and which says whether there is one.
-    let mut modes = vec![
+    const MODES: &[(c_long, u8)] = &[
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
         (FCHMODAT2, 2),
         (libc::SYS_mknodat, 2),
         (libc::SYS_mkdirat, 2),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_chmod, 1),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mknod, 1),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mkdir, 1),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_creat, 1),
     ];
-    let mut opens = vec![(libc::SYS_openat, 2, 3)];
-    #[cfg(target_arch = "x86_64")]
-    {
-        modes.extend([(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_mkdir, 1), (libc::SYS_creat, 1)]);
-        opens.push((libc::SYS_open, 1, 2));
-    }
+    const OPENS: &[(c_long, u8, u8)] = &[
+        (libc::SYS_openat, 2, 3),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, 1, 2),
+    ];
     for bit in SET_ID {
-        for (call, mode) in &modes {
+        for (call, mode) in MODES {
             calls.entry(*call).or_default().push(rule([SeccompCondition::new(*mode, Dword, MaskedEq(bit), bit)?])?);
         }
-        for (call, flags, mode) in &opens {
+        for (call, flags, mode) in OPENS {
             for creating in CREATING {
                 let creates = SeccompCondition::new(*flags, Dword, MaskedEq(creating), creating)?;
                 let powerful = SeccompCondition::new(*mode, Dword, MaskedEq(bit), bit)?;
@@ -199,11 +225,9 @@ fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule
     SeccompRule::new(conditions.into()).map_err(Error::from)
 }
 
-/// Some kernels know all calls by a second number (x32), which the other filters do not look for.
-#[cfg(target_arch = "x86_64")]
-fn second_table() -> BpfProgram {
+/// The other filters check that the call is one of this architecture.
+fn newer_calls() -> BpfProgram {
     use libc::{BPF_ABS, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO};
-    const SECOND: u32 = 0x4000_0000;
     let step = |code: u32, jump_if_not: u8, value: u32| seccompiler::sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
         jt: 0,
@@ -213,7 +237,7 @@ fn second_table() -> BpfProgram {
     vec![
         // The number comes first.
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
-        step(BPF_JMP | BPF_JGE | BPF_K, 1, SECOND),
+        step(BPF_JMP | BPF_JGE | BPF_K, 1, FIRST_MISSING),
         step(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
         step(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
     ]

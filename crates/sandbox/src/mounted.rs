@@ -78,7 +78,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
 }
 
 /// White space and backslashes are written as three octal digits.
-fn unescape(mut field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(mut field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     while let Some((first, rest)) = field.split_first() {
         let digits = rest.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());

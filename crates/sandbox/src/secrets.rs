@@ -1,9 +1,11 @@
 //! Secrets among the system's files.
 
+use std::collections::VecDeque;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-const CONFIGURATION: &str = "/etc";
+/// Trees in which root's private files are hidden. Elsewhere, such as in the rest of `/usr`, are the files of packages.
+const SEARCHED: [&str; 3] = ["/etc", "/usr/local", "/opt"];
 
 /// Hidden for every user, whatever the modes of these files are.
 const KNOWN: [&str; 14] = [
@@ -24,18 +26,18 @@ const KNOWN: [&str; 14] = [
 ];
 const SSH: &str = "/etc/ssh";
 
-/// The deepest directory that is searched.
-const MAX_DEPTH: usize = 8;
+/// The most entries that are looked at in one tree. Directories beyond it are hidden.
+const MAX_ENTRIES: usize = 500_000;
 
-/// The known secrets that exist. For root also whatever other users cannot read in `/etc`: root owns these files, and
-/// needs no capability to read them.
+/// The known secrets that exist. For root also everything that other users cannot read in the searched trees: root owns
+/// these files, and needs no capability to read them.
 pub(crate) fn of_the_system() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         KNOWN.iter().map(PathBuf::from).filter(|path| path.symlink_metadata().is_ok()).collect();
     let keys = entries(Path::new(SSH)).filter(|path| is_host_key(path));
     found.extend(keys);
     if rustix::process::geteuid().is_root() {
-        unreadable(Path::new(CONFIGURATION), MAX_DEPTH, &mut found);
+        found.extend(SEARCHED.iter().flat_map(|tree| unreadable(Path::new(tree), MAX_ENTRIES)));
     }
     // A link may lead to them, and a file is hidden where it is.
     let mut found: Vec<PathBuf> =
@@ -49,20 +51,34 @@ fn is_host_key(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"_key"))
 }
 
-/// What other users cannot read in a directory. Such a directory is not searched, it is hidden as a whole.
-fn unreadable(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    for path in entries(directory) {
-        let Ok(file) = path.symlink_metadata() else { continue };
-        let needed = if file.is_dir() { 0o005 } else { 0o004 };
-        if file.is_symlink() {
-            continue;
-        }
-        if file.permissions().mode() & needed != needed {
-            found.push(path);
-        } else if file.is_dir() && depth > 0 {
-            unreadable(&path, depth - 1, found);
+/// What other users cannot read below a directory. Such a directory is not searched, it is hidden as a whole; so is a
+/// directory that has no place within the limit.
+fn unreadable(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
+    let (mut found, mut directories, mut looked_at) = (Vec::new(), VecDeque::from([tree.to_owned()]), 0_usize);
+    // Those near the top come first, so that the limit leaves out what is deep.
+    while let Some(directory) = directories.pop_front() {
+        let first = found.len();
+        for path in entries(&directory) {
+            looked_at += 1;
+            if looked_at > max_entries {
+                found.truncate(first);
+                found.push(directory);
+                found.extend(directories);
+                return found;
+            }
+            let Ok(file) = path.symlink_metadata() else { continue };
+            let needed = if file.is_dir() { 0o005 } else { 0o004 };
+            if file.is_symlink() {
+                continue;
+            }
+            if file.permissions().mode() & needed != needed {
+                found.push(path);
+            } else if file.is_dir() {
+                directories.push_back(path);
+            }
         }
     }
+    found
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -91,10 +107,30 @@ mod tests {
         file("open/secret", 0o600);
         file("closed/inner/file", 0o600);
         std::os::unix::fs::symlink("secret", dir.path().join("link")).unwrap();
-        let mut found = Vec::new();
-        unreadable(dir.path(), MAX_DEPTH, &mut found);
+        let deep = dir.path().join("1/2/3/4/5/6/7/8/9/10/11/12");
+        fs::create_dir_all(&deep).unwrap();
+        file("1/2/3/4/5/6/7/8/9/10/11/12/key", 0o600);
+        let mut found = unreadable(dir.path(), 1_000);
         found.sort();
-        assert_eq!(found, ["closed", "open/secret", "secret"].map(|name| dir.path().join(name)));
+        let expected = ["closed", "open/secret", "secret"].map(|name| dir.path().join(name));
+        assert_eq!(found, [&[deep.join("key")], &expected[..]].concat());
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "a/b", "c"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("file"), "x").unwrap();
+        }
+        assert_eq!(unreadable(dir.path(), 6), Vec::<PathBuf>::new());
+        // The last directory is not searched, wherever the others are.
+        for limit in 2..6 {
+            let found = unreadable(dir.path(), limit);
+            assert!(found.iter().any(|path| dir.path().join("a/b").starts_with(path)), "{limit}: {found:?}");
+            assert!(!found.contains(&dir.path().to_owned()), "{limit}: {found:?}");
+        }
+        assert_eq!(unreadable(dir.path(), 1)[0], dir.path());
     }
 
     #[test]

@@ -101,7 +101,8 @@ fn request(plan: CallPlan) -> CallRequest {
         view: View::of(Arc::new(principal)),
         surface: "simulated",
         session_key: None,
-        timeout: Some(plan.timeout),
+        timeout: None,
+        idle_timeout: Some(plan.timeout),
         idempotency_key: None,
         trace: TraceContext::root(),
     }

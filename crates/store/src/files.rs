@@ -53,6 +53,14 @@ impl Identity {
         let file = std::fs::metadata(path)?;
         Ok(Self { device: file.dev(), inode: file.ino() })
     }
+
+    /// Whether the path has no file any more, or another one.
+    pub(crate) fn is_gone(self, path: &Path) -> bool {
+        match Self::of(path) {
+            Ok(now) => self != now,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
 }
 
 /// Why a store that is open keeps nothing.
@@ -60,8 +68,8 @@ impl Identity {
 pub enum Unusable {
     /// It has been shut down, or its writer has broken down.
     Ended,
-    /// Somebody has deleted its file, or put another one in its place. SQLite goes on with the one it has open, which nobody
-    /// will ever find again.
+    /// The database or its write-ahead log was deleted or replaced. SQLite continues with the file that it has open, which no
+    /// other process can find.
     Gone,
 }
 

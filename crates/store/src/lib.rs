@@ -40,7 +40,7 @@ mod witness;
 mod writer;
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub use files::{Holder, Unusable, is_held};
@@ -85,6 +85,14 @@ struct Shared {
     directory: directory::Directory,
     counters: stats::Counters,
     troubles: trouble::Troubles,
+    /// The write-ahead log that the writer has open. Absent while the writer opens the database again.
+    wal: Mutex<Option<files::Identity>>,
+}
+
+impl Shared {
+    fn wal(&self) -> MutexGuard<'_, Option<files::Identity>> {
+        self.wal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Store {
@@ -103,6 +111,7 @@ impl Store {
             directory: directory::Directory::default(),
             counters: stats::Counters::default(),
             troubles: trouble::Troubles::default(),
+            wal: Mutex::default(),
             options,
         });
         opened.heads.all().iter().for_each(|head| shared.directory.publish(head));
@@ -140,15 +149,17 @@ impl Store {
 
     /// Why nothing that is written now would be there after a restart; absent when all is well. Asks the file system.
     pub fn unusable(&self) -> Option<Unusable> {
-        let Shared { directory, options, .. } = &*self.inner.shared;
+        let shared = &*self.inner.shared;
+        let Shared { directory, options, .. } = shared;
         if directory.is_closed() {
             return Some(Unusable::Ended);
         }
-        let gone = match files::Identity::of(&options.path) {
-            Ok(now) => self.inner.file.is_some_and(|opened| opened != now),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        };
-        gone.then_some(Unusable::Gone)
+        if self.inner.file.is_some_and(|opened| opened.is_gone(&options.path)) {
+            return Some(Unusable::Gone);
+        }
+        // The writer clears this under the lock before it closes its connection, which may delete the log.
+        let wal = shared.wal();
+        wal.is_some_and(|opened| opened.is_gone(&files::beside(&options.path, "-wal"))).then_some(Unusable::Gone)
     }
 
     /// The last time that the file was not as it should be, since the store was opened.

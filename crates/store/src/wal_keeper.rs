@@ -52,6 +52,11 @@ impl WalKeeper {
         self.frames
     }
 
+    /// Which file the WAL is now.
+    pub(crate) fn identity(&self) -> Option<files::Identity> {
+        files::Identity::of(&self.path).ok()
+    }
+
     /// A connection was opened, and may have recovered a WAL.
     pub(crate) fn start(&mut self, session: &mut Session<'_>, commits: u64) {
         self.file = None;

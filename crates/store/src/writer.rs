@@ -69,10 +69,14 @@ pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError>
     let mut conn = Some(conn);
     loop {
         let failure = match conn.take() {
-            Some(open) => match writer.session(&open) {
-                Ok(()) => break,
-                Err(error) => error,
-            },
+            Some(open) => {
+                let ended = writer.session(&open);
+                *shared.wal() = None;
+                match ended {
+                    Ok(()) => break,
+                    Err(error) => error,
+                }
+            }
             None => match writer.reopen() {
                 Ok(reopened) => {
                     conn = Some(reopened);
@@ -110,6 +114,7 @@ impl Writer {
         let shared = self.shared.clone();
         let mut session = Session::new(conn, &shared.options)?;
         self.wal.start(&mut session, self.heads.commits());
+        *shared.wal() = self.wal.identity();
         loop {
             let busy = !self.backlog.is_empty() || !self.unfinished.is_empty();
             if self.backlog.is_empty() {
@@ -346,9 +351,27 @@ fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Log as _, OpenOptions, Store, Unusable};
+    use crate::{Log as _, OpenOptions, Store, Unusable, files};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_store_whose_files_are_deleted_or_replaced_says_so() {
+        for (suffix, replaced) in [("", false), ("", true), ("-wal", false), ("-wal", true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("store.db");
+            let store = Store::open(OpenOptions::new(&path)).unwrap();
+            store.append(NewEntry { stream: "s".into(), key: None, body: "1".into() }).await.unwrap();
+            assert_eq!(store.unusable(), None);
+            let file = files::beside(&path, suffix);
+            let moved = dir.path().join("moved");
+            std::fs::rename(&file, &moved).unwrap();
+            if replaced {
+                std::fs::copy(&moved, &file).unwrap();
+            }
+            assert_eq!(store.unusable(), Some(Unusable::Gone), "{suffix} {replaced}");
+        }
+    }
 
     #[tokio::test]
     async fn a_store_whose_writer_broke_down_says_so_while_it_can_be_read() {

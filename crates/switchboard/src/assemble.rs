@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::budget::SharedBudget;
+use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock};
 use sa_mcp::Mcp;
@@ -29,19 +30,25 @@ use crate::VERSION;
 use crate::budgets::{Budgets, Sizes};
 use crate::call_index;
 use crate::config::settings::Settings;
-use crate::config::{Config, millis};
+use crate::config::{self, Config, millis};
+use crate::definitions::DefinitionStore;
 use crate::journal::StoreJournal;
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
+use crate::remembered::NodeStore;
 use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{Identity, NewToken, Refused, Tokens};
 use crate::write_probe::WriteProbe;
-use crate::{memory_limit, unfinished};
+use crate::{http, memory_limit, secret_files, unfinished};
 
 /// How often old records are deleted, and nodes that left long ago are forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+/// Changes that come in quick succession are saved together.
+const GATHER: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Everything that a running gateway is made of.
 pub struct Gateway {
@@ -53,6 +60,8 @@ pub struct Gateway {
     /// Deletes old records, while the clock is trusted.
     pub trimmer: Arc<Trimmer>,
     pub(crate) write_probe: WriteProbe,
+    pub(crate) definitions: DefinitionStore,
+    remembered: NodeStore,
     pub metrics: Arc<Metrics>,
     pub router: Arc<Router>,
     pub notices: Notices,
@@ -92,10 +101,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
     }
     ensure_operator(&tokens, &config.operator_token_file()).await?;
-    // Machine nodes on this machine refuse to hand out marked files, wherever the data directory is.
-    if let Err(error) = secret_file::mark_directory(&config.data_dir) {
-        warn!(%error, dir = %config.data_dir.display(), "cannot mark the gateway's secret files: nodes on this machine may read them");
-    }
+    secret_files::mark(&config.data_dir, config.file.as_deref());
 
     // What is seen of it: metrics, spans, the journal.
     let metrics = Arc::new(Metrics::new());
@@ -139,6 +145,12 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         options,
     );
 
+    let on_change = match settings.trust.on_change {
+        config::settings::OnChange::Allow => OnChange::Allow,
+        config::settings::OnChange::Hold => OnChange::Hold,
+    };
+    let definitions = DefinitionStore::load(Arc::clone(&directory), Arc::clone(&records), on_change).await?;
+
     // Providers.
     let closing = CancellationToken::new();
     let nodes = Nodes::new(
@@ -157,6 +169,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         },
         closing.clone(),
     );
+    let grants = http::valid_grants(&config.node_tokens, &tokens);
+    let remembered = NodeStore::load(&nodes, Arc::clone(&directory), Arc::clone(&records), &grants).await?;
 
     let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref()));
     let upstreams =
@@ -194,6 +208,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         journal,
         trimmer,
         write_probe: WriteProbe::new(records),
+        definitions,
+        remembered,
         metrics,
         router,
         notices,
@@ -214,6 +230,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     };
     let gateway = Arc::new(gateway);
     tokio::spawn(keep_house(Arc::clone(&gateway)));
+    let (saver, stop) = (Arc::clone(&gateway), gateway.housekeeping.clone());
+    tokio::spawn(async move { saver.save_changes(stop).await });
     let (router, payload_bytes) = (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
     let notes = Arc::new(gateway.store.clone());
     tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
@@ -261,11 +279,40 @@ impl Gateway {
             sessions.shut_down().await;
         }
         self.journal.tell_refusals();
+        // While the nodes are still connected, so that after a restart calls wait for them to come back. Nodes that have left
+        // are saved as such, so that no call waits for one that was stopped.
+        self.router.directory().save_absences();
+        self.save_directory().await;
         self.closing.cancel();
         self.upstreams.finish_renewals().await;
         // There may be room by now for what a full disk kept waiting.
         self.ledger.catch_up().await;
         self.housekeeping.cancel();
+    }
+
+    /// Saves what the directory remembers whenever that has changed, until `stop`.
+    async fn save_changes(&self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = self.router.directory().unsaved() => {}
+                () = stop.cancelled() => return,
+            }
+            tokio::time::sleep(GATHER).await;
+            while !self.save_directory().await {
+                if tokio::time::timeout(RETRY, stop.cancelled()).await.is_ok() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Saves every change up to now; `false` when that was not possible.
+    async fn save_directory(&self) -> bool {
+        let (definitions, nodes) = (self.definitions.save().await, self.remembered.save().await);
+        for error in [&definitions, &nodes].into_iter().filter_map(|result| result.as_ref().err()) {
+            warn!(%error, "cannot save the nodes and the definitions of tools");
+        }
+        definitions.is_ok() && nodes.is_ok()
     }
 }
 
@@ -411,6 +458,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
             () = stop.cancelled() => return,
         };
         gateway.router.directory().sweep();
+        gateway.router.directory().save_absences();
         if let Some(sessions) = &gateway.sessions {
             let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());
             for token in gateway.tokens.list().into_iter().filter(expired) {

@@ -24,19 +24,34 @@ const MAX_WORD: usize = 128;
 pub struct Requirements {
     /// All of these, such as `shell.exec`.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Words>)]
     pub capabilities: Vec<String>,
     /// All of these programs.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Words>)]
     pub bins: Vec<String>,
     /// At least one of these programs.
     #[serde(alias = "anyBins", deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Words>)]
     pub any_bins: Vec<String>,
     /// All of these keys in its environment.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Words>)]
     pub env: Vec<String>,
     /// One of these systems, such as `linux` or `darwin`.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Words>)]
     pub os: Vec<String>,
+}
+
+/// The two forms that [`words`] reads, for the OpenAPI document.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what `words` reads")]
+pub(crate) enum Words {
+    List(Vec<String>),
+    /// A list of one.
+    One(String),
 }
 
 /// A list, or one word for a list of one.

@@ -23,7 +23,7 @@ use crate::config::TlsFiles;
 use crate::http;
 use crate::metrics::Metrics;
 use crate::place::{Peer, Place, Placed};
-use crate::slot::{ConnectionSlots, Slot};
+use crate::slot::{ConnectionSlots, evicted};
 
 /// How long a client may take for a request's head, or a TLS handshake.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
@@ -267,14 +267,6 @@ async fn connection(
             metrics.refused("http", "malformed");
         }
         debug!(%error, remote = %ends.remote, "connection ended");
-    }
-}
-
-/// Waits until the slot of a connection is needed for another one.
-async fn evicted(slot: Option<Arc<Slot>>) {
-    match slot {
-        Some(slot) => slot.evicted().await,
-        None => std::future::pending().await,
     }
 }
 

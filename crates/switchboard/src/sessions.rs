@@ -10,6 +10,7 @@ use sa_relay::{Options, Sessions};
 
 use crate::config::{Config, millis};
 use crate::retention::days;
+use crate::secret_files;
 
 pub(crate) async fn start(
     config: &Config,
@@ -29,7 +30,7 @@ pub(crate) async fn start(
         socket_dir: sa_relay::socket_dir(&config.data_dir)
             .context("cannot make the directory for the sockets of sessions")?,
         data_dir: std::path::absolute(&config.data_dir)?,
-        hidden: config.file.iter().chain(config.tls.iter().map(|tls| &tls.key)).cloned().collect(),
+        hidden: secret_files::outside_data_dir(config),
         program,
         timeout: millis(settings.caller_timeout_ms),
         caller_grace: millis(settings.caller_grace_ms),
@@ -50,7 +51,8 @@ pub(crate) async fn start(
 /// Whether the agents that are to run in a sandbox can. The error names the agent and the part that is missing.
 pub(crate) async fn check_sandboxes(config: &Config, program: &Path) -> Result<(), String> {
     let agents = config.settings.sessions.agents.clone();
-    let (program, data_dir) = (program.to_owned(), config.data_dir.clone());
-    let checked = tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &data_dir, &agents)).await;
+    let (program, mut secrets) = (program.to_owned(), secret_files::outside_data_dir(config));
+    secrets.insert(0, config.data_dir.clone());
+    let checked = tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &secrets, &agents)).await;
     checked.unwrap_or_else(|error| Err(error.to_string()))
 }

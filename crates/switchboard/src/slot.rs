@@ -17,6 +17,10 @@ const FEW: usize = 1_024;
 /// How often it is looked whether the last connection is closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
+/// The holder of settled connections without a token: nodes, where no node token is configured. It is not the anonymous
+/// holder, so that the rule applies when a connection settles, and evictable connections do not use up its share.
+const WITHOUT_TOKEN: &str = "settled without a token";
+
 /// All connections that may be open.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
@@ -104,7 +108,11 @@ impl Slot {
         if self.is_settled() {
             return Ok(());
         }
-        self.permit.lock().unwrap_or_else(PoisonError::into_inner).transfer(&holder())?;
+        let mut holder = holder();
+        if holder == Holder::anonymous() {
+            holder = Holder::named(WITHOUT_TOKEN);
+        }
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner).transfer(&holder)?;
         self.settled.store(true, Ordering::Release);
         Ok(())
     }
@@ -116,6 +124,14 @@ impl Slot {
     /// Waits until another connection needs the slot.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
+    }
+}
+
+/// Waits until the slot of a connection is needed for another one. A connection without a slot is never evicted.
+pub(crate) async fn evicted(slot: Option<Arc<Slot>>) {
+    match slot {
+        Some(slot) => slot.evicted().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -176,6 +192,27 @@ mod tests {
         }
         assert!(operator.evicted().now_or_never().is_none());
         assert!(slots.unknown.lock().unwrap().len() <= FEW + 1);
+    }
+
+    #[test]
+    fn nodes_without_a_token_share_one_part() {
+        let slots = ConnectionSlots::new(160);
+        let nodes: Vec<_> = (0..120).map(|_| connect(&slots, &Holder::anonymous()).unwrap()).collect();
+        let refused = connect(&slots, &Holder::anonymous()).unwrap_err();
+        assert!(refused.message.contains("120 of them"), "{refused:?}");
+        let agents: Vec<_> = (0..21).map(|_| connect(&slots, &holder("agent", Role::Agent)).unwrap()).collect();
+        let operators: Vec<_> = (0..19).map(|_| connect(&slots, &holder("o", Role::Operator)).unwrap()).collect();
+        assert_eq!(slots.budget().used(), 160);
+        drop((nodes, agents, operators));
+    }
+
+    #[test]
+    fn silent_connections_do_not_keep_out_nodes_without_a_token() {
+        let slots = ConnectionSlots::new(160);
+        let silent: Vec<_> = (0..120).map(|_| slots.accept().unwrap()).collect();
+        let nodes: Vec<_> = (0..21).map(|_| connect(&slots, &Holder::anonymous()).unwrap()).collect();
+        assert!(connect(&slots, &Holder::anonymous()).is_err(), "a holder of more than an eighth is refused");
+        drop((silent, nodes));
     }
 
     #[test]

@@ -124,6 +124,9 @@ impl Reply {
         assert!(
             self.body["title"].is_string() && self.body["detail"].is_string() && self.body["retryable"].is_boolean()
         );
+        let error = &self.body["error"];
+        assert_eq!((&error["message"], &error["code"]), (&self.body["detail"], &self.body["kind"]), "{}", self.text);
+        assert!(error["type"].is_string() && error["param"].is_null(), "{}", self.text);
         self
     }
 

@@ -161,12 +161,13 @@ impl Connection {
         self.stop.cancel();
     }
 
-    /// Calls a tool.
+    /// Calls a tool, as a task if the server runs it in no other way.
     pub(crate) async fn call_tool(
         &self,
         tool: &str,
         arguments: &RawJson,
         traceparent: &str,
+        as_task: bool,
         asker: Asker,
     ) -> Result<ServerResult, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
@@ -176,6 +177,9 @@ impl Connection {
         let mut meta = RequestMetaObject::new();
         meta.0.insert("traceparent".to_owned(), Value::String(traceparent.to_owned()));
         params.meta = Some(meta);
+        if as_task && self.era() == Era::Initialize {
+            return self.run_task(&params, asker).await;
+        }
         self.rounds(asker, |answers| {
             let mut params = params.clone();
             if let Some((responses, state)) = answers {
@@ -224,7 +228,7 @@ impl Connection {
                 failure => failure,
             })?;
             let ServerResult::InputRequiredResult(required) = result else { return Ok(result) };
-            if matches!(running.asker, Asker::Nobody) {
+            if matches!(running.asker, Asker::Nobody | Asker::Gateway) {
                 // Whoever sent the request takes questions for an answer, and sends it again with theirs.
                 return Ok(ServerResult::InputRequiredResult(required));
             }
@@ -234,7 +238,11 @@ impl Connection {
         Err(Failure::Answered(ErrorData::internal_error(message, None)))
     }
 
-    async fn once(&self, mut request: ClientRequest, running: &Arc<Running>) -> Result<ServerResult, Failure> {
+    pub(crate) async fn once(
+        &self,
+        mut request: ClientRequest,
+        running: &Arc<Running>,
+    ) -> Result<ServerResult, Failure> {
         if self.closed.is_cancelled() {
             return Err(Failure::Unsent);
         }

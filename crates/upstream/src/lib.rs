@@ -24,6 +24,7 @@ mod seats;
 mod server;
 mod spec;
 mod table;
+mod task;
 mod trouble;
 mod watched;
 

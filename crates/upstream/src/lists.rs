@@ -7,8 +7,9 @@ use bytes::Bytes;
 use rmcp::model::ServerResult;
 use sa_core::aside::{self, LARGE};
 use sa_core::store::{Expect, Records};
+use sa_core::tool::invisible;
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
-use sa_lines::LEFT_OUT;
+use sa_lines::{LEFT_OUT, TASK_REQUIRED};
 use sa_protocol::validate_name;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -74,11 +75,23 @@ impl Lists {
             if offers.prompts.is_some() || silent {
                 lists.prompts = listed("prompts/list", "prompts", !silent).await?;
             }
+            lists.remove_invisible();
             Ok(lists)
         };
         tokio::time::timeout(patience, load)
             .await
             .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
+    }
+
+    /// Removes invisible characters from the descriptions of documents. The directory does it for tools.
+    fn remove_invisible(&mut self) {
+        const NAMES: [&str; 4] = ["uri", "uriTemplate", "name", "mimeType"];
+        for document in [&mut self.resources, &mut self.templates, &mut self.prompts].into_iter().flatten() {
+            let members = document.as_object_mut().into_iter().flatten();
+            for (_, value) in members.filter(|(key, _)| !NAMES.contains(&key.as_str())) {
+                invisible::clean(value);
+            }
+        }
     }
 
     /// Keeps what a server listed, but for tools that could not be read, and those with a name that cannot be used.
@@ -159,6 +172,12 @@ impl Lists {
         self.tools.iter().any(wants)
     }
 
+    /// Whether the server runs this tool of its own as a task only.
+    pub(crate) fn requires_task(&self, tool: &str) -> bool {
+        let mut named = self.tools.iter().filter(|listed| listed.name == tool);
+        named.any(|listed| listed.meta.as_ref().is_some_and(|meta| meta.0.contains_key(TASK_REQUIRED)))
+    }
+
     pub(crate) fn has_documents(&self) -> bool {
         !(self.resources.is_empty() && self.templates.is_empty() && self.prompts.is_empty())
     }
@@ -178,7 +197,7 @@ impl Lists {
             for_models: is_for_models(tool),
             ..Tool::named(&own_name(name, &tool.name))
         });
-        Catalog { tools: tools.collect(), ..Catalog::default() }
+        Catalog { tools: tools.collect(), watched: true, ..Catalog::default() }
     }
 }
 
@@ -190,7 +209,12 @@ fn is_for_models(tool: &rmcp::model::Tool) -> bool {
 
 /// What the gateway has no word for, as the server says it.
 fn extras(tool: &rmcp::model::Tool) -> Option<RawJson> {
-    let extras = Extras { icons: tool.icons.as_ref(), meta: tool.meta.as_ref() };
+    let mut meta = tool.meta.clone();
+    // The gateway runs the task. Its callers see an ordinary tool.
+    if let Some(meta) = &mut meta {
+        meta.0.remove(TASK_REQUIRED);
+    }
+    let extras = Extras { icons: tool.icons.as_ref(), meta: meta.as_ref().filter(|meta| !meta.0.is_empty()) };
     let any = extras.icons.is_some() || extras.meta.is_some();
     any.then(|| serde_json::to_value(extras).ok()).flatten().as_ref().map(RawJson::of)
 }
@@ -240,7 +264,7 @@ async fn all<T: Serialize>(
     for _ in 0..MAX_PAGES {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         let result =
-            connection.request(method, &RawJson::of(&params), Asker::Nobody).await.map_err(
+            connection.request(method, &RawJson::of(&params), Asker::Gateway).await.map_err(
                 |failure| match failure {
                     Failure::Answered(error) => format!("it answers {method} with an error: {}", words(&error.message)),
                     Failure::Refused(why) => format!("it does not take {method}: {why}"),

@@ -28,8 +28,17 @@ impl Provider for Upstream {
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
         let server = Arc::clone(&self.0);
         Box::pin(async move {
+            if !server.is_ready() {
+                // It lists its tools when it starts. The call is for a tool as it is listed then, so it is checked again.
+                let lists = server.lists();
+                server.connection().await?;
+                if !Arc::ptr_eq(&lists, &server.lists()) {
+                    return Err(CallError::undelivered(format!("\"{}\" has just started", server.name)));
+                }
+            }
             let tool = server_name(&server.name, &call.tool);
-            let request = Request::Tool { tool, args: &call.args, traceparent: call.trace.traceparent() };
+            let as_task = server.lists().requires_task(tool);
+            let request = Request::Tool { tool, args: &call.args, traceparent: call.trace.traceparent(), as_task };
             let answer = run(&server, &call.principal.id, request, Asker::Call(updates)).await?;
             let bytes = answer.as_ref().map_or(0, outcome::weight);
             aside::in_turn(bytes, || outcome::of_call(&server.name, answer)).await
@@ -113,7 +122,7 @@ async fn in_time<T>(
 }
 
 enum Request<'a> {
-    Tool { tool: &'a str, args: &'a RawJson, traceparent: String },
+    Tool { tool: &'a str, args: &'a RawJson, traceparent: String, as_task: bool },
     Other { method: &'a str, params: &'a RawJson },
 }
 
@@ -137,8 +146,8 @@ async fn run(
             }
         };
         let answer = match &request {
-            Request::Tool { tool, args, traceparent } => {
-                connection.call_tool(tool, args, traceparent, asker.clone()).await
+            Request::Tool { tool, args, traceparent, as_task } => {
+                connection.call_tool(tool, args, traceparent, *as_task, asker.clone()).await
             }
             Request::Other { method, params } => connection.request(method, params, asker.clone()).await,
         };

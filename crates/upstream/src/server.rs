@@ -170,6 +170,8 @@ impl Server {
             server.attach();
             let idle = known && !server.account().is_some_and(|account| account.lacks_login());
             tokio::spawn(Arc::clone(&server).supervise(idle));
+        } else {
+            server.reserve();
         }
         server
     }
@@ -329,9 +331,10 @@ impl Server {
             lists.keep(&*self.records, &self.name).await;
         }
         self.take(lists);
-        // In this order: a call that finds the server must find it ready.
-        self.phase.send_replace(Phase::Ready(Arc::clone(&connection)));
+        // In this order: a call that finds the server waits until it is ready, and by then its new list counts.
+        self.phase.send_replace(Phase::Waiting);
         self.attach();
+        self.phase.send_replace(Phase::Ready(Arc::clone(&connection)));
         self.enter(State::Ready, None);
         info!(upstream = %self.name, tools = self.lists().tools(), protocol = %connection.info.protocol_version, "ready");
         Ok((connection, news))
@@ -369,7 +372,7 @@ impl Server {
                                 self.take(lists);
                             } else if said.documents != heard.documents {
                                 // A server's word is passed on, whatever it has changed that a list does not show.
-                                self.directory.documents_changed();
+                                self.directory.documents_changed(self.id());
                             }
                             if (changed || said.tools != heard.tools)
                                 && let Some(registration) = &*self.registration()
@@ -400,7 +403,7 @@ impl Server {
         self.listed.store(true, Ordering::Release);
         self.seats.repeat_arguments(lists.wants_headers());
         if !before.same_documents(&lists) {
-            self.directory.documents_changed();
+            self.directory.documents_changed(self.id());
         }
     }
 
@@ -408,7 +411,7 @@ impl Server {
         let provider: Arc<dyn Provider> =
             if self.is_listed() { Arc::new(Upstream(Arc::clone(self))) } else { Arc::new(Unlisted(Arc::clone(self))) };
         let attached = self.directory.attach(Attach {
-            id: ProviderId::new(KIND, &self.name),
+            id: self.id(),
             scope: Scope::Everyone,
             grant: Grant::installed(KIND),
             provider,
@@ -425,6 +428,14 @@ impl Server {
                 self.tell_of_documents();
             }
             Err(error) => warn!(upstream = %self.name, %error, "cannot offer its tools"),
+        }
+    }
+
+    /// A disabled server keeps its id.
+    fn reserve(&self) {
+        match self.directory.reserve(self.id(), Grant::installed(KIND)) {
+            Ok(registration) => *self.registration() = Some(registration),
+            Err(error) => warn!(upstream = %self.name, %error, "cannot reserve the id of a disabled server"),
         }
     }
 
@@ -472,8 +483,12 @@ impl Server {
     /// The server has come or gone, and its documents with it.
     fn tell_of_documents(&self) {
         if self.lists().has_documents() {
-            self.directory.documents_changed();
+            self.directory.documents_changed(self.id());
         }
+    }
+
+    fn id(&self) -> ProviderId {
+        ProviderId::new(KIND, &self.name)
     }
 
     fn enter(&self, state: State, error: Option<&str>) {

@@ -20,8 +20,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Asker {
     Call(Updates),
     Reader(Arc<dyn UpdateSink>),
-    /// The gateway itself, or a reader who cannot be asked.
+    /// A client that cannot be asked.
     Nobody,
+    /// The gateway itself, for a list or a subscription. Servers ask nothing about those.
+    Gateway,
 }
 
 impl Asker {
@@ -30,7 +32,7 @@ impl Asker {
         match self {
             Self::Call(updates) => updates.ask(question).await,
             Self::Reader(sink) => sink.ask(question).await,
-            Self::Nobody => Err(CallError::new(CallErrorKind::Failed, "there is nobody to be asked")),
+            Self::Nobody | Self::Gateway => Err(CallError::new(CallErrorKind::Failed, "there is nobody to be asked")),
         }
     }
 
@@ -39,7 +41,7 @@ impl Asker {
         match self {
             Self::Call(updates) => updates.manner(),
             Self::Reader(_) => Manner { asking: Some(Asking::Meanwhile), ..Manner::default() },
-            Self::Nobody => Manner::default(),
+            Self::Nobody | Self::Gateway => Manner::default(),
         }
     }
 
@@ -47,7 +49,7 @@ impl Asker {
         match self {
             Self::Call(updates) => updates.send(update),
             Self::Reader(sink) => drop(sink.send(update)),
-            Self::Nobody => {}
+            Self::Nobody | Self::Gateway => {}
         }
     }
 }
@@ -134,11 +136,15 @@ impl Table {
             let running = table.get(id).and_then(|(_, running)| running.upgrade());
             return running.map(|running| running.asker.clone()).ok_or("the request that this belongs to is over");
         }
-        let mut running = table.values().filter_map(|(_, running)| running.upgrade());
-        match (running.next(), running.next()) {
-            (Some(only), None) => Ok(only.asker.clone()),
-            (None, _) => Err("no request is running that this could belong to"),
-            (Some(_), Some(_)) => Err("several requests are running, and nothing says to which of them this belongs"),
+        // A server may change its lists while a client calls a tool. The gateway then reads them at the same time.
+        let running = table.values().filter_map(|(_, running)| running.upgrade());
+        let mut running = running.filter(|running| !matches!(running.asker, Asker::Gateway));
+        let first = running.next().ok_or("no request is running that this could belong to")?;
+        // One call may take several requests.
+        if running.all(|other| Arc::ptr_eq(&other, &first)) {
+            Ok(first.asker.clone())
+        } else {
+            Err("several requests are running, and nothing says to which of them this belongs")
         }
     }
 }
@@ -198,5 +204,27 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
 impl<T> Drop for Tapped<T> {
     fn drop(&mut self) {
         self.closed.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked_by(askers: &[Asker]) -> Result<Asker, &'static str> {
+        let table = Table::default();
+        let running: Vec<_> = askers.iter().cloned().map(Running::new).collect();
+        for (id, running) in (0..).zip(&running) {
+            table.enter(RequestId::Number(id), None, Arc::downgrade(running));
+        }
+        table.asked_by(None)
+    }
+
+    #[test]
+    fn a_question_belongs_to_the_only_request_of_a_client() {
+        assert!(matches!(asked_by(&[Asker::Nobody]), Ok(Asker::Nobody)));
+        assert!(matches!(asked_by(&[Asker::Gateway, Asker::Nobody, Asker::Gateway]), Ok(Asker::Nobody)));
+        assert!(asked_by(&[Asker::Nobody, Asker::Nobody]).is_err());
+        assert!(asked_by(&[Asker::Gateway]).is_err());
     }
 }

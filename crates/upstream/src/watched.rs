@@ -115,7 +115,7 @@ impl Watcher {
     async fn tell_server(&self) -> Result<(), Failure> {
         if self.connection.era() == Era::Initialize {
             let params = RawJson::of(&json!({ "uri": self.uri }));
-            return self.connection.request("resources/subscribe", &params, Asker::Nobody).await.map(drop);
+            return self.connection.request("resources/subscribe", &params, Asker::Gateway).await.map(drop);
         }
         let mut filter = SubscriptionFilter::new();
         filter.resource_subscriptions = Some(vec![self.uri.clone()]);
@@ -150,7 +150,7 @@ impl Drop for Watcher {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (connection, params) = (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
         runtime
-            .spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Nobody).await.map(drop) });
+            .spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Gateway).await.map(drop) });
     }
 }
 

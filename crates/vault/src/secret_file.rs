@@ -33,6 +33,11 @@ pub fn mark_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Marks one file, and nothing beside it: where the file system has no user attributes, this is an error.
+pub fn mark_file(path: &Path) -> io::Result<()> {
+    Ok(fsetxattr(File::open(path)?, ATTRIBUTE, b"1", XattrFlags::empty())?)
+}
+
 /// Marks one file or directory.
 pub fn mark(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;

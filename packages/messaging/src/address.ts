@@ -1,8 +1,19 @@
 import type { Cursor } from "./cursor.js";
 
+/** A channel of a server. */
+export interface Place {
+  serverUrl: string;
+  token: string;
+  channel: string;
+  /** The context that the channel must belong to. */
+  contextId?: string | undefined;
+  /** For the channel, if this connection creates it. */
+  channelConfig?: Record<string, unknown> | undefined;
+}
+
 /** Where to connect, with what the server has to know: who, which channel, and what was read of it. */
 export function addressOf(
-  { serverUrl, token, channel }: { serverUrl: string; token: string; channel: string },
+  { serverUrl, token, channel, contextId, channelConfig }: Place,
   instance: string,
   { position, epoch }: Cursor,
 ): string {
@@ -12,6 +23,8 @@ export function addressOf(
   url.searchParams.set("channel", channel);
   url.searchParams.set("roster", "snapshot");
   url.searchParams.set("instance", instance);
+  if (contextId !== undefined) url.searchParams.set("contextId", contextId);
+  if (channelConfig !== undefined) url.searchParams.set("channelConfig", JSON.stringify(channelConfig));
   if (position !== undefined) {
     url.searchParams.set("sinceId", String(position));
     if (epoch !== undefined) url.searchParams.set("epoch", epoch);

@@ -1,10 +1,9 @@
-import type { z } from "zod";
-import { z as zod } from "zod";
 import { type Bounds, weigh } from "./bounds.js";
 import { AgenticError, asError, knownCode, quiet } from "./errors.js";
 import type { IncomingMethodResult } from "./events.js";
 import type { DiscoveredMethod, MethodResultChunk, MethodResultValue } from "./methods.js";
 import { Replayable } from "./queue.js";
+import { parse, type ZodSchema } from "./schemas.js";
 import { uuid } from "./uuid.js";
 
 export interface CallOptions {
@@ -12,7 +11,7 @@ export interface CallOptions {
   /** How long to wait for the result. Default: what the method advertises. */
   timeoutMs?: number;
   /** The arguments are checked by this before they are sent. */
-  validateArgs?: z.ZodType;
+  validateArgs?: ZodSchema;
 }
 
 /** A call on its way. */
@@ -125,10 +124,9 @@ class Call implements MethodCallHandle {
       const abort = () => void this.cancel();
       signal?.addEventListener("abort", abort, { once: true });
       this.#unlisten = () => signal?.removeEventListener("abort", abort);
-      const checked = await validateArgs?.safeParseAsync(args);
-      if (checked && !checked.success) {
-        const why = zod.prettifyError(checked.error);
-        throw new AgenticError(`the arguments do not fit: ${why}`, "validation-error", checked.error.issues);
+      const checked = validateArgs && (await parse(validateArgs, args));
+      if (checked && "why" in checked) {
+        throw new AgenticError(`the arguments do not fit: ${checked.why}`, "validation-error", checked.issues);
       }
       const { method, objection } = this.#host.look(this.providerId, methodName);
       if (objection) throw objection;

@@ -3,7 +3,7 @@ import { type CallOptions, Calls, type MethodCallHandle } from "./calls.js";
 import { AgenticError, quiet, ValidationError } from "./errors.js";
 import { type IncomingEvent, type IncomingMethodCancel, readEvent } from "./events.js";
 import { type EventFilterOptions, EventHub, type ReplayMode } from "./hub.js";
-import { type DiscoveredMethod, type MethodDefinition, methodsOf } from "./methods.js";
+import { type DiscoveredMethod, type Method, methodsOf } from "./methods.js";
 import { check, type Payload, type ProtocolType } from "./protocol.js";
 import { Provider } from "./provider.js";
 import type { PubSubClient } from "./pubsub.js";
@@ -14,7 +14,7 @@ import { uuid } from "./uuid.js";
 
 export interface ClientOptions {
   handle: string;
-  methods: Record<string, MethodDefinition>;
+  methods: Record<string, Method>;
   replayMode: ReplayMode;
   clientId?: string | undefined;
   skipOwnMessages: boolean;
@@ -177,7 +177,10 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     if (method) return { method };
     // A server that sees to calls knows better: it has tools that are nobody's in the roster.
     if (this.pubsub.serverWatchesCalls || this.pubsub.reconnecting) return {};
-    if (this.pubsub.roster[providerId]) {
+    const provider = this.pubsub.roster[providerId];
+    // A provider that declares no methods answers for itself.
+    if (provider && !Array.isArray(provider.metadata.methods)) return {};
+    if (provider) {
       return { objection: new AgenticError(`"${providerId}" has no method "${methodName}"`, "method-not-found") };
     }
     return { objection: new AgenticError(`there is no participant "${providerId}" here`, "provider-not-found") };
@@ -206,8 +209,7 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     switch (event.type) {
       case "method-call":
         if (event.providerId !== this.pubsub.clientId) return;
-        // A server that sees to calls has refused this one already; or another connection of ours has the method.
-        if (!this.#provider.has(event.methodName) && this.pubsub.serverWatchesCalls) return;
+        if (!this.#provider.has(event.methodName) && this.#isElsewhere(event.methodName)) return;
         if (missed) this.#provider.missed(event);
         else this.#provider.call(event);
         return;
@@ -222,6 +224,11 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
         if (event.action === "leave" && !missed && !this.pubsub.serverWatchesCalls) this.#calls.left(event.senderId);
         return;
     }
+  }
+
+  /** Whether another connection of this participant has declared the method, and so answers. */
+  #isElsewhere(methodName: string): boolean {
+    return this.discoverMethodDefsFrom(this.clientId).some(({ name }) => name === methodName);
   }
 
   #end(): void {

@@ -1,21 +1,21 @@
-import type { z } from "zod";
 import { bounds } from "./bounds.js";
 import { Client } from "./client.js";
 import { ValidationError } from "./errors.js";
-import { type AnySchema, advertise, type MethodDefinition } from "./methods.js";
+import { advertise, type MethodDefinition, readMethods } from "./methods.js";
 import { PubSubClient } from "./pubsub.js";
+import type { AnySchema } from "./schemas.js";
 import { Session } from "./session.js";
 import type { AgenticClient, AgenticParticipantMetadata, ConnectOptions } from "./types.js";
 
 /** Joins a channel. Resolves when what was said before has been replayed, and this participant is in the roster. */
 export async function connect<
   T extends AgenticParticipantMetadata = AgenticParticipantMetadata,
-  TSchemas extends Record<string, z.ZodType> = Record<string, AnySchema>,
+  TSchemas extends Record<string, unknown> = Record<string, AnySchema>,
 >(options: ConnectOptions<TSchemas>): Promise<AgenticClient<T>> {
   required(options);
   const { serverUrl, token, channel, handle, name, type, workspaceId, reconnect } = options;
   const { replayMode = "collect", skipOwnMessages = false, clientId } = options;
-  const methods = (options.methods ?? {}) as Record<string, MethodDefinition>;
+  const methods = readMethods((options.methods ?? {}) as Record<string, MethodDefinition>);
   const session =
     workspaceId === undefined ? undefined : new Session(workspaceId, channel, handle, options.sessionStore);
   const { position, epoch } = session?.load() ?? {};
@@ -23,6 +23,8 @@ export async function connect<
     serverUrl,
     token,
     channel,
+    contextId: options.contextId,
+    channelConfig: options.channelConfig,
     reconnect,
     metadata: {
       ...options.extraMetadata,
@@ -45,7 +47,7 @@ export async function connect<
   return client;
 }
 
-function required(options: ConnectOptions<Record<string, z.ZodType>>): void {
+function required(options: ConnectOptions<Record<string, unknown>>): void {
   for (const key of ["serverUrl", "token", "channel", "handle", "name", "type"] as const) {
     if (typeof options[key] !== "string" || options[key] === "") {
       throw new ValidationError(`connect needs "${key}"`, "send", { [key]: options[key] });

@@ -22,7 +22,6 @@ export type { EventFilterOptions, ReplayMode } from "./hub.js";
 export { jsonSchemaToZod, jsonSchemaToZodRawShape } from "./json-schema.js";
 export {
   type DiscoveredMethod,
-  type JsonSchema,
   type MethodAdvertisement,
   type MethodDefinition,
   type MethodExecutionContext,
@@ -40,6 +39,7 @@ export type { PubSubClient } from "./pubsub.js";
 export type { HistoryPage, PublishOptions, PubSubMessage } from "./pubsub-message.js";
 export type { ReconnectOptions } from "./reconnect.js";
 export type { Participant, ParticipantMetadata, RosterUpdate } from "./roster.js";
+export type { AnySchema, JsonSchema, ZodSchema } from "./schemas.js";
 export type { SessionStore } from "./session.js";
 export { isMessageTargetedAt } from "./targeting.js";
 export { type AgentSDKToolDefinition, type AgentSDKTools, createToolsForAgentSDK, type ToolsOptions } from "./tools.js";

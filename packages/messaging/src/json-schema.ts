@@ -1,5 +1,5 @@
-import { z } from "zod";
-import type { JsonSchema } from "./methods.js";
+import { z } from "zod/v4";
+import type { JsonSchema } from "./schemas.js";
 
 /** A Zod schema that accepts what the JSON Schema does. What it cannot express is left to whoever checks it next. */
 export function jsonSchemaToZod(schema: JsonSchema | boolean): z.ZodType {

@@ -1,8 +1,8 @@
-import { z } from "zod";
+import { z } from "zod/v4";
 import type { Attachment, AttachmentInput } from "./attachments.js";
+import { ValidationError } from "./errors.js";
 import type { Participant } from "./roster.js";
-
-export type JsonSchema = Record<string, unknown>;
+import { type AnySchema, type Checker, checker, type JsonSchema, type OutputOf } from "./schemas.js";
 
 /** What a method can do while it runs. */
 export interface MethodExecutionContext {
@@ -40,23 +40,20 @@ export class MethodResultWithAttachments<T = unknown> {
   }
 }
 
-/** Any schema; where it is not known which, its values are not either. */
-// biome-ignore lint/suspicious/noExplicitAny: the arguments of a method in a table of methods are whatever its schema says.
-export type AnySchema = z.ZodType<any>;
-
-export interface MethodDefinition<TArgs extends z.ZodType = AnySchema, TResult = unknown> {
+export interface MethodDefinition<TArgs = AnySchema, TResult = unknown> {
   description?: string;
-  parameters: TArgs;
-  returns?: z.ZodType;
+  /** A Zod schema of version 3 or 4, or a JSON Schema. Default: any arguments. */
+  parameters?: TArgs;
+  returns?: AnySchema;
   /** How long a caller should wait, in milliseconds. */
   timeout?: number;
   /** Whether it sends partial results. */
   streaming?: boolean;
-  execute(args: z.output<TArgs>, context: MethodExecutionContext): Promise<TResult> | TResult;
+  execute(args: OutputOf<TArgs>, context: MethodExecutionContext): Promise<TResult> | TResult;
 }
 
-/** A table of methods, each with arguments of its own. */
-export type MethodDefinitions<TSchemas extends Record<string, z.ZodType>> = {
+/** A table of methods, each with arguments of its own. A method without parameters leaves its schema unknown. */
+export type MethodDefinitions<TSchemas extends Record<string, unknown>> = {
   [Name in keyof TSchemas]: MethodDefinition<TSchemas[Name]>;
 };
 
@@ -99,22 +96,37 @@ export interface MethodResultChunk extends MethodResultValue {
   missed?: number;
 }
 
-/** How methods are told to the others. */
-export function advertise(methods: Record<string, MethodDefinition>): MethodAdvertisement[] {
-  return Object.entries(methods).map(([name, method]) => ({
-    name,
-    ...(method.description === undefined ? {} : { description: method.description }),
-    parameters: toJsonSchema(method.parameters, "input"),
-    ...(method.returns ? { returns: toJsonSchema(method.returns, "output") } : {}),
-    streaming: method.streaming ?? false,
-    ...(method.timeout === undefined ? {} : { timeout: method.timeout }),
-  }));
+/** A method whose schemas have been read. */
+export interface Method {
+  definition: MethodDefinition;
+  parameters: Checker;
+  returns?: Checker;
 }
 
-function toJsonSchema(schema: z.ZodType, io: "input" | "output"): JsonSchema {
-  // What JSON Schema has no words for may be anything: the method checks its arguments by the schema itself.
-  const { $schema: _, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: "any" });
-  return rest as JsonSchema;
+/** Reads the schemas of methods. Throws a {@link ValidationError} that names the method of one that is of no use. */
+export function readMethods(methods: Record<string, MethodDefinition>): Record<string, Method> {
+  const read = Object.entries(methods).map(([name, definition]) => {
+    const what = `the method "${name}"`;
+    if (typeof definition !== "object" || definition === null || typeof definition.execute !== "function") {
+      throw new ValidationError(`${what} needs a function "execute"`, "send", definition);
+    }
+    const parameters = checker(definition.parameters, "input", `"parameters" of ${what}`);
+    const returns = definition.returns && checker(definition.returns, "output", `"returns" of ${what}`);
+    return [name, { definition, parameters, ...(returns ? { returns } : {}) }] as const;
+  });
+  return Object.fromEntries(read);
+}
+
+/** How methods are told to the others. */
+export function advertise(methods: Record<string, Method>): MethodAdvertisement[] {
+  return Object.entries(methods).map(([name, { definition, parameters, returns }]) => ({
+    name,
+    ...(definition.description === undefined ? {} : { description: definition.description }),
+    parameters: parameters.json,
+    ...(returns ? { returns: returns.json } : {}),
+    streaming: definition.streaming ?? false,
+    ...(definition.timeout === undefined ? {} : { timeout: definition.timeout }),
+  }));
 }
 
 const advertisement = z.object({

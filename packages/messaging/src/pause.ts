@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "zod/v4";
 import { asError } from "./errors.js";
 import type { IncomingEvent } from "./events.js";
 import type { MethodDefinition } from "./methods.js";

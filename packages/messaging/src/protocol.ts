@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "zod/v4";
 import { ValidationError } from "./errors.js";
 
 /** An id of a message or a call: a UUID where this package makes it, any short text where others do. */

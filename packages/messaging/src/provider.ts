@@ -1,8 +1,7 @@
-import { z } from "zod";
 import type { AttachmentInput } from "./attachments.js";
 import { AgenticError, asError, quiet, ValidationError } from "./errors.js";
 import type { IncomingMethodCall, IncomingMethodResult } from "./events.js";
-import { type MethodDefinition, type MethodExecutionContext, MethodResultWithAttachments } from "./methods.js";
+import { type Method, type MethodExecutionContext, MethodResultWithAttachments } from "./methods.js";
 import type { Payload } from "./protocol.js";
 
 /** How many calls that have ended are remembered, so that none is run twice. */
@@ -29,7 +28,7 @@ interface Running {
 
 /** Runs the methods of this participant when others call them. */
 export class Provider {
-  readonly #methods: Record<string, MethodDefinition>;
+  readonly #methods: Record<string, Method>;
   readonly #send: SendResult;
   readonly #report: (error: Error) => void;
   readonly #running = new Map<string, Running>();
@@ -37,7 +36,7 @@ export class Provider {
   /** Calls that came while the client was away, until it is clear that they are still waited for. */
   readonly #missed = new Map<string, IncomingMethodCall>();
 
-  constructor(methods: Record<string, MethodDefinition>, send: SendResult, report: (error: Error) => void) {
+  constructor(methods: Record<string, Method>, send: SendResult, report: (error: Error) => void) {
     this.#methods = methods;
     this.#send = send;
     this.#report = report;
@@ -129,18 +128,16 @@ export class Provider {
   ): Promise<MethodResultWithAttachments> {
     const method = this.has(methodName) ? this.#methods[methodName] : undefined;
     if (!method) throw new AgenticError(`there is no method "${methodName}" here`, "method-not-found");
-    const read = await method.parameters.safeParseAsync(args ?? {});
-    if (!read.success) {
-      throw new AgenticError(`the arguments do not fit: ${z.prettifyError(read.error)}`, "validation-error");
-    }
+    const read = await method.parameters.check(args ?? {});
+    if ("why" in read) throw new AgenticError(`the arguments do not fit: ${read.why}`, "validation-error");
     // Not begun, it need not be stopped.
     running.abort.signal.throwIfAborted();
-    const returned = await method.execute(read.data, this.#context(callId, running));
+    const returned = await method.definition.execute(read.value, this.#context(callId, running));
     const outcome =
       returned instanceof MethodResultWithAttachments ? returned : new MethodResultWithAttachments(returned, []);
-    const fits = await method.returns?.safeParseAsync(outcome.content);
-    if (fits && !fits.success) {
-      throw new AgenticError(`the result is not what it should be: ${z.prettifyError(fits.error)}`, "execution-error");
+    const fits = await method.returns?.check(outcome.content);
+    if (fits && "why" in fits) {
+      throw new AgenticError(`the result is not what it should be: ${fits.why}`, "validation-error");
     }
     return outcome;
   }
@@ -217,5 +214,6 @@ export class Provider {
 function failure(thrown: unknown, aborted: boolean): { error: string; code: string } {
   const error = asError(thrown);
   if (error instanceof AgenticError) return { error: error.message, code: error.code };
-  return { error: error.message, code: aborted ? "cancelled" : "execution-error" };
+  const cancelled = aborted || error.name === "AbortError";
+  return { error: error.message, code: cancelled ? "cancelled" : "execution-error" };
 }

@@ -1,11 +1,9 @@
+import type { Place } from "./address.js";
 import type { Attachment, AttachmentInput } from "./attachments.js";
 import type { ReconnectOptions } from "./reconnect.js";
 import type { WireMessage } from "./wire.js";
 
-export interface PubSubOptions {
-  serverUrl: string;
-  token: string;
-  channel: string;
+export interface PubSubOptions extends Place {
   /** What the roster is to say about this participant. */
   metadata: Record<string, unknown>;
   /** Stored messages after this one are replayed; without it, none. */

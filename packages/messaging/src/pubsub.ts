@@ -18,7 +18,7 @@ import { uuid } from "./uuid.js";
 import type { FailureFrame, ReadyFrame, ServerFrame, WireMessage } from "./wire.js";
 
 /** Closed with one of these, it is of no use to come again. */
-const FINAL_CODES: ReadonlySet<number> = new Set([4001, 4002]);
+const FINAL_CODES: ReadonlySet<number> = new Set([4001, 4002, 4005, 4006]);
 const FLUSH_MS = 1000;
 const OTHER_HISTORY = new AgenticError("the channel has another history", "connection-error");
 /** References of what the client sends by itself. */
@@ -115,6 +115,16 @@ export class PubSubClient {
     return this.#options.channel;
   }
 
+  /** The context that the channel belongs to, while this client is connected and the channel has one. */
+  get contextId(): string | undefined {
+    return this.#ready?.contextId;
+  }
+
+  /** What the channel was created with. */
+  get channelConfig(): Record<string, unknown> | undefined {
+    return this.#ready?.channelConfig;
+  }
+
   get connected(): boolean {
     return this.#state === "connected";
   }
@@ -186,6 +196,7 @@ export class PubSubClient {
     this.#ends.call();
     if (connection) await this.#outbox.empty(FLUSH_MS);
     this.#end();
+    if (connection) this.#disconnects.call();
   }
 
   #listeners<Args extends unknown[]>(): Listeners<Args> {
@@ -293,8 +304,10 @@ export class PubSubClient {
   }
 
   /** Some servers answer an introduction without its reference. */
-  #isIntroduction({ type, payload }: WireMessage): boolean {
+  #isIntroduction({ type, payload, senderId }: WireMessage): boolean {
     if (type !== "presence" || this.#state !== "connecting") return false;
+    // Another participant may say the same of itself; a server that names us would not take the one for the other.
+    if (this.#clientId !== undefined && senderId !== this.#clientId) return false;
     const { action, metadata } = (payload ?? {}) as { action?: unknown; metadata?: unknown };
     return action === "update" && JSON.stringify(metadata) === JSON.stringify(this.#metadata);
   }

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "zod/v4";
 import type { WireMessage } from "./wire.js";
 
 export type ParticipantMetadata = Record<string, unknown>;

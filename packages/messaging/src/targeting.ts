@@ -19,6 +19,11 @@ export function isNamed(
   handle?: string,
 ): boolean {
   const names = message.at ?? [];
-  const isHandle = (name: string) => handle !== undefined && (name === handle || name === `@${handle}`);
+  const isHandle = (name: string) => handle !== undefined && handleKey(name) === handleKey(handle);
   return names.some((name) => name === participantId || isHandle(name));
+}
+
+/** The form in which handles are compared: without case, and without a leading `@`. */
+function handleKey(handle: string): string {
+  return handle.replace(/^@/, "").toLowerCase();
 }

@@ -1,13 +1,15 @@
 import type { CallOptions } from "./calls.js";
 import { AgenticError } from "./errors.js";
-import type { DiscoveredMethod, JsonSchema, MethodResultValue } from "./methods.js";
+import type { DiscoveredMethod, MethodResultValue } from "./methods.js";
+import type { JsonSchema } from "./schemas.js";
 import type { AgenticClient } from "./types.js";
 
 /** A method of somebody in the channel, as models are told of tools. */
 export interface AgentSDKToolDefinition {
   /** Unique, and fit for every model's API: at most 64 of `a-z A-Z 0-9 _ -`. */
   name: string;
-  description?: string;
+  /** Begins with the provider's name in brackets. */
+  description: string;
   parameters: JsonSchema;
   providerId: string;
   originalMethodName: string;
@@ -38,12 +40,12 @@ export function createToolsForAgentSDK(
   const methods = client.discoverMethodDefs().filter(filter);
   const names = toolNames(methods, namePrefix);
   const byName = new Map(methods.map((method, index) => [names[index] as string, method]));
-  const definitions = [...byName].map(([name, { description, parameters, providerId, name: originalMethodName }]) => ({
+  const definitions = [...byName].map(([name, method]) => ({
     name,
-    ...(description === undefined ? {} : { description }),
-    parameters,
-    providerId,
-    originalMethodName,
+    description: `[${method.providerName}] ${method.description ?? method.name}`,
+    parameters: method.parameters,
+    providerId: method.providerId,
+    originalMethodName: method.name,
   }));
   return {
     definitions,

@@ -1,13 +1,13 @@
-import type { z } from "zod";
 import type { AttachmentInput } from "./attachments.js";
 import type { EventBuffer } from "./bounds.js";
 import type { CallOptions, MethodCallHandle } from "./calls.js";
 import type { IncomingEvent } from "./events.js";
 import type { EventFilterOptions, ReplayMode } from "./hub.js";
-import type { AnySchema, DiscoveredMethod, MethodAdvertisement, MethodDefinitions } from "./methods.js";
+import type { DiscoveredMethod, MethodAdvertisement, MethodDefinitions } from "./methods.js";
 import type { PubSubClient } from "./pubsub.js";
 import type { ReconnectOptions } from "./reconnect.js";
 import type { Participant, RosterUpdate } from "./roster.js";
+import type { AnySchema } from "./schemas.js";
 import type { SessionStore } from "./session.js";
 
 /** What the roster says about a participant. */
@@ -19,7 +19,7 @@ export interface AgenticParticipantMetadata {
   [key: string]: unknown;
 }
 
-export interface ConnectOptions<TSchemas extends Record<string, z.ZodType> = Record<string, AnySchema>> {
+export interface ConnectOptions<TSchemas extends Record<string, unknown> = Record<string, AnySchema>> {
   /** `ws://`, `wss://`, `http://` or `https://`. */
   serverUrl: string;
   token: string;
@@ -28,6 +28,10 @@ export interface ConnectOptions<TSchemas extends Record<string, z.ZodType> = Rec
   handle: string;
   name: string;
   type: string;
+  /** The context that the channel must belong to. A channel without one takes the first that is named. */
+  contextId?: string;
+  /** Stored if this connection creates the channel. `client.pubsub.channelConfig` is what was stored. */
+  channelConfig?: Record<string, unknown>;
   /** More for the roster to say. */
   extraMetadata?: Record<string, unknown>;
   /** What others may call. */

@@ -1,4 +1,4 @@
-import { z } from "zod";
+import { z } from "zod/v4";
 import { type Attachment, type AttachmentInput, cut, decodeBinary, describe, encodeBinary } from "./attachments.js";
 import { ValidationError } from "./errors.js";
 
@@ -47,6 +47,8 @@ const ready = z.object({
   epoch: z.string().optional(),
   lastId: z.number().optional(),
   recovered: z.boolean().optional(),
+  contextId: z.string().optional(),
+  channelConfig: metadata.optional(),
   // Its entries are read one by one: no id is lost, and one that cannot be read is no reason to do without the others.
   roster: z.custom<Record<string, unknown>>((value) => typeof value === "object" && value !== null).optional(),
 });
@@ -112,6 +114,8 @@ export function decodeFrame(data: string | Uint8Array): ServerFrame | undefined 
   }
   const kind = typeof value === "object" && value !== null && "kind" in value ? value.kind : undefined;
   if (typeof kind === "string" && !KINDS.has(kind)) return undefined;
+  // The acknowledgement of a close, which has nothing else to say.
+  if (kind === "persisted" && !("type" in (value as object)) && "ref" in (value as object)) return undefined;
   const read = frame.safeParse(value);
   if (!read.success) {
     throw new ValidationError("a frame of the server's cannot be read", "receive", read.error.issues);

@@ -113,6 +113,36 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
   await server[Symbol.asyncDispose]();
 });
 
+test("a channel has a context and a configuration", async () => {
+  const told = { contextId: "ctx-1", channelConfig: { title: "A" } };
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7, ...told }));
+  const ann = await connect({ ...about, serverUrl: server.url, contextId: "ctx-1", channelConfig: { title: "B" } });
+  expect(server.queries[0]?.get("contextId")).toBe("ctx-1");
+  expect(server.queries[0]?.get("channelConfig")).toBe('{"title":"B"}');
+  expect([ann.pubsub.contextId, ann.pubsub.channelConfig]).toEqual(["ctx-1", { title: "A" }]);
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a conflict is one, also with a participant that says the same of itself", async () => {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+  await new Promise((resolve) => server.once("listening", resolve));
+  server.on("connection", (socket) => {
+    socket.send(JSON.stringify({ kind: "ready", extensions, participantId: "ann", epoch: "e1", lastId: 7 }));
+    socket.on("message", (data) => {
+      const { action, payload, ref } = JSON.parse(String(data));
+      if (action !== "update-metadata") return;
+      const presence = { kind: "ephemeral", type: "presence", senderId: "bob", ts: 1, senderMetadata: {} };
+      socket.send(JSON.stringify({ ...presence, payload: { action: "update", metadata: payload } }));
+      socket.send(JSON.stringify({ kind: "error", error: "taken", code: "handle-conflict", ref }));
+    });
+  });
+  const { port } = server.address() as { port: number };
+  const connecting = connect({ ...about, serverUrl: `ws://127.0.0.1:${port}` });
+  await expect(connecting).rejects.toMatchObject({ code: "handle-conflict" });
+  await new Promise((resolve) => server.close(resolve));
+});
+
 test("a gap that could not be closed is told", async () => {
   const server = await script((_, connection) => ({
     extensions,
@@ -161,6 +191,27 @@ test("a call that was missed is run once, if somebody still waits for it", async
   server.send({ ...missed, kind: "persisted", id: 301, payload: payload("after") });
   await vi.waitFor(() => expect(execute.mock.calls.some(([{ callId }]) => callId === "after")).toBe(true));
   expect(execute.mock.calls.map(([{ callId }]) => callId)).toEqual(["before", "waited for", "after"]);
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("a call of a method that nobody has declared is answered", async () => {
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7 }));
+  const ann = await connect({ ...about, serverUrl: server.url });
+  const base = { kind: "persisted", ts: 1, senderMetadata: {} };
+  const presence = { action: "update", metadata: { methods: [{ name: "theirs" }] } };
+  server.send({ ...base, type: "presence", senderId: "ann", id: 101, payload: presence });
+  // The first is another connection's to answer, and the second is nobody's.
+  for (const [id, methodName] of [
+    [102, "theirs"],
+    [103, "nobodys"],
+  ] as const) {
+    const payload = { callId: methodName, methodName, providerId: "ann" };
+    server.send({ ...base, type: "method-call", senderId: "bob", id, payload });
+  }
+  const results = () => server.frames.filter(({ type }) => type === "method-result");
+  await vi.waitFor(() => expect(results()).toHaveLength(1));
+  expect(results()[0]?.payload).toMatchObject({ callId: "nobodys", content: { code: "method-not-found" } });
   await ann.close();
   await server[Symbol.asyncDispose]();
 });

@@ -133,3 +133,8 @@ test("any payload of any type is checked", () => {
     { numRuns: 500 },
   );
 });
+
+test("the acknowledgement of a close is no message, and no mistake", () => {
+  expect(decodeFrame('{"kind":"persisted","ref":3}')).toBeUndefined();
+  expect(() => decodeFrame('{"kind":"persisted"}')).toThrow(ValidationError);
+});

@@ -2,6 +2,7 @@
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import type { IncomingMethodCall } from "../src/index.js";
+import { readMethods } from "../src/methods.js";
 import { Provider } from "../src/provider.js";
 import { Roster } from "../src/roster.js";
 import { decodeFrame } from "../src/wire.js";
@@ -86,7 +87,7 @@ test("a method that never returns is answered for once its call was cancelled", 
   try {
     const sent: unknown[] = [];
     const stuck = { parameters: z.object({}), execute: () => new Promise(() => {}) };
-    const provider = new Provider({ stuck }, async (payload) => sent.push(payload), raise);
+    const provider = new Provider(readMethods({ stuck }), async (payload) => sent.push(payload), raise);
     provider.call(call("c1"));
     await vi.advanceTimersByTimeAsync(60_000);
     expect(sent).toEqual([]);
@@ -106,7 +107,7 @@ test("a method that never returns is answered for once its call was cancelled", 
 test("no more methods run at once than there is room for", async () => {
   const sent: { callId: string; content?: unknown }[] = [];
   const stuck = { parameters: z.object({}), execute: () => new Promise(() => {}) };
-  const provider = new Provider({ stuck }, async (payload) => sent.push(payload), raise);
+  const provider = new Provider(readMethods({ stuck }), async (payload) => sent.push(payload), raise);
   for (let n = 0; n <= 1000; n += 1) provider.call(call(`c${n}`));
   await vi.waitFor(() => expect(sent).toHaveLength(1));
   expect(sent).toMatchObject([{ callId: "c1000", content: { code: "execution-error" } }]);

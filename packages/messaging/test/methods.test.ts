@@ -134,11 +134,19 @@ test("what goes wrong has a code", async () => {
   await told("worker", "search", { pattern: 3 }, "validation-error");
   await silent("worker", "search", { pattern: 3 }, "validation-error", { validateArgs: search.parameters });
   await told("worker", "fails", {}, "execution-error");
-  await told("worker", "lies", {}, "execution-error");
+  await told("worker", "lies", {}, "validation-error");
   await told("worker", "unwritable", {}, "execution-error");
   await told("worker", "declines", {}, "provider-offline");
   const cancelled = await check("worker", "search", { pattern: "x" }, "cancelled", { signal: AbortSignal.abort() });
   expect(await all(cancelled.stream), "who has cancelled it knows").toEqual([]);
+});
+
+test("a method that throws an AbortError was cancelled", async () => {
+  const server = await serve();
+  const execute = () => fetch("http://127.0.0.1:1", { signal: AbortSignal.abort() });
+  await join(server, "worker", { methods: { fetches: { execute } } });
+  const ann = await join(server, "ann");
+  await expect(ann.callMethod("worker", "fetches").result).rejects.toMatchObject({ code: "cancelled" });
 });
 
 /** A method that runs until it is aborted. */

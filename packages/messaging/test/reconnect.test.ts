@@ -168,3 +168,13 @@ test("nothing is left of a closed client", async () => {
   while (server.connections > 0) await new Promise((resolve) => setImmediate(resolve));
   expect(ann.connected).toBe(false);
 });
+
+test("a client that closes is disconnected, once", async () => {
+  const server = await serve();
+  const ann = await join(server, "ann");
+  const told = vi.fn();
+  ann.onDisconnect(told);
+  await ann.close();
+  await ann.close();
+  expect(told).toHaveBeenCalledOnce();
+});

@@ -1,6 +1,6 @@
 import { afterEach } from "vitest";
 import { type AgenticClient, type ConnectOptions, connect, type IncomingEvent } from "../src/index.js";
-import type { AnySchema } from "../src/methods.js";
+import type { AnySchema } from "../src/schemas.js";
 import { PlainServer, type ServerOptions } from "./server.js";
 
 const toEnd: (() => Promise<unknown>)[] = [];

@@ -59,9 +59,10 @@ test("tools are executed by their names", async () => {
     filter: ({ name }) => name !== "hidden",
   });
   expect(definitions[0]).toMatchObject({
-    ...{ name: "t_worker_greet", description: "Say hello", providerId: "worker", originalMethodName: "greet" },
+    ...{ name: "t_worker_greet", description: "[worker] Say hello", providerId: "worker", originalMethodName: "greet" },
     parameters: { type: "object", required: ["name"] },
   });
+  expect(definitions[1]?.description, "without one of its own").toBe("[worker] draw");
   expect(await execute("t_worker_greet", { name: "Ann" })).toBe("Hello, Ann!");
   const drawn = (await execute("t_worker_draw", {})) as { content: unknown; attachments: { data: Uint8Array }[] };
   expect(drawn.content).toEqual({ width: 1 });

@@ -1,6 +1,7 @@
 // What a program's compiler knows.
 import { expectTypeOf, test } from "vitest";
 import { z } from "zod";
+import { z as z3 } from "zod/v3";
 import {
   type AgenticClient,
   type AgenticErrorCode,
@@ -45,6 +46,19 @@ test("the arguments of each method are those of its schema", () => {
             return context.resultWithAttachments({ n: args.n }, []);
           },
         },
+        old: {
+          parameters: z3.object({ name: z3.string() }),
+          returns: z3.string(),
+          execute: async (args) => {
+            expectTypeOf(args).toEqualTypeOf<{ name: string }>();
+            return args.name;
+          },
+        },
+        plain: {
+          parameters: { type: "object", properties: { n: { type: "number" } } },
+          execute: async (args) => args.n,
+        },
+        bare: { execute: async () => 1 },
         pause: createPauseMethodDefinition(async () => {}),
       },
     }));

@@ -122,10 +122,14 @@ export class PluginSession {
     return true;
   }
 
-  /** New content of the message. A page that runs is told at once; one that has said nothing yet may not be there, and asks when it is. */
+  /**
+   * New content of the message. A running page gets it at once; a page that has sent nothing yet asks for it when it is ready. A page's own
+   * write is not sent back: published SDKs know no request ids, and would take it for the answer to their next question.
+   */
   setContent(content: unknown): void {
+    const known = isSame(content, this.#content);
     this.#content = content;
-    if (this.#prefix !== undefined) this.#sendContent(this.#prefix, undefined);
+    if (this.#prefix !== undefined && !known) this.#sendContent(this.#prefix, undefined);
   }
 
   async #handle({ prefix, requestId, message }: Incoming): Promise<void> {
@@ -183,8 +187,15 @@ export class PluginSession {
   async #fill(message: Extract<PluginMessage, { channel: "fill-plugin-content" }>): Promise<void> {
     const { actions, call } = this.options;
     if (!actions?.setMessage) throw new Error("this host does not let plugins change their message");
-    await actions.setMessage(message.content);
-    this.setContent(message.content);
+    const before = this.#content;
+    // First, because the host may set the content that it is given here.
+    this.#content = message.content;
+    try {
+      await actions.setMessage(message.content);
+    } catch (error) {
+      this.#content = before;
+      throw error;
+    }
     if (message.triggerAiMessage) await this.#act("triggerAi", actions.triggerAi, call.messageId);
   }
 
@@ -287,6 +298,11 @@ export class PluginSession {
   #send(prefix: Prefix, channel: HostChannel, body: object, requestId: string | undefined): void {
     this.around.send({ type: `${prefix}:${channel}`, ...body, ...(requestId === undefined ? {} : { requestId }) });
   }
+}
+
+/** Whether a page would be sent the same. */
+function isSame(one: unknown, other: unknown): boolean {
+  return JSON.stringify(parsedContent(one)) === JSON.stringify(parsedContent(other));
 }
 
 /** Anything but a clear yes is a no. */

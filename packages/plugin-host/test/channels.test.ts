@@ -40,10 +40,8 @@ describe.each(["speraxos", "lobe-chat"])("in the prefix %s", (prefix) => {
     const order: string[] = [];
     hosted.actions.setMessage.mockImplementation(() => void order.push("set"));
     hosted.actions.triggerAi.mockImplementation(() => void order.push("trigger"));
-    const again = await hosted.ask(
-      { type: `${prefix}:fill-plugin-content`, content: { a: 1 } },
-      `${prefix}:render-plugin`,
-    );
+    hosted.say({ type: `${prefix}:fill-plugin-content`, content: { a: 1 } });
+    const again = await hosted.ask({ type: `${prefix}:fetch-plugin-message` }, `${prefix}:render-plugin`);
     expect(again).toMatchObject({ props: { content: { a: 1 } } });
     hosted.say({ type: `${prefix}:fill-plugin-content`, content: "", triggerAiMessage: true });
     await hosted.settle();
@@ -119,6 +117,27 @@ test("new content reaches the page in its prefix", async () => {
   expect(hosted.answers.at(-1)?.message).toMatchObject({ type: "lobe-chat:render-plugin", props: { content: "new" } });
 });
 
+test("a page's own write is not sent back to it, however the host keeps it", async () => {
+  hosted = new Hosted();
+  hosted.actions.setMessage.mockImplementation((content) => hosted.view.setContent(JSON.stringify(content)));
+  hosted.say({ type: "speraxos:fill-plugin-content", content: { a: 1 } });
+  await hosted.settle();
+  hosted.view.setContent('{"a":1}');
+  expect(hosted.answers).toEqual([]);
+  hosted.view.setContent('{"a":2}');
+  expect(hosted.answers.map(({ message }) => message.props)).toEqual([{ content: { a: 2 }, name: "forecast" }]);
+});
+
+test("a write that the host refused leaves the content as it was", async () => {
+  hosted = new Hosted();
+  hosted.actions.setMessage.mockImplementation(() => {
+    throw new Error("no room");
+  });
+  hosted.say({ type: "speraxos:fill-plugin-content", content: { a: 1 } });
+  const answer = await hosted.ask({ type: "speraxos:fetch-plugin-message" }, "speraxos:render-plugin");
+  expect(answer.props).toMatchObject({ content: { temperature: 7 } });
+});
+
 test("a page that has said nothing yet is told nothing, and finds the new content when it asks", async () => {
   hosted = new Hosted();
   expect(hosted.page).toBeDefined();
@@ -149,7 +168,8 @@ test("state belongs to its message and survives a reload", async () => {
 
 test("a changed message is still changed after a reload", async () => {
   hosted = new Hosted();
-  await hosted.ask({ type: "speraxos:fill-plugin-content", content: "mine" }, "speraxos:render-plugin");
+  hosted.say({ type: "speraxos:fill-plugin-content", content: "mine" });
+  await hosted.settle();
   hosted.view.reload();
   const answer = await hosted.ask({ type: "speraxos:fetch-plugin-message" }, "speraxos:render-plugin");
   expect(answer.props).toMatchObject({ content: "mine" });

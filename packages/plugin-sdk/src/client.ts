@@ -1,5 +1,6 @@
 /** For a plugin's page: the client, and hooks for those who use React. */
 
+import type { Anything } from "./anything.js";
 import type { PluginHooks } from "./hook-types.js";
 import { createHooks } from "./hooks.js";
 import { lazyReact } from "./lazy-react.js";
@@ -9,6 +10,9 @@ export { CHANNELS, type ChannelName, type ChannelPrefix, channelsOf, PluginChann
 export type { PluginHooks, Setter, WatchedMessage } from "./hook-types.js";
 export { type ClientOptions, DEFAULT_TIMEOUT_MS, PluginHostError } from "./mailbox.js";
 export { createPluginClient, type PluginClient, type PluginPayload, type SperaxOS, speraxOS } from "./speraxos.js";
+
+/** The same as `speraxOS.getPluginMessage()`, under the name that templates use. */
+export const fetchPluginMessage = <T = Anything>(): Promise<T> => speraxOS.getPluginMessage<T>();
 
 const hooks = createHooks(lazyReact, speraxOS);
 export const useWatchPluginMessage: PluginHooks["useWatchPluginMessage"] = hooks.useWatchPluginMessage;

@@ -47,6 +47,10 @@ export function createSperaxChatPluginGateway(options: GatewayOptions = {}): (re
   };
 }
 
+/** The same under the names that templates use. */
+export const createSperaxPluginGateway: typeof createSperaxChatPluginGateway = createSperaxChatPluginGateway;
+export const createGatewayOnEdgeRuntime: typeof createSperaxChatPluginGateway = createSperaxChatPluginGateway;
+
 /** The same for Node.js: `(request, response)`. */
 export function createGatewayOnNodeRuntime(
   options: GatewayOptions = {},
@@ -74,7 +78,7 @@ async function forward(request: Request, options: GatewayOptions): Promise<Respo
   }
   const body = await readLimited(request.body, maxBytes(options));
   if (body === undefined) return tooLarge(options);
-  const address = new URL("/api/gateway", options.url ?? environment("SWITCHBOARD_URL") ?? DEFAULT_URL);
+  const address = new URL("/api/gateway", options.url ?? (environment("SWITCHBOARD_URL") || DEFAULT_URL));
   const headers = new Headers({ "content-type": "application/json" });
   const token = options.token ?? environment("SWITCHBOARD_TOKEN");
   if (token) headers.set("authorization", `Bearer ${token}`);

@@ -39,7 +39,7 @@ export function createHeadersWithPluginSettings(settings: unknown, headers: Head
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
   const made = Object.fromEntries(new Headers(headers));
-  return { ...made, [PLUGIN_SETTINGS_HEADERS[0]]: written, [PLUGIN_SETTINGS_HEADERS[1]]: written };
+  return { ...made, ...Object.fromEntries(PLUGIN_SETTINGS_HEADERS.map((name) => [name, written])) };
 }
 
 function readHeader(headers: AnyHeaders, name: string): string | undefined {

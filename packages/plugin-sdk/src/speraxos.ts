@@ -44,6 +44,7 @@ export interface PluginClient extends SperaxOS {
 
 export function createPluginClient(options: ClientOptions = {}): PluginClient {
   const mailbox = new Mailbox(options);
+  const messageWatchers = new Set<(content: unknown) => void>();
   const stateWatchers = new Set<{ key: string; callback: (value: unknown) => void }>();
   const settingsWatchers = new Set<(settings: Record<string, unknown>) => void>();
   const is = (channel: keyof typeof CHANNELS) => (message: HostMessage) => message.channel === CHANNELS[channel];
@@ -58,11 +59,14 @@ export function createPluginClient(options: ClientOptions = {}): PluginClient {
 
     getPluginMessage: async <T>() => readContent(await mailbox.ask("fetchPluginMessage", {}, is("renderPlugin"))) as T,
 
-    setPluginMessage: async (content, triggerAiMessage) =>
+    async setPluginMessage(content, triggerAiMessage) {
       mailbox.send("fillStandalonePluginContent", {
         content,
         ...(triggerAiMessage === undefined ? {} : { triggerAiMessage }),
-      }),
+      });
+      // The host does not send a page's own write back to it.
+      for (const watcher of [...messageWatchers]) watcher(parsed(content));
+    },
 
     getPluginState: async <T>(key: string) => {
       const isState = (message: HostMessage) => is("renderPluginState")(message) && message.data.key === key;
@@ -87,11 +91,16 @@ export function createPluginClient(options: ClientOptions = {}): PluginClient {
     createAssistantMessage: async (content) => mailbox.send("createAssistantMessage", { content }),
 
     watchMessage(callback) {
+      const watcher = (content: unknown) => callback(content);
+      messageWatchers.add(watcher);
       const stop = mailbox.watch((message) => {
-        if (is("renderPlugin")(message)) callback(readContent(message));
+        if (is("renderPlugin")(message)) watcher(readContent(message));
       });
       mailbox.send("pluginReadyForRender");
-      return stop;
+      return () => {
+        messageWatchers.delete(watcher);
+        stop();
+      };
     },
 
     watchState(key, callback) {
@@ -121,6 +130,16 @@ export const speraxOS: PluginClient = createPluginClient();
 /** Hosts put the same into `props`, `payload` or both. */
 function readContent({ data }: HostMessage): unknown {
   return record(data.props ?? data.payload).content;
+}
+
+/** Content as the host would send it: JSON in a text is parsed. */
+function parsed(content: unknown): unknown {
+  if (typeof content !== "string") return content;
+  try {
+    return JSON.parse(content);
+  } catch {
+    return content;
+  }
 }
 
 function readPayload<T>({ data }: HostMessage): PluginPayload<T> {

@@ -3,7 +3,7 @@
 // @vitest-environment node
 
 import { execFile } from "node:child_process";
-import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { access, cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -66,6 +66,15 @@ test("the documentation's programs compile strictly, and the server answers", as
   const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program], { cwd: project });
   expect(JSON.parse(stdout)).toEqual([400, { answer: "HI", signedWith: 4 }, "function", "function"]);
 }, 60_000);
+
+test("old resolution finds every entry without the field exports", async () => {
+  const { main, types, typesVersions, exports } = JSON.parse(await readFile(join(sdk, "package.json"), "utf8"));
+  expect({ types, default: main }).toEqual(exports["."]);
+  const entries = Object.entries<{ types: string }>(exports).filter(([name]) => name !== ".");
+  const expected = entries.map(([name, entry]) => [name.replace("./", ""), [entry.types]]);
+  expect(typesVersions["*"]).toEqual(Object.fromEntries(expected));
+  for (const file of [main, types, ...expected.flatMap(([, files]) => files)]) await access(join(sdk, file));
+});
 
 test("without React the client works and its hooks say what is missing", async () => {
   await installAs("@sperax/plugin-sdk");

@@ -3,8 +3,13 @@
 
 import { createServer, type IncomingHttpHeaders, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterEach, beforeEach, expect, test } from "vitest";
-import { createGatewayOnNodeRuntime, createSperaxChatPluginGateway } from "../src/gateway.js";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import {
+  createGatewayOnEdgeRuntime,
+  createGatewayOnNodeRuntime,
+  createSperaxChatPluginGateway,
+  createSperaxPluginGateway,
+} from "../src/gateway.js";
 
 interface Seen {
   method: string | undefined;
@@ -37,6 +42,7 @@ beforeEach(async () => {
   );
 });
 
+afterEach(() => vi.unstubAllEnvs());
 afterEach(() => Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve)))));
 
 const BODY = '{"identifier":"w","apiName":"weather"}';
@@ -107,6 +113,22 @@ test("what is too large stays here", async () => {
     expect(response.status).toBe(413);
   }
   expect(seen).toEqual([]);
+});
+
+test("templates know the web handler by other names", () => {
+  expect([createSperaxPluginGateway, createGatewayOnEdgeRuntime]).toEqual([
+    createSperaxChatPluginGateway,
+    createSperaxChatPluginGateway,
+  ]);
+});
+
+test("an empty SWITCHBOARD_URL counts as unset", async () => {
+  vi.stubEnv("SWITCHBOARD_URL", "");
+  const asked = vi.fn<typeof fetch>(async () => new Response("{}"));
+  await createSperaxChatPluginGateway({ fetch: asked })(
+    new Request("http://app.example/", { method: "POST", body: BODY }),
+  );
+  expect(String(asked.mock.calls[0]?.[0])).toBe("http://127.0.0.1:3210/api/gateway");
 });
 
 test("a gateway that is not there is a gateway error", async () => {

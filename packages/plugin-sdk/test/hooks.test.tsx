@@ -46,6 +46,20 @@ test("useWatchPluginMessage follows the message", async () => {
   expect(element.textContent).toBe("two");
 });
 
+test("useWatchPluginMessage shows what the page itself writes, which the host does not send back", async () => {
+  await render(function Watch() {
+    return JSON.stringify(hooks.useWatchPluginMessage<unknown>().data);
+  });
+  for (const [written, shown] of [
+    [{ a: 1 }, '{"a":1}'],
+    ['{"a":2}', '{"a":2}'],
+    ["text", '"text"'],
+  ] as const) {
+    await act(() => client.setPluginMessage(written));
+    expect(element.textContent).toBe(shown);
+  }
+});
+
 test("useWatchPluginMessage says that nobody answers, and still hears who comes late", async () => {
   vi.useFakeTimers();
   await render(function Watch() {

@@ -47,7 +47,7 @@ test.each([
 
 test.each(PLUGIN_SETTINGS_HEADERS)("settings are read from %s", (name) => {
   const settings = { apiKey: "käse" };
-  const header = createHeadersWithPluginSettings(settings)[PLUGIN_SETTINGS_HEADERS[0]] ?? "";
+  const header = createHeadersWithPluginSettings(settings)[name] ?? "";
   expect(header).toBe('{"apiKey":"k\\u00e4se"}');
   expect(getPluginSettingsFromRequest(request({ [name]: header }))).toEqual(settings);
   expect(getPluginSettingsFromRequest({ headers: { [name.toLowerCase()]: header } })).toEqual(settings);

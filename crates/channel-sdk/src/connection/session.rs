@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_protocol::channel::{
-    CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED, Delivered, Delivery, ServerFrame, Welcome, binary, encode_close,
-    encode_update_metadata,
+    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED, Delivered, Delivery,
+    ServerFrame, Welcome, binary, encode_close, encode_update_metadata,
 };
 use sa_protocol::close;
 use serde_json::Value;
@@ -374,7 +374,9 @@ impl<'a> Session<'a> {
         }
         match code {
             CLOSE_UNAUTHORIZED => End::Final(Error::Connection(format!("{what}; check the token and its channels"))),
-            CLOSE_CHANNEL_REQUIRED => End::Final(Error::Connection(what)),
+            CLOSE_CHANNEL_REQUIRED | CLOSE_INVALID_CONTEXT | CLOSE_CONTEXT_MISMATCH => {
+                End::Final(Error::Connection(what))
+            }
             code => End::Lost {
                 error: Error::Connection(what),
                 was_connected: self.connected,

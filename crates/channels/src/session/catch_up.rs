@@ -12,21 +12,32 @@ use sa_socket::{Close, Rejected};
 
 use super::Session;
 use crate::channel::{Member, State, presence_body};
-use crate::{Entrance, pipeline};
+use crate::gateway::GatewayEntry;
+use crate::{Entrance, GATEWAY, pipeline};
 
 /// How many stored messages are read at once, and how many when they are large.
 const PAGE: usize = 512;
 const SMALL_PAGE: usize = 16;
-/// No more than this is put together for a connection at a time.
+/// The most that is put together at a time, where the queue is large.
 const LARGE: usize = 1 << 20;
 /// What somebody in the roster takes beside their id and metadata.
 const ENTRY: usize = 200;
 
 impl Session {
+    /// No more than this is put together for a connection at a time.
+    pub(super) fn pace(&self) -> usize {
+        LARGE.min(self.channel.hub.options.queue_bytes() / 2)
+    }
+
     /// Sends all of it, and makes a reader of the connection; `None` when that has ended meanwhile.
-    pub(super) async fn catch_up(&self, entrance: &Entrance) -> Result<Option<Arc<Member>>, StoreError> {
+    pub(super) async fn catch_up(
+        &self,
+        entrance: &Entrance,
+        gateway: Option<&GatewayEntry>,
+    ) -> Result<Option<Arc<Member>>, StoreError> {
         let (channel, reads) = (&self.channel, self.sender.rights.read);
         let bounds = channel.bounds().await?;
+        let (context, config) = channel.context().await;
         let same = entrance.epoch.as_deref().is_none_or(|epoch| epoch == &*channel.epoch);
         let recovered =
             entrance.since.map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
@@ -37,23 +48,27 @@ impl Session {
             let (outbox, last) = (self.outbox.clone(), AtomicU64::new(seen));
             move |id| Member { id, participant, instance, outbox, reads, seen, last }
         };
-        let pace = LARGE.min(channel.hub.options.queue_bytes() / 2);
+        let pace = self.pace();
         // A roster that is too large for one document is told one by one, whatever was asked for.
-        let fits = !reads || roster_len(&channel.state()) <= pace;
+        let of_gateway = gateway.map_or(0, |gateway| gateway.metadata.len());
+        let fits = !reads || roster_len(&channel.state()) + of_gateway <= pace;
         let ready = |state: &State, member: &Member| {
-            let roster = (entrance.snapshot && reads && fits).then(|| roster(state));
+            let roster = (entrance.snapshot && reads && fits).then(|| roster(state, gateway));
             let ready = Ready {
                 participant: &self.participant,
                 epoch: &channel.epoch,
                 last_id: state.head.max(member.seen),
                 recovered,
                 roster: roster.as_deref(),
+                context: context.as_deref(),
+                config: config.as_deref(),
             };
             let _ = self.outbox.send(encode_ready(&ready));
         };
         if since.is_none() && fits {
             let admitted = channel.admit(make(0), None, |state, member| {
                 if reads && !entrance.snapshot {
+                    let _ = gateway.map(|gateway| self.outbox.send(gateway.here()));
                     for (id, presence) in &state.roster {
                         let _ = self.outbox.send(here(id, &presence.metadata));
                     }
@@ -64,8 +79,11 @@ impl Session {
         }
         // Taken before anybody is named: whoever comes or goes meanwhile does so in what is read from here on.
         let mut has = since.unwrap_or_else(|| channel.state().head);
-        if !(entrance.snapshot && fits) && self.name_everybody(pace).await.is_err() {
-            return Ok(None);
+        if !(entrance.snapshot && fits) {
+            let _ = gateway.map(|gateway| self.outbox.send(gateway.here()));
+            if self.name_everybody(pace).await.is_err() {
+                return Ok(None);
+            }
         }
         let mut limit = PAGE;
         if self.outbox.emptied().await.is_err() {
@@ -119,6 +137,7 @@ impl Session {
     /// Says who is here, at the reader's pace.
     async fn name_everybody(&self, pace: usize) -> Result<(), Rejected> {
         let mut last: Option<Arc<str>> = None;
+        self.outbox.emptied().await?;
         loop {
             let mut queued = 0;
             {
@@ -155,14 +174,16 @@ fn roster_len(state: &State) -> usize {
 }
 
 /// Who is here, as one document.
-fn roster(state: &State) -> String {
+fn roster(state: &State, gateway: Option<&GatewayEntry>) -> String {
     let mut out = String::from("{");
-    for (at, (id, presence)) in state.roster.iter().enumerate() {
+    let gateway = gateway.map(|gateway| (GATEWAY, &*gateway.metadata));
+    let participants = state.roster.iter().map(|(id, presence)| (&**id, &*presence.metadata));
+    for (at, (id, metadata)) in gateway.into_iter().chain(participants).enumerate() {
         if at > 0 {
             out.push(',');
         }
         push_string(&mut out, id);
-        out.push_str(&format!(":{{\"metadata\":{}}}", presence.metadata));
+        out.push_str(&format!(":{{\"metadata\":{metadata}}}"));
     }
     out.push('}');
     out

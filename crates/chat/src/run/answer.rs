@@ -1,13 +1,13 @@
 //! The answer to it all, made from the last round's.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{End, Run};
 use crate::round::Call;
 
 impl Run<'_> {
     /// The last round's answer as the answer to it all.
-    pub(super) fn answer(&mut self, end: End) -> String {
+    pub(super) fn answer(&mut self, end: End) -> Map<String, Value> {
         let mut answer = self.last.take().unwrap_or_default();
         let mut choice = answer.get("choices").and_then(|choices| choices.get(0)).cloned().unwrap_or_default();
         let mut message = choice["message"].as_object().cloned().unwrap_or_default();
@@ -35,7 +35,7 @@ impl Run<'_> {
             about["calls"] = Value::Array(std::mem::take(&mut self.news));
             answer.insert("switchboard".into(), about);
         }
-        Value::Object(answer).to_string()
+        answer
     }
 
     /// What the gateway did, for the client that wants to know, or has to.

@@ -65,7 +65,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// A time limit that signs of life push further out, up to a cap that nothing moves.
+/// A time limit that signs of life extend, up to a cap that nothing moves. A limit that equals its cap is a hard one.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     started: Instant,
@@ -120,6 +120,11 @@ impl Deadline {
         let now = self.started.elapsed().as_millis() as u64;
         let limit = self.limit_ms.load(Ordering::Relaxed);
         self.ends.fetch_max(now.saturating_add(limit).min(self.cap_ms), Ordering::AcqRel);
+    }
+
+    /// Resolves when the cap is reached.
+    pub(crate) async fn capped(&self) {
+        tokio::time::sleep_until(self.started + self.cap()).await;
     }
 
     pub(crate) fn ends(&self) -> Instant {

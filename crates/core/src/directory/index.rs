@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::claims::{Claim, Claims, Kind, Offer, Owner};
 pub(super) use self::contests::Contest;
 pub(super) use self::holders::Held;
+use self::names::Ages;
+use super::definitions::{AcceptError, Definitions, Described, Report};
+use super::saved::{SavedProvider, Unsaved, ago};
 use super::{Attach, AttachError};
 use crate::budget::Permit;
 use crate::documents::Documents;
@@ -35,6 +38,8 @@ pub(super) struct Index {
     newest: u64,
     /// Tells the registrations of one id apart.
     generation: u64,
+    pub(super) definitions: Definitions,
+    pub(super) unsaved: Unsaved,
 }
 
 /// The names of one scope.
@@ -51,12 +56,14 @@ pub(super) struct Member {
     pub(super) presence: Presence,
     generation: u64,
     pub(super) unlisted: bool,
-    bare_names: bool,
-    preferred: bool,
+    pub(super) bare_names: bool,
+    pub(super) preferred: bool,
+    /// Whether it is remembered over a restart.
+    pub(super) saved: bool,
     pub(super) offers: Vec<Arc<Offer>>,
     /// Its open prefixes, and when each was first claimed.
-    prefixes: Vec<(Arc<str>, u64)>,
-    about: RawJson,
+    pub(super) prefixes: Vec<(Arc<str>, u64)>,
+    pub(super) about: RawJson,
     /// About how many bytes it takes.
     weight: usize,
     /// Its share of a limit for all providers of its kind.
@@ -99,7 +106,14 @@ pub(super) enum Leaving {
 /// A new registration.
 pub(super) struct Admitted {
     pub(super) generation: u64,
+    pub(super) changed: Changed,
+}
+
+/// What a list brought that an operator should know.
+#[derive(Default)]
+pub(super) struct Changed {
     pub(super) contests: Vec<Contest>,
+    pub(super) definitions: Report,
 }
 
 impl Member {
@@ -107,9 +121,23 @@ impl Member {
         matches!(self.presence, Presence::Online { .. })
     }
 
+    fn catalog(&self) -> Catalog {
+        Catalog {
+            tools: self.offers.iter().map(|offer| (*offer.tool).clone()).collect(),
+            prefixes: self.prefixes.iter().map(|(prefix, _)| prefix.to_string()).collect(),
+            bare_names: self.bare_names,
+            preferred: self.preferred,
+            unlisted: self.unlisted,
+            // They have been reviewed.
+            watched: false,
+            saved: self.saved,
+            room: self.room.clone(),
+        }
+    }
+
     /// Whether bare names can run here.
     fn is_host(&self) -> bool {
-        self.bare_names && self.offers.iter().any(|offer| !offer.tool.name.contains('.'))
+        self.bare_names && self.offers.iter().any(|offer| !offer.tool.name.contains('.') && !offer.tool.open)
     }
 }
 
@@ -126,10 +154,11 @@ impl Index {
     pub(super) fn admit(
         &mut self,
         attach: Attach,
+        described: Vec<Described>,
         age: u64,
         replaced: CancellationToken,
     ) -> Result<Admitted, AttachError> {
-        let Attach { id, scope, grant, provider, catalog, max_running, about, may_take_over } = attach;
+        let Attach { id, scope, grant, provider, mut catalog, max_running, about, may_take_over } = attach;
         self.newest = self.newest.max(age);
         let mut owner = Owner::new(id, grant, scope, age);
         let mut before = None;
@@ -162,25 +191,59 @@ impl Index {
         let id = owner.id.clone();
         let ages = before.map(|id| self.ages(&id)).unwrap_or_default();
         self.replace(&id);
+        let definitions = self.definitions.review(&id, &owner.grant, &mut catalog, described);
+        self.insert(owner, presence, generation, about);
+        self.enter(&id, catalog, &ages, age);
+        contests.extend(self.new_contests(&id, age));
+        Ok(Admitted { generation, changed: Changed { contests, definitions } })
+    }
+
+    fn insert(&mut self, owner: Owner, presence: Presence, generation: u64, about: RawJson) {
         let owner = Arc::new(owner);
         self.enter_id(&owner);
         let member = Member {
-            owner,
+            owner: Arc::clone(&owner),
             presence,
             generation,
             unlisted: false,
             bare_names: false,
             preferred: false,
+            saved: false,
             offers: Vec::new(),
             prefixes: Vec::new(),
             about,
             weight: 0,
             room: None,
         };
-        self.members.insert(id.clone(), member);
-        self.enter(&id, catalog, &ages, age);
-        contests.extend(self.new_contests(&id, age));
-        Ok(Admitted { generation, contests })
+        self.members.insert(owner.id.clone(), member);
+    }
+
+    /// Enters a provider as one that has left; `false` when its id is taken.
+    pub(super) fn restore(&mut self, id: &ProviderId, saved: SavedProvider, room: Arc<Permit>) -> bool {
+        let ages = Ages::saved(&saved);
+        let SavedProvider { grant, age, tools, prefixes, bare_names, preferred, about, gone_for, stopped, .. } = saved;
+        let owner = Owner::new(id.clone(), grant, Scope::Everyone, age);
+        let better = self.rivals_for_id(&owner).iter().any(|other| other.grant.rank < owner.grant.rank);
+        if self.members.contains_key(id) || better {
+            return false;
+        }
+        let each = tools.iter().map(|(_, age)| *age).chain(prefixes.iter().map(|(_, age)| *age));
+        self.newest = each.chain([age, self.newest]).max().unwrap_or(age);
+        self.generation += 1;
+        let why = if stopped { Leaving::Stopped } else { Leaving::Lost };
+        let presence = Presence::Offline { at: ago(gone_for.unwrap_or_default()), why, documents: None };
+        self.insert(owner, presence, self.generation, about);
+        let catalog = Catalog {
+            tools: tools.into_iter().map(|(tool, _)| (*tool).clone()).collect(),
+            prefixes: prefixes.into_iter().map(|(prefix, _)| prefix.to_string()).collect(),
+            bare_names,
+            preferred,
+            saved: true,
+            room: Some(room),
+            ..Catalog::default()
+        };
+        self.enter(id, catalog, &ages, age);
+        true
     }
 
     /// Replaces what a provider offers; `None` when the registration is not the current one.
@@ -188,15 +251,38 @@ impl Index {
         &mut self,
         id: &ProviderId,
         generation: u64,
-        catalog: Catalog,
+        mut catalog: Catalog,
+        described: Vec<Described>,
         age: u64,
-    ) -> Option<Vec<Contest>> {
-        self.current(id, generation)?;
+    ) -> Option<Changed> {
+        let grant = self.current(id, generation)?.owner.grant.clone();
+        let definitions = self.definitions.review(id, &grant, &mut catalog, described);
         self.newest = self.newest.max(age);
         let ages = self.ages(id);
         self.withdraw_names(id);
         self.enter(id, catalog, &ages, age);
-        Some(self.new_contests(id, age))
+        Some(Changed { contests: self.new_contests(id, age), definitions })
+    }
+
+    /// Accepts the changed definition of a tool, and lists it.
+    pub(super) fn accept(
+        &mut self,
+        kind: &str,
+        id: &str,
+        tool: &str,
+        revision: Option<i64>,
+    ) -> Result<(), AcceptError> {
+        let Some(accepted) = self.definitions.accept(kind, id, tool, revision)? else { return Ok(()) };
+        let mut ids = self.members.keys();
+        let Some(id) = ids.find(|member| member.kind == kind && *member.id == *id).cloned() else { return Ok(()) };
+        let Some(mut catalog) = self.members.get(&id).map(Member::catalog) else { return Ok(()) };
+        for listed in catalog.tools.iter_mut().filter(|listed| listed.name == accepted.name) {
+            *listed = accepted.clone();
+        }
+        let ages = self.ages(&id);
+        self.withdraw_names(&id);
+        self.enter(&id, catalog, &ages, self.next_age());
+        Ok(())
     }
 
     pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, why: Leaving) -> bool {
@@ -211,6 +297,9 @@ impl Index {
             Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
         member.presence = Presence::Offline { at, why, documents: documents.filter(|_| why == Leaving::Kept) };
+        if member.saved {
+            self.unsaved.left(id);
+        }
         true
     }
 
@@ -218,6 +307,7 @@ impl Index {
         if self.current(id, generation).is_none() {
             return false;
         }
+        self.definitions.forget(id);
         if let Some(Presence::Online { slots, .. }) = self.remove(id) {
             slots.close();
         }
@@ -278,6 +368,9 @@ impl Index {
     fn remove(&mut self, id: &ProviderId) -> Option<Presence> {
         self.withdraw_names(id);
         let member = self.members.remove(id)?;
+        if member.saved {
+            self.unsaved.changed(id);
+        }
         self.leave_id(&member.owner);
         Some(member.presence)
     }

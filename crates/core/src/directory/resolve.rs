@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Presence, ScopeIndex};
+use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Owner, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::naming;
 use crate::outcome::{CallError, CallErrorKind};
@@ -34,14 +34,13 @@ impl fmt::Debug for Route {
 }
 
 /// Why a name leads nowhere.
+#[expect(clippy::large_enum_variant, reason = "it is returned beside a route, which is as large")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unresolved {
     Unknown {
         similar: Vec<String>,
         /// Whether it is a bare name, and there is no host on which such names run.
         hostless: bool,
-        /// Who takes calls that the name may have been made from, without saying which: the provider, and its open prefix.
-        open: Option<(ProviderId, String)>,
     },
     Offline {
         absence: Absence,
@@ -82,15 +81,10 @@ pub struct Rival {
 impl Unresolved {
     pub fn into_error(self, name: &str) -> CallError {
         match self {
-            Self::Unknown { similar, hostless, open } => {
+            Self::Unknown { similar, hostless } => {
                 let error = CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{}\"", excerpt(name)));
                 if !similar.is_empty() {
                     error.hint(format!("did you mean {}?", similar.join(", ")))
-                } else if let Some((provider, prefix)) = open {
-                    error.hint(format!(
-                        "the {provider} does not say which tools it has; it takes {prefix} and what is below it, by dotted \
-                         names: call {prefix} or {prefix}.NAME"
-                    ))
                 } else if hostless {
                     error.hint(
                         "list the tools with: switchboard tools   (a bare name such as Bash runs on the primary \
@@ -104,6 +98,9 @@ impl Unresolved {
         }
     }
 }
+
+/// The longest name that is looked for below an open tool.
+const MAX_DOTTED: usize = 512;
 
 /// One that said goodbye is waited for this part of the time that one is waited for that was lost: it may be restarted, but
 /// most likely somebody stopped it.
@@ -151,12 +148,19 @@ fn excerpt(name: &str) -> String {
 
 pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {
     let held = index.held_among(view.scopes().filter_map(|scope| index.scopes.get(scope)), name);
+    if name.contains('.')
+        && let Some((owner, exposed)) = by_written_id(index, name, view)
+        && held.as_ref().is_none_or(|held| held.by.rank() >= owner.grant.rank)
+    {
+        return resolve(index, &exposed, view);
+    }
     let found = held.and_then(|held| by_name(index, name, view, held)).or_else(|| by_provider(index, name, view));
+    let found = found.or_else(|| Some(resolve(index, &dotted(index, name, view)?, view)));
     found.unwrap_or_else(|| {
         // The tools of a machine have names such as Bash and WebFetch, and hardly any others do.
         let of_host = name.starts_with(|first: char| first.is_ascii_uppercase());
         let hostless = of_host && !name.contains('.') && !name.contains("__") && !index.has_host();
-        Err(Unresolved::Unknown { similar: similar(index, name, view), hostless, open: open(index, name, view) })
+        Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
     })
 }
 
@@ -171,15 +175,74 @@ fn by_name(index: &Index, name: &str, view: &View, held: Held<'_>) -> Option<Res
         Some(offer) => index.listed_as(&index.scopes_of(view), &claim.owner, offer),
         None => None,
     };
+    let found = match offer {
+        Some(offer) => {
+            let limited = view.principal.is_limited();
+            let names = || index.leading_names(&index.scopes_of(view), &claim.owner, offer);
+            let leading = if limited { names() } else { Vec::new() };
+            route(index, name, view, &claim.owner.id, exposed, leading, Arc::clone(&offer.tool))
+        }
+        None => undescribed(index, name, view, &claim.owner.id),
+    };
+    Some(found?.map_err(|unresolved| with_rival(index, unresolved, view, claim)))
+}
+
+/// A tool below an open prefix, at this provider.
+fn undescribed(index: &Index, name: &str, view: &View, provider: &ProviderId) -> Option<Result<Route, Unresolved>> {
+    // No tool has such a name, and a node that trims names would take it for another one.
+    if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return None;
+    }
+    let held = index.definitions.is_held(provider, name);
+    let tool = Arc::new(Tool { held, ..Tool::undescribed(name, provider) });
     let mut leading = Vec::new();
     if view.principal.is_limited() {
-        leading.extend(offer.map(|offer| index.leading_names(&index.scopes_of(view), &claim.owner, offer)));
+        let underscored = name.replace('.', "_");
+        let leads = dotted(index, &underscored, view).is_some_and(|dotted| dotted == name)
+            && index.held_among(index.scopes_of(view), &underscored).is_none();
+        leading.extend(leads.then(|| underscored.into()));
     }
-    let leading = leading.into_iter().flatten().collect();
-    let undescribed = || Arc::new(Tool::undescribed(name, &claim.owner.id));
-    let tool = offer.map_or_else(undescribed, |offer| Arc::clone(&offer.tool));
-    let found = route(index, name, view, &claim.owner.id, exposed, leading, tool)?;
-    Some(found.map_err(|unresolved| with_rival(index, unresolved, view, claim)))
+    route(index, name, view, provider, None, leading, tool)
+}
+
+/// The dotted name that a name with underscores stands for, below the longest open tool that it begins with. The first
+/// underscore behind that is a dot. The others are part of the last word, because nodes derive their prefixes from their
+/// tools' names without the last word.
+fn dotted(index: &Index, name: &str, view: &View) -> Option<String> {
+    // What comes before two underscores is a provider's id.
+    if name.len() > MAX_DOTTED || name.contains('.') || name.contains("__") {
+        return None;
+    }
+    let scopes = index.scopes_of(view);
+    name.rmatch_indices('_').find_map(|(at, _)| {
+        let (open, rest) = (&name[..at], &name[at + 1..]);
+        let held = index.held_among(scopes.iter().copied(), open).filter(|held| held.by.kind == Kind::Named)?;
+        let offer = held.by.offer.as_ref().filter(|offer| offer.tool.open && !rest.is_empty())?;
+        Some(format!("{}.{rest}", offer.tool.name))
+    })
+}
+
+/// The tool whose name continues that of an open one, which was called by the name `called`. Returns its name, too.
+pub(super) fn below(
+    index: &Index,
+    open: &Route,
+    called: &str,
+    rest: &str,
+    view: &View,
+) -> (String, Result<Route, Unresolved>) {
+    let name = format!("{}.{rest}", open.tool.name);
+    if name.len() > MAX_DOTTED {
+        return (name, Err(Unresolved::Unknown { similar: Vec::new(), hostless: false }));
+    }
+    // A suffixed name is for one provider. What is below is its own as far as its grant holds that.
+    let of_one = open.tool.exposed_names(&open.id).1 == called && {
+        let held = index.held_among(index.scopes_of(view), &name);
+        let owner = index.member(&open.id).map(|member| &member.owner);
+        held.zip(owner).is_some_and(|(held, owner)| held.by.owner.grant == owner.grant)
+    };
+    let found = if of_one { undescribed(index, &name, view, &open.id) } else { None };
+    let found = found.unwrap_or_else(|| resolve(index, &name, view));
+    (name, found)
 }
 
 /// Which of the claims to a held name answers.
@@ -219,6 +282,18 @@ fn under_own_name<'i>(index: &'i Index, scope: &'i ScopeIndex, name: &str, by: &
     let claim = serving(index, own, &held)?;
     let online = index.member(&claim.owner.id)?.is_online();
     (online && claim.offer.is_none() && claim.owner.grant == by.owner.grant).then_some(claim)
+}
+
+/// The exposed name of a tool that is named by its provider's id as the provider has it, such as `my.laptop__Bash`. In
+/// exposed names a dot is an underscore.
+fn by_written_id<'i>(index: &'i Index, name: &str, view: &View) -> Option<(&'i Owner, Arc<str>)> {
+    naming::spaces(name).find_map(|id| {
+        let owner = index.owners_of(&naming::space(id)?).find(|owner| *owner.id.id == *id)?;
+        let mut offers = index.member(&owner.id)?.offers.iter();
+        let offer = offers.find(|offer| offer.tool.preferred_name == name)?;
+        let exposed = index.listed_as(&index.scopes_of(view), owner, offer)?;
+        naming::is_exposable(exposed).then(|| (owner, Arc::clone(exposed)))
+    })
 }
 
 /// The provider that the name begins with, if it is not known yet which tools that one has.
@@ -300,28 +375,6 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim)
         }
         unknown @ Unresolved::Unknown { .. } => unknown,
     }
-}
-
-/// The longest open prefix that this would be an exposed name at or below, of a provider that is online. Which tool is meant
-/// cannot be known: a `_` may have been a dot or not.
-fn open(index: &Index, name: &str, view: &View) -> Option<(ProviderId, String)> {
-    if view.principal.is_limited() || name.contains('.') {
-        return None;
-    }
-    let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
-    let known = scopes.flat_map(|scope| scope.prefixes.iter().map(move |(prefix, claims)| (prefix, scope, claims)));
-    // As many as are compared for similar names.
-    let covering = known.take(2_000).filter(|(prefix, ..)| {
-        let rest = name.strip_prefix(&*prefix.replace('.', "_"));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-    });
-    let held = covering.filter_map(|(prefix, scope, claims)| {
-        let online = |claim: &&Claim| index.member(&claim.owner.id).is_some_and(Member::is_online);
-        let mut online = claims.iter().filter(online);
-        let taken = online.find(|claim| index.kept_from(scope, prefix, claim).is_none())?;
-        Some((taken.owner.id.clone(), prefix.to_string()))
-    });
-    held.max_by(|(_, one), (_, other)| one.len().cmp(&other.len()).then_with(|| other.cmp(one)))
 }
 
 /// A few exposed names that may have been meant by this one.

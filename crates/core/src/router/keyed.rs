@@ -169,7 +169,9 @@ async fn claim_and_run(
     let allowed = || router.policy().authorise_role(&call.request.view.principal);
     let outcome = match (router.still_open(), unknown_tool) {
         (Ok(()), None) => router.run_admitted(call).await,
-        (Ok(()), Some(unknown)) => allowed().and(Err(router.unresolved(&call.request, unknown))),
+        (Ok(()), Some(unknown)) => {
+            allowed().and(Err(router.unresolved(&call.request.tool, &call.request.view, unknown)))
+        }
         (Err(closed), _) => Err(closed),
     };
     // Only what certainly reached nobody may be tried again under the same key.
@@ -188,9 +190,9 @@ async fn claim_and_run(
 async fn join(mut call: RunningCall, _place: Permit, first: watch::Receiver<Option<Finished>>) -> Finished {
     let life = Arc::clone(&call.life);
     // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
-    let patience = async {
+    let timeout = async {
         match call.request.timeout {
-            Some(_) => life.deadline.expired().await,
+            Some(_) => life.deadline.capped().await,
             None => std::future::pending().await,
         }
     };
@@ -204,8 +206,8 @@ async fn join(mut call: RunningCall, _place: Permit, first: watch::Receiver<Opti
         }
         // Whom the first one reached is not known here.
         reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason, super::Asked::Somebody))),
-        () = patience => {
-            let limit = life.deadline.limit().as_millis();
+        () = timeout => {
+            let limit = life.deadline.cap().as_millis();
             let error = CallError::new(
                 CallErrorKind::Timeout,
                 format!("the first call with this key still ran after this one's {limit} ms"),

@@ -101,12 +101,12 @@ impl RunningCall {
     pub(super) fn new(
         router: Arc<Router>,
         request: CallRequest,
-        limit: Duration,
+        deadline: Deadline,
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> Self {
         let (at_ms, started) = now();
         let life = Arc::new(Life {
-            deadline: Deadline::new(limit, router.options.max_duration),
+            deadline,
             cancel: CancelSignal::default(),
             updates: 0.into(),
             reader: Reader::new(sink),

@@ -53,17 +53,23 @@ impl Stage {
         }
         let deadline = &call.life.deadline;
         let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
-        if deadline.is_at_cap() {
-            let cap = deadline.cap().as_millis();
-            return CallError::new(
-                CallErrorKind::Timeout,
+        let cap = deadline.cap().as_millis();
+        let (message, hint) = match (deadline.is_at_cap(), call.request.timeout.is_some()) {
+            (true, false) => (
                 format!("the call took {cap} ms, the longest that any call may, before {whom}"),
-            )
-            .hint("split the work into shorter calls");
-        }
-        let limit = deadline.limit().as_millis();
-        CallError::new(CallErrorKind::Timeout, format!("the call ran out of its {limit} ms before {whom}"))
-            .hint("raise timeout_ms, or have the tool report progress, which extends the time")
+                "split the work into shorter calls",
+            ),
+            (true, true) => (format!("the call ran out of its {cap} ms before {whom}"), "raise timeout_ms"),
+            (false, true) => (
+                format!("the call ran out of its {} ms before {whom}", deadline.limit().as_millis()),
+                "raise timeout_ms, or set idle_timeout_ms, which progress extends",
+            ),
+            (false, false) => (
+                format!("the call ran out of its {} ms before {whom}", deadline.limit().as_millis()),
+                "set timeout_ms, or have the tool report progress, which extends the time",
+            ),
+        };
+        CallError::new(CallErrorKind::Timeout, message).hint(hint)
     }
 }
 

@@ -224,6 +224,7 @@ pub fn request(tool: &str) -> CallRequest {
         surface: "test",
         session_key: None,
         timeout: None,
+        idle_timeout: None,
         idempotency_key: None,
         trace: TraceContext::root(),
     }

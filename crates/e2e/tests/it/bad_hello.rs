@@ -40,7 +40,6 @@ async fn each_mistake_is_named() {
         (Hello::new("n").with("tools", json!(tools)), 4400, "at most"),
         (Hello::new("n").with("tools", json!("all of them")), 4400, "tools"),
         (Hello::new("n").with("capabilities", json!({})), 4400, "capabilities"),
-        (Hello::new("n").with("type", json!("ping")), 4400, "node_hello"),
     ];
     let count = cases.len() as u64;
     for (hello, code, words) in cases {
@@ -52,22 +51,35 @@ async fn each_mistake_is_named() {
 }
 
 #[tokio::test]
-async fn first_frames_that_are_no_text_say_what_they_are() {
+async fn a_first_frame_that_is_too_deep_or_too_large_is_refused() {
     let gateway = gateway().await;
     let traffic = Traffic::start(&gateway).await;
     let deep = format!("{{\"type\":\"node_hello\",\"x\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
-    let cases = [
-        (Message::text("nonsense"), 4400),
-        (Message::text(deep), 4400),
-        (Message::binary(vec![1]), 1003),
-        (Message::text("x".repeat(1_000_001)), 1009),
-    ];
+    let cases = [(Message::text(deep), 4400), (Message::text("x".repeat(1_000_001)), 1009)];
     for (message, code) in cases {
         let mut node = FakeNode::upgrade(&gateway, "").await.unwrap();
         node.try_send(message).await;
         assert_eq!(node.closed().await.0, code);
     }
     traffic.end().await;
+}
+
+#[tokio::test]
+async fn frames_before_the_hello_are_skipped() {
+    let gateway = Setup::new().config("[nodes]\nhello_timeout_ms = 1_000").start().await;
+    let early =
+        || [Message::text(r#"{"type":"ping","timestamp":1}"#), Message::text("nonsense"), Message::binary(vec![1])];
+    let mut node = FakeNode::upgrade(&gateway, "").await.unwrap();
+    for message in early() {
+        node.try_send(message).await;
+    }
+    node.send(Hello::new("n").capability("a").frame()).await;
+    assert_eq!(node.recv().await["type"], "gateway_welcome");
+    let mut silent = FakeNode::upgrade(&gateway, "").await.unwrap();
+    for message in early() {
+        silent.try_send(message).await;
+    }
+    named(&silent.closed().await, 4408, "3 frames");
 }
 
 #[tokio::test]
@@ -80,7 +92,7 @@ async fn names_that_cannot_be_used_are_left_out_and_shown() {
         hello = hello.tool(name);
     }
     let _node = hello.connect(&gateway).await;
-    assert_eq!(gateway.operator().tool_names().await, ["fine_one"]);
+    assert_eq!(gateway.operator().tool_names().await, ["fine_one", "ok"]);
     let nodes = gateway.operator().get("/v1/nodes").await;
     assert_eq!(nodes.body["nodes"][0]["about"]["ignored"].as_array().unwrap().len(), names.len() + 1);
     assert_eq!(nodes.body["nodes"][0]["capabilities"], json!(["ok"]));

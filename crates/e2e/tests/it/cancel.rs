@@ -180,7 +180,7 @@ async fn progress_extends_the_deadline_up_to_the_longest_that_a_call_may_take() 
     let gateway = Setup::new().config("[limits]\nmax_call_ms = 1_500").start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let started = tokio::time::Instant::now();
-    let call = gateway.operator().call_later("a.b", json!({ "timeout_ms": 400 }));
+    let call = gateway.operator().call_later("a.b", json!({ "idle_timeout_ms": 400 }));
     let request = node.request().await;
     // Three times its limit, a sign of life at a time.
     let mut beat = tokio::time::interval(std::time::Duration::from_millis(100));

@@ -8,14 +8,10 @@ use serde_json::{Value, json};
 use crate::SWITCHBOARD;
 
 async fn attach(participant: &mut Participant, meta: Value, bytes: &[u8]) -> Value {
-    let frame = json!({ "action": "publish", "type": "message", "payload": { "id": uuid(), "content": "look" },
+    let frame = json!({ "action": "publish", "type": "message", "payload": { "id": uuid::Uuid::new_v4(), "content": "look" },
         "persist": true, "ref": 77, "attachmentMeta": meta });
     participant.socket.send(Message::binary(binary::join(&frame.to_string(), bytes))).await.unwrap();
     participant.answer(77).await
-}
-
-fn uuid() -> String {
-    format!("{:?}", std::time::Instant::now())
 }
 
 #[tokio::test]

@@ -88,15 +88,18 @@ async fn one_that_sends_too_much_is_told_to_slow_down() {
     gateway.stop().await;
 }
 
+const FIRST: &str = "00000000-0000-4000-8000-000000000001";
+const SECOND: &str = "00000000-0000-4000-8000-000000000002";
+
 #[tokio::test]
 async fn a_message_is_its_authors() {
     let gateway = Setup::new().start().await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
-    ann.say("message", json!({ "id": "m1", "content": "a" })).await;
-    let ephemeral = ann.publish_as(json!({ "type": "message", "payload": { "id": "m2" }, "persist": false })).await;
+    ann.say("message", json!({ "id": FIRST, "content": "a" })).await;
+    let ephemeral = ann.publish_as(json!({ "type": "message", "payload": { "id": SECOND }, "persist": false })).await;
     ann.answer(ephemeral).await;
-    for id in ["m1", "m2"] {
+    for id in [FIRST, SECOND] {
         for kind in ["update-message", "error"] {
             let refused = eve.say(kind, json!({ "id": id, "content": "b", "error": "b" })).await;
             assert_eq!(refused["code"], "not-allowed", "{kind} {id}");

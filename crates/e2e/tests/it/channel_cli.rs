@@ -21,7 +21,7 @@ async fn a_channel_from_the_command_line() {
     tail.says("operator: hello there").await;
     assert_eq!(worker.message("message").await["payload"]["content"], "hello there");
     let evil = "\u{1b}[2Jgone";
-    worker.say("message", json!({ "id": "1", "content": evil })).await;
+    worker.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": evil })).await;
     tail.says("gone").await;
     tail.signal(Signal::INT);
     let tail = tail.end().await;

@@ -1,5 +1,5 @@
-//! OpenAI's own clients for Python and JavaScript work unchanged, but for the address and the key: streaming and not, with
-//! tools of the gateway's and of their own. `cargo xtask test` installs them.
+//! OpenAI's own clients for Python and JavaScript work unchanged, but for the address and the key: chat completions and
+//! responses, streaming and not, with tools of the gateway's and of their own. `cargo xtask test` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -72,6 +72,72 @@ async fn check(program: &Path, arguments: &[&Path]) {
     }
 }
 
+/// The same conversation over the Responses API. The model's server is asked for chat completions.
+fn responses_script(model: &ScriptedModel, mode: &str) {
+    // The clients have two ways to stream, and try both for their first request.
+    for _ in 0..if mode == "stream" { 2 } else { 1 } {
+        model
+            .then(
+                |request| {
+                    let asked = json!([
+                        { "role": "system", "content": "Be short." },
+                        { "role": "user", "content": "What time is it?" },
+                    ]);
+                    assert_eq!(request["messages"], asked, "{request}");
+                    let tools = request["tools"].as_array().unwrap();
+                    let names: Vec<&Value> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+                    assert_eq!(names, ["get_time", "notes_search"], "{request}");
+                    assert_eq!(request["max_completion_tokens"], 500, "{request}");
+                    assert!(request.get("store").is_none() && request.get("input").is_none(), "{request}");
+                },
+                ModelReply::calls(&[("c1", "notes_search", json!({ "query": "ä" }))]),
+            )
+            .then(
+                |request| assert_eq!(result(request, "c1"), "{\"query\":\"ä\"}"),
+                ModelReply::calls(&[
+                    ("c2", "notes_search", json!({ "query": "b" })),
+                    ("c3", "get_time", json!({ "zone": "UTC" })),
+                ])
+                .saying("Let me look."),
+            );
+    }
+    model.then(
+        |request| {
+            assert_eq!(result(request, "c2"), "{\"query\":\"b\"}", "the gateway's calls are put back in");
+            let messages = request["messages"].as_array().unwrap();
+            assert_eq!(messages.last().unwrap()["content"], "12:00", "{request}");
+            let called = messages.iter().rfind(|message| message["role"] == "assistant").unwrap();
+            assert_eq!(called["content"], "Let me look.", "{request}");
+            assert_eq!(called["tool_calls"].as_array().unwrap().len(), 2, "{request}");
+        },
+        ModelReply::text("It is noon."),
+    );
+}
+
+async fn check_responses(program: &Path, arguments: &[&Path]) {
+    let tool = json!({ "name": "notes.search", "input_schema": { "type": "object", "properties": { "query": { "type": "string" } } } });
+    for mode in ["whole", "stream"] {
+        let model = ScriptedModel::start().await;
+        let gateway = behind(&model, "").await;
+        let _node = Hello::new("mac").describe(tool.clone()).connect(&gateway).await.echo();
+        responses_script(&model, mode);
+        let printed = converse(program, arguments, mode, &gateway).await;
+        let expected = json!({
+            "text": "Let me look.",
+            "calls": [{ "name": "get_time", "arguments": "{\"zone\":\"UTC\"}" }],
+            "answer": "It is noon.",
+            "errors": [
+                [404, "model_not_found", "model", true],
+                [400, "unsupported_parameter", "previous_response_id", true],
+                [404, "not_found", null, true],
+                [401, "unauthorized", null, true],
+            ],
+        });
+        assert_eq!(printed, expected, "{mode}");
+        model.finish();
+    }
+}
+
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai-clients").join(name)
 }
@@ -85,6 +151,16 @@ async fn the_python_client() {
 async fn the_javascript_client() {
     // It needs a newer Node.js than Debian's, which came with the others.
     check(&peers().join("node_modules/node/bin/node"), &[&here("client.mjs"), &clients()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_python_client_over_the_responses_api() {
+    check_responses(&clients().join("venv/bin/python"), &[&here("responses.py")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_javascript_client_over_the_responses_api() {
+    check_responses(&peers().join("node_modules/node/bin/node"), &[&here("responses.mjs"), &clients()]).await;
 }
 
 #[tokio::test]

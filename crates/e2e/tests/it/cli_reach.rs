@@ -42,6 +42,8 @@ async fn whoever_listens_where_a_gateway_would_gets_no_token() {
 async fn a_gateway_that_runs_is_found_and_so_is_one_that_is_named() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     gateway.cli(&["tools"]).run().await.assert_code(0);
+    gateway.cli(&["tools"]).env("SWITCHBOARD_URL", "").run().await.assert_code(0);
+    gateway.cli(&["tools", "--url", ""]).run().await.assert_code(2);
     // Its address is known from elsewhere only, as where its lock cannot be seen.
     std::fs::remove_file(gateway.data_dir().join("endpoint")).unwrap();
     gateway.cli(&["tools"]).run().await.assert_code(3);

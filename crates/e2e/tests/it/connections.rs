@@ -2,7 +2,8 @@
 //! gauge says how many there are. A gateway that is out of file descriptors says so, and goes on once it has some.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use sa_testkit::{Hello, RawHttp, Setup, eventually};
+use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::SWITCHBOARD;
 
@@ -26,6 +27,31 @@ async fn an_upgraded_connection_keeps_its_place() {
     eventually("the place to be free", || async { (open(&operator.get_text("/metrics").await) == 2).then_some(()) })
         .await;
     let _third = Hello::new("c").connect(&gateway).await;
+}
+
+/// Opens a socket, and never reads beyond the answer's first line. `false` when the connection was closed.
+async fn is_upgraded(raw: &mut RawHttp, gateway: &Gateway, path: &str) -> bool {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\n", gateway.address());
+    let upgrade = "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    let _ = raw.stream.write_all(format!("{head}{upgrade}\r\n").as_bytes()).await;
+    let mut line = [0; 12];
+    soon(raw.stream.read_exact(&mut line)).await.is_ok_and(|_| line == *b"HTTP/1.1 101")
+}
+
+#[tokio::test]
+async fn sockets_without_a_valid_token_keep_no_operator_out() {
+    for path in ["/v1/channels/ws?token=bad&channel=a", "/v1/nodes/ws?node_id=n"] {
+        let gateway = Setup::new().config("[server]\nmax_connections = 160").start().await;
+        let (mut sockets, mut upgraded) = (Vec::new(), 0);
+        for _ in 0..200 {
+            let mut raw = RawHttp::connect(&gateway).await;
+            upgraded += u32::from(is_upgraded(&mut raw, &gateway, path).await);
+            sockets.push(raw);
+        }
+        let operator = gateway.operator();
+        assert!(upgraded >= 120 && operator.get("/v1/status").await.status == 200, "{path}: {upgraded}");
+        drop(sockets);
+    }
 }
 
 #[tokio::test]

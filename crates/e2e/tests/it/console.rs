@@ -71,6 +71,9 @@ async fn forms(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
             "labels": { "type": "array", "items": { "type": "string" } },
             "anything": { "oneOf": [{ "type": "object" }, { "type": "array" }] },
             "secret": { "type": "string", "format": "password" },
+            // As Python servers describe optional parameters.
+            "note": { "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null },
+            "limit": { "anyOf": [{ "type": "integer" }, { "type": "null" }], "default": null },
         },
         "$defs": { "place": place },
     } });
@@ -123,7 +126,7 @@ async fn every_page_in_every_light_and_width() {
     let (gateway, _node) = gateway().await;
     let operator = gateway.operator();
     operator.call("forms_fill", json!({ "title": "a call" })).await;
-    let message = json!({ "type": "message", "payload": { "id": "1", "content": "a message with a verylongwordverylongwordverylongwordverylongword" } });
+    let message = json!({ "type": "message", "payload": { "id": "00000000-0000-4000-8000-000000000001", "content": "a message with a verylongwordverylongwordverylongwordverylongword" } });
     operator.post("/v1/channels/lobby/messages", &message).await;
     let session = json!({ "message": "hello", "context": { "caller_id": "app", "caller_tools": [] } });
     operator.post("/v1/sessions", &session).await;
@@ -230,4 +233,18 @@ async fn hostile_plugins_and_hostile_neighbours() {
 async fn a_gateway_that_comes_back_and_a_node_that_does_not() {
     let dir = tempfile::tempdir().unwrap();
     browse("restart.mjs", json!({ "program": SWITCHBOARD, "dir": dir.path() }), |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_has_changed_is_shown_and_accepted() {
+    let gateway = Setup::new().config("[trust]\non_change = \"hold\"\n").spawn(SWITCHBOARD).await;
+    let hello =
+        |description: &str| Hello::new("n").describe(json!({ "name": "notes.read", "description": description }));
+    drop(hello("Reads a note.").connect(&gateway).await.echo());
+    let _node = hello("Sends <b>it</b>.").connect(&gateway).await.echo();
+    let mut setup = described(&gateway);
+    setup["shot"] = json!(std::env::var("CONSOLE_SHOT").ok());
+    browse("changes.mjs", setup, |_| {}).await;
+    assert_eq!(gateway.operator().call("notes_read", json!({})).await.status, 200);
+    gateway.stop().await;
 }

@@ -16,8 +16,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
 use crate::SWITCHBOARD;
 
-/// What a peer that does wrong may cost, beside what calls take that go on meanwhile.
-const MEMORY: u64 = 48 << 20;
+/// How much more memory than before the gateway may have at its peak. A message of 8 MiB takes up to 59 MiB for a moment,
+/// since freed memory is given back with a delay. Ten such messages that were kept would take more than 80 MiB.
+const MEMORY: u64 = 72 << 20;
 
 /// A gateway, and those who must notice nothing.
 pub(crate) struct Scene {

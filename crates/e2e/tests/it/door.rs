@@ -129,6 +129,31 @@ async fn upgrades_are_no_way_around() {
     }
 }
 
+/// MCP clients look for an OAuth authority first, and take 401 for one that refuses to register them.
+#[tokio::test]
+async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
+    let gateway = Setup::new().start().await;
+    let own = gateway.address();
+    for (method, path) in [
+        ("GET", "/.well-known/oauth-protected-resource"),
+        ("GET", "/.well-known/oauth-protected-resource/mcp"),
+        ("GET", "/.well-known/oauth-authorization-server"),
+        ("POST", "/register"),
+    ] {
+        for (headers, expected) in [
+            (vec![("host", own)], 404),
+            (vec![("host", own), ("authorization", "Bearer wrong")], 404),
+            (vec![("host", "evil.example")], 403),
+            (vec![("host", own), ("origin", "https://evil.example")], 403),
+        ] {
+            let (status, answer) = RawHttp::ask(&gateway, method, path, &headers).await;
+            assert_eq!(status, expected, "{method} {path} with {headers:?}: {answer}");
+        }
+    }
+    let (status, answer) = RawHttp::ask(&gateway, "GET", "/registers", &[("host", own)]).await;
+    assert_eq!(status, 401, "{answer}");
+}
+
 #[tokio::test]
 async fn listed_origins_may_ask_and_others_get_no_word() {
     let gateway = Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
@@ -209,6 +234,7 @@ async fn what_is_for_operators_is_for_nobody_else() {
         "/v1/chat",
         "/v1/functions",
         "/v1/models",
+        "/v1/responses",
         "/openapi.json",
         "/healthz",
         "/readyz",

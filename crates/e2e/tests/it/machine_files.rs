@@ -15,16 +15,17 @@ use tempfile::TempDir;
 use crate::SWITCHBOARD;
 
 /// The smallest PNG there is: one pixel.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+pub(crate) const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-struct Machine {
+pub(crate) struct Machine {
     dir: TempDir,
     node: Started,
-    agent: Agent,
+    pub(crate) agent: Agent,
 }
 
 /// A node named `box` on a directory of its own.
-async fn machine(gateway: &Gateway, flags: &[&str]) -> Machine {
+pub(crate) async fn machine(gateway: &Gateway, flags: &[&str]) -> Machine {
     let dir = tempfile::tempdir().unwrap();
     let node = connect(gateway, &dir, flags).await;
     Machine { dir, node, agent: gateway.operator() }
@@ -45,7 +46,7 @@ async fn connect(gateway: &Gateway, dir: &TempDir, flags: &[&str]) -> Started {
 }
 
 impl Machine {
-    fn file(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.dir.path().join(name), content).unwrap();
     }
 }

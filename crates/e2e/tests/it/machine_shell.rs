@@ -156,6 +156,30 @@ async fn a_command_that_is_silent_says_that_it_lives_and_ends_with_its_caller() 
     all_gone(pids).await;
 }
 
+/// Output every 100 ms, which is a sign of life each time.
+const TALKATIVE: &str = "echo $$ >> pids; while :; do echo tick; sleep 0.1; done";
+
+#[tokio::test]
+async fn a_callers_time_limit_is_hard_though_the_command_reports_progress() {
+    let laptop = Laptop::new(&[]).await;
+    let operator = laptop.gateway.operator();
+    let limit = 1_500;
+    let args = json!({ "command": TALKATIVE });
+    let reply = soon(operator.call_with("laptop__Bash", json!({ "args": args, "timeout_ms": limit }))).await;
+    reply.assert_problem(504, "timeout");
+    let invoked = json!({ "tool": "laptop__Bash", "args": args, "timeout_ms": limit, "idle_timeout_ms": 60_000 });
+    soon(operator.post("/v1/tools/invoke", &invoked)).await.assert_problem(504, "timeout");
+    let mut socket = operator.socket().await;
+    let call = json!({ "type": "call", "id": "1", "tool": "laptop__Bash", "args": args, "timeout_ms": limit });
+    socket.send(call).await;
+    assert_eq!(soon(socket.wait_for("error", "1")).await["kind"], "timeout");
+    all_gone(laptop.pids(3).await).await;
+    // The kind that progress restarts outlasts a command that takes longer in all.
+    let talks = json!({ "command": "for i in $(seq 25); do echo tick; sleep 0.1; done" });
+    let reply = operator.call_with("laptop__Bash", json!({ "args": talks, "idle_timeout_ms": limit })).await;
+    assert_eq!(reply.result()["status"], "completed");
+}
+
 #[tokio::test]
 async fn a_cancel_reaches_all() {
     let laptop = Laptop::new(&[]).await;

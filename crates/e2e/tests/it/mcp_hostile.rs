@@ -20,15 +20,15 @@ async fn open(gateway: &Gateway) -> String {
     response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
 }
 
-/// Calls the slow tool, and gives back the last message of the answer's stream.
+/// Calls the slow tool, and gives back the answer: the whole response, or the last message of its stream.
 fn call(gateway: &Gateway, session: &str, id: u32, args: &Value) -> tokio::task::JoinHandle<Value> {
     let params = json!({ "name": "slow_work", "arguments": args, "_meta": { "progressToken": "same" } });
     let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
     let request = post(gateway, session, body.to_string());
     tokio::spawn(async move {
         let text = soon(request.send()).await.unwrap().text().await.unwrap();
-        let last = text.lines().filter_map(|line| line.strip_prefix("data: {")).next_back();
-        serde_json::from_str(&format!("{{{}", last.unwrap_or_else(|| panic!("{text}")))).unwrap()
+        let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+        serde_json::from_str(last.unwrap_or(&text)).unwrap_or_else(|error| panic!("{error}: {text}"))
     })
 }
 

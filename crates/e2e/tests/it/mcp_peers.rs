@@ -1,17 +1,18 @@
 //! Other people's MCP clients list and call the tools of a node, of a plugin and of an upstream server: the official Python, TypeScript and
-//! Rust SDKs, and MCP Inspector's command line. `cargo xtask test` installs them.
+//! Rust SDKs, the first two in two major versions, and MCP Inspector's command line. `cargo xtask test` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rmcp::model::CallToolRequestParams;
+use sa_core::{Output, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::mcp_conformance::{node_path, peers};
-use crate::mcp_support::{ERAS, connect, names};
+use crate::mcp_support::{ERAS, attach, connect, names};
 use crate::plugin_calls::add;
 use crate::upstream::{stdio, until};
 
@@ -42,20 +43,44 @@ async fn start() -> (Gateway, Behind) {
 
 /// Each tool gives back its arguments.
 fn calls(word: &str) -> Value {
-    json!({ "notes_search": { "query": word }, "weather__run": { "city": word }, "server__echo": { "text": word } })
+    json!([
+        ["notes_search", { "query": word }],
+        ["weather__run", { "city": word }],
+        ["server__echo", { "text": word }],
+    ])
 }
 
 #[track_caller]
 fn check(said: &Value, word: &str) {
     let names = said["tools"].as_array().unwrap();
-    for (tool, arguments) in calls(word).as_object().unwrap() {
-        assert!(names.iter().any(|name| name == tool), "{said}");
-        assert_eq!(said["results"][tool], *arguments, "{said}");
+    for (call, result) in calls(word).as_array().unwrap().iter().zip(said["results"].as_array().unwrap()) {
+        assert!(names.contains(&call[0]), "{said}");
+        assert_eq!(result["structured"], call[1], "{said}");
     }
 }
 
+/// The official clients in their new and old major versions, without their last argument.
+pub(crate) fn clients(gateway: &Gateway) -> Vec<(&'static str, Command)> {
+    let client = |program: &str, args: &[&str]| {
+        let mut command = Command::new(peers().join(program));
+        command.args(args);
+        command
+    };
+    let (url, peers) = (format!("{}/mcp", gateway.url), peers().display().to_string());
+    let scripts = ["client.py", "client1.py", "client.mjs"].map(|name| script(name).display().to_string());
+    let [python, python1, typescript] = scripts.each_ref().map(String::as_str);
+    let (python_2, python_1, node) = ("venv/bin/python", "venv1/bin/python", "node_modules/node/bin/node");
+    vec![
+        ("Python 2, older era", client(python_2, &[python, &url, &gateway.operator, "legacy"])),
+        ("Python 2", client(python_2, &[python, &url, &gateway.operator, "auto"])),
+        ("Python 1", client(python_1, &[python1, &url, &gateway.operator])),
+        ("TypeScript 2", client(node, &[typescript, &peers, "2", &url, &gateway.operator])),
+        ("TypeScript 1", client(node, &[typescript, &peers, "1", &url, &gateway.operator])),
+    ]
+}
+
 /// Runs a program and reads what it prints as JSON.
-async fn run(gateway: &Gateway, command: &mut Command) -> Value {
+pub(crate) async fn run(gateway: &Gateway, command: &mut Command) -> Value {
     let home = gateway.dir.path();
     command
         .env("PATH", node_path(&peers()))
@@ -63,6 +88,9 @@ async fn run(gateway: &Gateway, command: &mut Command) -> Value {
         .current_dir(home)
         .stdin(Stdio::null())
         .kill_on_drop(true);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(name);
+    }
     let output = command.output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -71,23 +99,27 @@ async fn run(gateway: &Gateway, command: &mut Command) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_sdk_in_both_eras() {
+async fn the_python_and_typescript_sdks_in_two_major_versions() {
     let (gateway, _behind) = start().await;
-    for mode in ["legacy", "auto"] {
-        let mut command = Command::new(peers().join("venv/bin/python"));
-        command.arg(script("client.py")).args([&format!("{}/mcp", gateway.url), &gateway.operator, mode]);
-        let said = run(&gateway, command.arg(calls("python").to_string())).await;
-        check(&said, "python");
+    for (name, mut client) in clients(&gateway) {
+        let said = run(&gateway, client.arg(calls(name).to_string())).await;
+        check(&said, name);
     }
 }
 
+/// Python 2 refuses an event of a stream above 1 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_typescript_sdk() {
-    let (gateway, _behind) = start().await;
-    let mut command = Command::new(peers().join("node_modules/node/bin/node"));
-    command.arg(script("client.mjs")).arg(peers()).args([&format!("{}/mcp", gateway.url), &gateway.operator]);
-    let said = run(&gateway, command.arg(calls("typescript").to_string())).await;
-    check(&said, "typescript");
+async fn a_result_above_1_mib_reaches_every_client() {
+    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
+    let large = json!({ "text": "x".repeat(3 << 19) });
+    let output = Output::json(RawJson::of(&large));
+    let _large = attach(&gateway, "large", Scope::Everyone, vec![Tool::named("large")], move |_, _| {
+        Box::pin(std::future::ready(Ok(output.clone())))
+    });
+    for (name, mut client) in clients(&gateway) {
+        let said = run(&gateway, client.arg(json!([["large", {}]]).to_string())).await;
+        assert!(said["results"][0]["structured"] == large, "{name}: {said:.300}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,11 +127,11 @@ async fn the_rust_sdk_in_both_eras() {
     let (gateway, _behind) = start().await;
     for era in ERAS {
         let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
-        let mut results = json!({});
-        for (tool, arguments) in calls("rust").as_object().unwrap() {
-            let mut request = CallToolRequestParams::new(tool.clone());
-            request.arguments = arguments.as_object().cloned();
-            results[tool] = client.call_tool(request).await.unwrap().structured_content.unwrap();
+        let mut results = Vec::new();
+        for call in calls("rust").as_array().unwrap() {
+            let mut request = CallToolRequestParams::new(call[0].as_str().unwrap().to_owned());
+            request.arguments = call[1].as_object().cloned();
+            results.push(json!({ "structured": client.call_tool(request).await.unwrap().structured_content }));
         }
         check(&json!({ "tools": names(&client).await, "results": results }), "rust");
     }
@@ -117,12 +149,13 @@ async fn the_inspectors_command_line() {
     };
     let list = run(&gateway, inspector().args(["--method", "tools/list"])).await;
     let listed: Vec<_> = list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
-    let mut results = json!({});
-    for (tool, arguments) in calls("inspector").as_object().unwrap() {
-        let (name, word) = arguments.as_object().unwrap().iter().next().unwrap();
+    let mut results = Vec::new();
+    for call in calls("inspector").as_array().unwrap() {
+        let (name, word) = call[1].as_object().unwrap().iter().next().unwrap();
         let argument = format!("{name}={}", word.as_str().unwrap());
-        let call = ["--method", "tools/call", "--tool-name", tool, "--tool-arg", &argument];
-        results[tool] = run(&gateway, inspector().args(call)).await["structuredContent"].clone();
+        let call = ["--method", "tools/call", "--tool-name", call[0].as_str().unwrap(), "--tool-arg", &argument];
+        let result = run(&gateway, inspector().args(call)).await;
+        results.push(json!({ "structured": result["structuredContent"] }));
     }
     check(&json!({ "tools": listed, "results": results }), "inspector");
     // And as a program that speaks over stdin and stdout, as docs/mcp.md has it.

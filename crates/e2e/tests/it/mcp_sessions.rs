@@ -84,8 +84,8 @@ async fn a_session_ends_when_it_is_idle_and_not_while_somebody_listens() {
         let (url, token) = (format!("{}/mcp", gateway.url), gateway.operator.clone());
         async move {
             let request = reqwest::Client::new().get(url).bearer_auth(token).header("mcp-session-id", id);
-            // Without an Accept header nothing is opened.
-            request.send().await.unwrap().status().as_u16()
+            // A client that does not accept a stream opens none.
+            request.header("accept", "application/json").send().await.unwrap().status().as_u16()
         }
     };
     eventually("the idle one to end", || async { (service_sees(idle.clone()).await == 404).then_some(()) }).await;
@@ -173,7 +173,8 @@ async fn a_call_in_a_session_is_cancelled_by_a_word() {
     let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
     let session = open(&gateway, &gateway.operator).await;
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "slow_work" } });
-    let _answer = post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send().await;
+    let _answer =
+        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
     let asked = node.request().await;
     let word = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
     let taken = post(&gateway, &gateway.operator, word).header("mcp-session-id", &session).send().await.unwrap();
@@ -202,10 +203,14 @@ async fn a_client_comes_back_for_the_answer_of_a_broken_stream() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
     let session = open(&gateway, &gateway.operator).await;
-    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "slow_work" } });
-    let mut broken =
-        post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send().await.unwrap();
+    let params = json!({ "name": "slow_work", "_meta": { "progressToken": 1 } });
+    let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+    let calling =
+        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
     let asked = node.request().await;
+    // With the first report the response becomes a stream.
+    node.progress(&asked.id, 1.0).await;
+    let mut broken = soon(calling).await.unwrap().unwrap();
     // The first event has an id to come back with.
     let first = String::from_utf8(soon(broken.chunk()).await.unwrap().unwrap().to_vec()).unwrap();
     let id = first.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim().to_owned();
@@ -223,9 +228,9 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled() {
     let session = open(&gateway, &gateway.operator).await;
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "slow_work" } });
     let left =
-        post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send().await.unwrap();
+        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
     let asked = node.request().await;
-    drop(left);
+    left.abort();
     node.cancelled(&asked).await;
 }
 

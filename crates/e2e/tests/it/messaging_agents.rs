@@ -4,7 +4,7 @@ use sa_messaging::{
     AgentToolsOptions, CallOptions, Event, EventFilter, InterruptHandler, Method, MethodContext, PauseStatus,
     SendOptions, pause_method, tools_for_agent,
 };
-use sa_testkit::{Setup, eventually, soon};
+use sa_testkit::{Hello, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -37,6 +37,20 @@ async fn methods_become_tools_with_names_of_their_own() {
     assert_eq!((answers[0].0.as_str(), answers[1].0.as_str()), ("first", "long"));
     let again = tools_for_agent(&agent, &AgentToolsOptions::default());
     assert_eq!(again.definitions(), tools.definitions(), "names stay");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn the_gateways_tools_are_discovered_in_the_roster() {
+    let gateway = Setup::new().start().await;
+    let _node = Hello::new("laptop").tool("demo.echo").connect(&gateway).await.echo();
+    Participant::token_with_tools(&gateway, "agent", &["demo*"]).await;
+    let agent = client(&gateway, "agent").await.connect().await.unwrap();
+    let tools = tools_for_agent(&agent, &AgentToolsOptions::default());
+    let names: Vec<_> = tools.definitions().iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["pubsub_switchboard_demo_echo"]);
+    let output = soon(tools.execute(names[0], json!({ "a": 1 }), CallOptions::new())).await.unwrap();
+    assert!(output.content.to_string().contains("\"a\":1"), "{}", output.content);
     gateway.stop().await;
 }
 

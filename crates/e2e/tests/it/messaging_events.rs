@@ -183,10 +183,10 @@ async fn what_others_get_wrong_is_reported_and_disturbs_nobody() {
     let mut heard = ann.events(EventFilter::default());
     let mut raw = ann.pubsub().messages();
     let mut eve = Participant::join(&gateway, "room", "eve").await;
-    eve.say("message", json!({ "id": "m1" })).await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001" })).await;
     eve.say("execution-pause", json!({ "messageId": "m1", "status": "gone" })).await;
     eve.say("method-result", json!({ "callId": "nobody's", "content": 1 })).await;
-    eve.say("message", json!({ "id": "m2", "content": "fine" })).await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000002", "content": "fine" })).await;
     assert_eq!(said(&mut heard).await, "fine");
     let errors = errors.lock().unwrap().clone();
     assert_eq!(errors.len(), 2, "{errors:?}");

@@ -181,17 +181,22 @@ async fn what_others_send_amiss_disturbs_nobody() {
         json!({ "name": 7, "methods": [{ "name": "odd", "parameters": "none" }, { "name": "x", "timeout": "soon" }] });
     assert_eq!(eve.update(about).await["kind"], "error");
     eve.update(json!({ "name": 7, "methods": [{ "name": "odd", "parameters": "none" }] })).await;
-    eve.say("message", json!({ "id": "m1", "content": { "not": "text" } })).await;
-    eve.say("message", json!({ "id": "m2", "content": "x", "at": "everybody" })).await;
-    eve.say("update-message", json!({ "id": "m2", "complete": "yes" })).await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": { "not": "text" } })).await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000002", "content": "x", "at": "everybody" }))
+        .await;
+    eve.say("update-message", json!({ "id": "00000000-0000-4000-8000-000000000002", "complete": "yes" })).await;
     eve.say("execution-pause", json!({ "messageId": "m2", "status": "whatever" })).await;
     eve.say("something-else", json!(["for", "others"])).await;
     assert_eq!(
         eve.say("method-result", json!({ "callId": "none", "content": 1, "complete": true })).await["kind"],
         "error"
     );
-    eve.say("message", json!({ "id": "m3", "content": "fine", "unknown": { "field": 1 } })).await;
-    eve.say("message", json!({ "id": "m4", "content": "stop" })).await;
+    eve.say(
+        "message",
+        json!({ "id": "00000000-0000-4000-8000-000000000003", "content": "fine", "unknown": { "field": 1 } }),
+    )
+    .await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000004", "content": "stop" })).await;
     let ended = listener.end().await;
     let said: Vec<&str> = ended.assert_code(0).stdout.lines().collect();
     let error = "error receive: ValidationError";

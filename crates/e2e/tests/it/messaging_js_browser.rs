@@ -53,7 +53,7 @@ async fn a_page_offers_methods_to_agents_and_participants() {
     assert_eq!(drawn["payload"]["content"], json!({ "size": 16, "bytes": picture.len() }));
     assert_eq!(drawn["attachmentMeta"][0]["id"], "square");
     assert!(picture.starts_with(b"\x89PNG") && picture.ends_with(b"IEND\xaeB`\x82"), "a picture, and all of it");
-    ann.say("message", json!({ "id": "m1", "content": "thank you" })).await;
+    ann.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "thank you" })).await;
     browser.says("ann: thank you").await;
     drop(ann);
 

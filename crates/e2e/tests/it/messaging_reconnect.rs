@@ -165,6 +165,27 @@ async fn calls_go_on_over_a_lost_connection() {
 }
 
 #[tokio::test]
+async fn no_call_is_lost_between_a_providers_arrival_and_its_metadata() {
+    let gateway = Setup::new().config(Proxy::CONFIG).start().await;
+    let proxy = Proxy::start(gateway.address()).await;
+    let work = Method::raw("work", json!({ "type": "object" }), |_: Value, _: MethodContext| async {
+        Ok::<_, String>("done")
+    });
+    let _worker = client(&gateway, "worker").await.server(proxy.url()).method(work).connect().await.unwrap();
+    let mut ann = Participant::join(&gateway, "room", "ann").await;
+    for round in 0..15 {
+        proxy.cut();
+        ann.until(|frame| frame["senderId"] == "worker" && frame["payload"]["action"] == "join").await;
+        let call = json!({ "callId": format!("c{round}"), "methodName": "work", "providerId": "worker", "args": {} });
+        ann.publish("method-call", call.clone()).await;
+        let wanted = |frame: &Value| frame["type"] == "method-result" && frame["payload"]["callId"] == call["callId"];
+        let result = ann.until(wanted).await;
+        assert_eq!(result["payload"]["content"], "done", "{result}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn a_channel_that_is_another_one_now_is_said_to_be() {
     let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
@@ -182,7 +203,7 @@ async fn a_channel_that_is_another_one_now_is_said_to_be() {
     })
     .await;
     let mut bob = Participant::join(&gateway, "room", "bob").await;
-    bob.say("message", json!({ "id": "m", "content": "new" })).await;
+    bob.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "new" })).await;
     proxy.up();
     assert_eq!(said(&mut heard).await, "old");
     assert_eq!(said(&mut heard).await, "new", "all of it is news");

@@ -1,5 +1,7 @@
 //! What an operator installed keeps its names and its id, though a node without a token claimed them first.
 
+use std::sync::Arc;
+
 use sa_testkit::{Gateway, Hello, PluginServer, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -86,6 +88,34 @@ async fn a_node_loses_the_id_that_an_operator_gives_to_an_upstream_server() {
 }
 
 #[tokio::test]
+async fn a_disabled_plugin_or_upstream_server_keeps_its_id() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let server = PluginServer::echo().await;
+    let config = format!("{}\n[upstream.off]\ncommand = [\"true\"]\nenabled = false\n", server.allowed());
+    let start = || Setup::new().config(&config).in_dir(&dir).start();
+    let gateway = start().await;
+    let manifest = json!({ "manifest": server.manifest("mail", json!({})) });
+    assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
+    assert_eq!(gateway.operator().post("/v1/plugins/mail/disable", &json!({})).await.status, 200);
+    let refused = async |gateway: &Gateway| {
+        for (id, kind) in [("mail", "plugin"), ("off", "upstream")] {
+            let mut node = Hello::new(id).tool("run").greet(gateway).await.unwrap();
+            let (code, why) = node.closed().await;
+            assert!(code == 4409 && why.contains(&format!("belongs to the {kind}")), "{code} {why}");
+        }
+        let names = gateway.operator().tool_names().await;
+        assert!(!names.iter().any(|name| name.starts_with("mail") || name.starts_with("off")), "{names:?}");
+    };
+    refused(&gateway).await;
+    gateway.stop().await;
+    let gateway = start().await;
+    refused(&gateway).await;
+    assert_eq!(gateway.operator().post("/v1/plugins/mail/enable", &json!({})).await.status, 200);
+    assert!(gateway.operator().tool_names().await.contains(&"mail__run".to_owned()));
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn the_demo_has_a_token_and_nodes_without_one_can_still_connect() {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let operator = gateway.operator();
@@ -98,5 +128,31 @@ async fn the_demo_has_a_token_and_nodes_without_one_can_still_connect() {
     // A token that an operator makes closes the door.
     gateway.token(json!({ "name": "mac", "role": "node" })).await;
     assert!(Hello::new("late").tool("x").greet(&gateway).await.is_err());
+    gateway.stop().await;
+}
+
+/// An older version allowed it, and a configuration file can still do it.
+#[tokio::test]
+async fn a_store_with_one_id_in_two_kinds_opens_and_doctor_names_both() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let server = PluginServer::echo().await;
+    let allowed = server.allowed();
+    let gateway = Setup::new().config(&allowed).in_dir(&dir).spawn(SWITCHBOARD).await;
+    gateway.token(json!({ "name": "station", "role": "node", "node_id": "weather" })).await;
+    let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
+    assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
+    gateway.stop().await;
+
+    let config = format!("{allowed}\n[upstream.weather]\nurl = \"http://127.0.0.1:9/mcp\"\n");
+    let gateway = Setup::new().config(&config).in_dir(&dir).spawn(SWITCHBOARD).await;
+    let result = gateway.operator().call("weather__run", json!({ "city": "Bern" })).await.result();
+    assert_eq!(result["got"]["city"], "Bern", "{result}");
+    let report = doctor(&gateway).await;
+    for expected in [
+        r#"the upstream \"weather\" and the plugin \"weather\" have the same id"#,
+        r#"the token \"station\" is for the node id \"weather\", which the plugin \"weather\" has"#,
+    ] {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
     gateway.stop().await;
 }

@@ -109,3 +109,34 @@ async fn models_are_not_named_among_the_tools() {
     assert!(made.body["notice"].as_str().unwrap().contains("use no channels"), "{}", made.text);
     gateway.stop().await;
 }
+
+#[tokio::test]
+async fn changes_that_a_token_cannot_see_are_not_announced_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = Setup::new().config(&crate::upstream::stdio("test", &[], dir.path(), "")).start().await;
+    crate::upstream::until(&gateway, "test", "ready").await;
+    let (_, token) = gateway.token(json!({ "name": "narrow", "role": "agent", "tools": ["demo*"] })).await;
+    let operator = gateway.operator();
+    let (mut all, mut narrow) = (operator.socket().await, gateway.agent(&token).socket().await);
+    for socket in [&mut all, &mut narrow] {
+        socket.send(json!({ "type": "listen" })).await;
+        socket.send(json!({ "type": "ping", "timestamp": 1 })).await;
+        while socket.recv().await["type"] != "pong" {}
+    }
+    let _other = Hello::new("other").tool("x.y").connect(&gateway).await;
+    let hidden = loop {
+        let frame = all.recv().await;
+        if frame["event"] == "tools_changed" {
+            break frame;
+        }
+    };
+    operator.post("/v1/upstream/test/restart", &json!({})).await;
+    while all.recv().await["event"] != "documents_changed" {}
+    let _demo = Hello::new("demo").tool("demo.echo").connect(&gateway).await;
+    // The first event that it gets is the change that it can see.
+    let first = narrow.recv().await;
+    assert_eq!(first["event"], "tools_changed", "{first}");
+    let revision = |frame: &Value| frame["data"]["revision"].as_u64().unwrap();
+    assert!(revision(&first) > revision(&hidden), "{first} {hidden}");
+    gateway.stop().await;
+}

@@ -69,7 +69,7 @@ async fn of_participants() {
     let bytes = json!([{ "id": "i", "mimeType": "a/b", "name": "n", "size": 3 }]);
     for right in [
         with(published("note", json!({ "a": [1] })), "clientMessageId", json!("c")),
-        published("message", json!({ "id": "m", "content": "x", "at": ["other"] })),
+        published("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "x", "at": ["other"] })),
         published("method-call", json!({ "callId": "1", "methodName": "f", "providerId": "other", "args": {} })),
         published("method-result", json!({ "callId": "1", "content": 1, "complete": true })),
         json!({ "action": "update-metadata", "payload": { "name": "Ann", "methods": methods }, "ref": 7 }),

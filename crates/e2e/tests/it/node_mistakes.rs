@@ -1,7 +1,7 @@
 //! What somebody gets wrong in a node of their own is told before it costs them a call: to the node in its welcome, in the
 //! gateway's log, by `doctor`, and in the lists of nodes and tools.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup};
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -11,6 +11,11 @@ fn warnings(gateway: &Gateway, node: &str) -> Vec<Value> {
     let lines = gateway.stderr();
     let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["level"] == "WARN" && line["node"] == node).collect()
+}
+
+/// Waits for the warnings: a thread writes the log, a moment after the event.
+async fn warned_at_least(gateway: &Gateway, node: &str, least: usize) -> Vec<Value> {
+    eventually("the warnings", || async { Some(warnings(gateway, node)).filter(|lines| lines.len() >= least) }).await
 }
 
 /// A node that is welcomed, and the notice in its welcome.
@@ -49,7 +54,7 @@ async fn a_schema_that_cannot_be_used_is_told_before_anybody_calls() {
     let notice = notice.as_str().unwrap_or_default();
     has(notice, &["g.x", "\"objekt\" is no type", "g.ref", "leads nowhere"]);
     assert!(!notice.contains("g.fine"), "{notice}");
-    let warned = format!("{:?}", warnings(&gateway, "mine"));
+    let warned = format!("{:?}", warned_at_least(&gateway, "mine", 1).await);
     has(&warned, &["g.x", "objekt", "g.ref"]);
 
     let flaws = node_doc(&gateway).await["unusable_schemas"].clone();
@@ -86,7 +91,7 @@ async fn many_mistakes_are_told_in_few_words() {
     let notice = notice.as_str().unwrap_or_default();
     has(notice, &["bad name 0", "492 more"]);
     assert!(notice.len() < 4_000, "{} bytes", notice.len());
-    assert!((1..=9).contains(&warnings(&gateway, "mine").len()), "{}", gateway.stderr());
+    assert!((1..=9).contains(&warned_at_least(&gateway, "mine", 1).await.len()), "{}", gateway.stderr());
     gateway.stop().await;
 }
 
@@ -112,7 +117,7 @@ async fn frames_that_cannot_be_read_are_warned_of_and_counted() {
     }
     node.settle().await;
     assert_eq!(node_doc(&gateway).await["bad_frames"]["count"], 52);
-    let warned = warnings(&gateway, "mine");
+    let warned = warned_at_least(&gateway, "mine", 2).await;
     assert!((2..=4).contains(&warned.len()), "{warned:?}");
     gateway.stop().await;
 }

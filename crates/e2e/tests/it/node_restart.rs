@@ -1,7 +1,8 @@
 //! A node that dies fails its calls at once; a call during its restart waits and succeeds; one to a node that is gone for
 //! longer says so.
 
-use sa_testkit::{Hello, SdkNode, Setup, eventually};
+use sa_core::store::Records as _;
+use sa_testkit::{Gateway, Hello, SdkNode, Setup, eventually};
 use serde_json::json;
 
 #[tokio::test]
@@ -113,4 +114,64 @@ async fn nodes_come_back_by_themselves_after_the_gateway_restarts() {
     assert_eq!(operator.call("n.echo", json!({ "x": 1 })).await.result(), json!({ "x": 1 }));
     node.stop().await;
     gateway.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_are_remembered_over_a_restart_of_the_gateway() {
+    let setup = |wait: &str| Setup::new().config(&format!("[limits]\nreconnect_wait_ms = {wait}"));
+    let gateway = setup("10000").start().await;
+    let _node = Hello::old("mac-01").capability("a").connect(&gateway).await;
+    let again = setup("100").on(&gateway);
+    gateway.stop().await;
+    let gateway = again.start().await;
+    let operator = gateway.operator();
+    assert_eq!(operator.tool_names().await, ["a"]);
+    let reply = operator.call("a.b", json!({})).await;
+    reply.assert_problem(503, "offline");
+    assert_eq!(reply.body["retryable"], true);
+    assert_eq!(operator.get("/v1/nodes").await.body["nodes"][0]["online"], false);
+
+    let again = setup("10000").on(&gateway);
+    // The node is known after a second restart, too, though it was not here in between.
+    gateway.stop().await;
+    let gateway = again.start().await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    let mut node = Hello::old("mac-01").capability("a").connect(&gateway).await;
+    let request = node.request().await;
+    node.answer(&request.id, json!("back")).await;
+    assert_eq!(call.await.unwrap().result(), "back");
+}
+
+#[tokio::test]
+async fn a_node_that_was_stopped_is_not_waited_for_after_a_restart() {
+    let gateway = Setup::new().start().await;
+    let node = SdkNode::echo(&gateway, "n").await;
+    // The node is saved as one that is online, before it stops.
+    let saved = async || gateway.inner().store.get("nodes", "n").await.unwrap();
+    eventually("it saved", || async { saved().await.is_some().then_some(()) }).await;
+    node.stop().await;
+    let stopped =
+        async |gateway: &Gateway| gateway.operator().get("/v1/nodes").await.body["nodes"][0]["stopped"].clone();
+    eventually("it stopped", || async { (stopped(&gateway).await == true).then_some(()) }).await;
+    let again = Setup::new().on(&gateway);
+    gateway.stop().await;
+    let gateway = again.start().await;
+    assert_eq!(stopped(&gateway).await, true);
+}
+
+#[tokio::test]
+async fn a_node_whose_token_is_gone_is_forgotten_by_a_restart() {
+    let gateway = Setup::new().env("SA_NODE_TOKEN", "secret").start().await;
+    let _node = Hello::new("n").capability("a").token("secret").connect(&gateway).await;
+    let (same, none) = (Setup::new().env("SA_NODE_TOKEN", "other").on(&gateway), Setup::new());
+    gateway.stop().await;
+    // The same grant with another secret: the operator has rotated it.
+    let gateway = same.start().await;
+    assert_eq!(gateway.operator().tool_names().await, ["a"]);
+    let none = none.on(&gateway);
+    gateway.stop().await;
+    let gateway = none.start().await;
+    assert_eq!(gateway.operator().tool_names().await, [] as [&str; 0]);
+    gateway.operator().call("a.b", json!({})).await.assert_problem(404, "not_found");
 }

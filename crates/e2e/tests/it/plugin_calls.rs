@@ -33,6 +33,7 @@ async fn a_hosts_call_does_all_the_steps() {
     let header = r#"{"name":"Zo\u00eb"}"#;
     for (path, name) in [
         ("/api/gateway", "X-Sperax-Plugin-Settings"),
+        ("/api/gateway/", "X-Sperax-Plugin-Settings"),
         ("/api/v1/runner", "Sperax-Plugin-Settings"),
         ("/api/gateway/v1/runner", "SperaxOS-Plugin-Settings"),
         ("/webapi/plugin/gateway", "X-Lobe-Plugin-Settings"),
@@ -46,10 +47,9 @@ async fn a_hosts_call_does_all_the_steps() {
         assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/run"));
         assert_eq!(asked.body, arguments, "as the model wrote them");
         assert_eq!(asked.headers["content-type"], "application/json");
-        for name in ["x-sperax-plugin-settings", "sperax-plugin-settings"] {
+        for name in sa_protocol::plugin::SETTINGS_HEADERS {
             assert_eq!(asked.headers[name], r#"{"name":"Zo\u00eb","units":"celsius"}"#);
         }
-        assert!(!asked.headers.contains_key("x-lobe-plugin-settings"));
         assert!(!asked.headers.contains_key("authorization"), "the host's token is for the gateway");
 
         let id = reply.headers["x-call-id"].to_str().unwrap().to_owned();
@@ -113,6 +113,11 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
         assert_eq!((reply.status, &reply.body["got"]["city"]), (200, &json!("Bern")), "{}", reply.text);
     }
     assert_eq!(open.operator().tool_names().await, Vec::<String>::new(), "nobody else sees it");
+    // While a plugin is developed, its manifest and the host often do not agree on its name.
+    let mut renamed = payload.clone();
+    renamed["identifier"] = json!("brought-dev");
+    let reply = gateway(&open.operator(), &renamed).await;
+    assert_eq!((reply.status, &reply.body["got"]["city"]), (200, &json!("Bern")), "{}", reply.text);
     // By the name that it claims, it is not what a token for that name is for.
     let (_, token) = open.token(json!({ "name": "few", "role": "agent", "tools": ["brought__*"] })).await;
     assert_eq!(gateway(&open.agent(&token), &payload).await.status, 404);

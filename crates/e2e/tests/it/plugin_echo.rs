@@ -158,6 +158,25 @@ fn every_command_line() -> String {
     String::from_utf8_lossy(&found.concat()).into_owned()
 }
 
+/// A gap in a sentence that everybody knows reveals the word that was masked.
+#[tokio::test]
+async fn a_secret_that_is_one_of_our_words_is_not_cut_out_of_our_sentences() {
+    let server = PluginServer::start(|_| PluginAnswer::redirect(307, "http://plugin.evil.example/")).await;
+    let at = Setup::new().config(&server.allowed()).start().await;
+    let operator = at.operator();
+    let settings = json!({ "type": "object", "properties": { "key": { "type": "string", "format": "password" } } });
+    operator.post("/v1/plugins", &json!({ "manifest": server.manifest("w", json!({ "settings": settings })) })).await;
+    let stored = json!({ "settings": { "key": "plugin" } });
+    Reply::of(operator.request(Method::PUT, "/v1/plugins/w/settings").json(&stored)).await;
+    let asked = json!({ "identifier": "w", "apiName": "run", "arguments": { "city": "x" } });
+    let host = gateway(&operator, &asked).await.text;
+    let tool = operator.call("w__run", json!({ "city": "x" })).await.text;
+    for said in [&host, &tool] {
+        assert!(said.contains("the plugin ") && said.contains("cannot be called"), "{said}");
+        assert!(said.contains("redirects to http://***.evil.example"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_token_server_that_repeats_the_secret_tells_it_to_nobody() {
     let server = PluginServer::start(|request| match request.path.as_str() {

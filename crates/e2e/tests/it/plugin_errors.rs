@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use crate::plugin_calls::{add, gateway, payload};
 
+/// What the helper of a plugin SDK writes, with a field more.
+const KEYLESS: &str = r#"{ "errorType": "PluginSettingsInvalid", "body": {"message": "API key required"}, "x": 1 }"#;
+
 #[track_caller]
 fn check(reply: &Reply, status: u16, error_type: Value, words: &[&str]) {
     assert_eq!((reply.status, &reply.body["errorType"]), (status, &error_type), "{}", reply.text);
@@ -43,6 +46,11 @@ async fn what_a_host_gets_wrong() {
     check(&missing, 422, json!("PluginApiParamsError"), &["city", "string"]);
     let wrong = gateway(&operator, &payload("plain", json!({ "city": 5 }))).await;
     check(&wrong, 422, json!("PluginApiParamsError"), &["city", "must be string"]);
+    let dated = json!({ "type": "object", "properties": { "day": { "type": "string", "format": "date" } } });
+    let api = json!({ "api": [{ "name": "run", "description": "d", "url": server.url("/"), "parameters": dated }] });
+    add(&operator, &server.manifest("dated", api)).await;
+    let wrong = gateway(&operator, &payload("dated", json!({ "day": "soon" }))).await;
+    check(&wrong, 422, json!("PluginApiParamsError"), &["day", "date"]);
     let no_json = json!({ "identifier": "plain", "apiName": "run", "arguments": "{city" });
     check(&gateway(&operator, &no_json).await, 422, json!("PluginApiParamsError"), &["arguments"]);
 
@@ -110,6 +118,7 @@ async fn what_a_plugin_server_gets_wrong() {
         match asked["city"].as_str().unwrap() {
             "tea" => PluginAnswer::text(418, "text/plain", "I am a teapot"),
             "oops" => PluginAnswer::text(500, "application/json", r#"{"error":"oops"}"#),
+            "keyless" => PluginAnswer::text(400, "application/json", KEYLESS),
             "rubbish" => PluginAnswer::text(200, "application/json", "<html>"),
             "slow" => PluginAnswer::Silence,
             "endless" => PluginAnswer::Endless,
@@ -143,6 +152,11 @@ async fn what_a_plugin_server_gets_wrong() {
     let oops = ask("oops").await;
     check(&oops, 500, json!(500), &[]);
     assert_eq!(oops.body["body"], r#"{"error":"oops"}"#);
+    let keyless = ask("keyless").await;
+    assert_eq!((keyless.status, keyless.text.as_str()), (400, KEYLESS), "an error of the protocol goes on unchanged");
+    assert_eq!(keyless.headers["content-type"], "application/json");
+    let problem = operator.call("w__run", json!({ "city": "keyless" })).await;
+    assert_eq!((&problem.body["kind"], &problem.body["reason"]), (&json!("failed"), &json!("settings_invalid")));
     check(&ask("rubbish").await, 500, json!("PluginServerError"), &["not JSON"]);
     check(&ask("slow").await, 500, json!("PluginServerError"), &["did not answer"]);
     check(&ask("endless").await, 500, json!("PluginServerError"), &["65536"]);

@@ -79,7 +79,7 @@ async fn every_operation_is_a_tool() {
     };
     let unset = call("getPet", json!({ "petId": 7 })).await;
     assert_eq!((unset.status, &unset.body["errorType"]), (400, &json!("PluginSettingsInvalid")), "{}", unset.text);
-    assert!(unset.text.contains("key"), "{}", unset.text);
+    assert!(unset.text.contains("key") && unset.text.contains("switchboard plugin settings pets"), "{}", unset.text);
     let wrong = call("getPet", json!({ "petId": 0 })).await;
     assert_eq!((wrong.status, &wrong.body["errorType"]), (422, &json!("PluginApiParamsError")), "{}", wrong.text);
 

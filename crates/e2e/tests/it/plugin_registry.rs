@@ -27,6 +27,9 @@ async fn with_manifest() -> (PluginServer, Arc<Mutex<Value>>) {
             "/index.json" => PluginAnswer::json(&json!({ "schemaVersion": 1, "plugins": [
                 { "identifier": "weather", "manifest": "/manifest.json" }, { "identifier": "gone", "manifest": "/gone.json" }
             ] })),
+            "/empty-handed.json" => PluginAnswer::json(&json!({ "schemaVersion": 1, "plugins": [
+                { "identifier": "gone", "manifest": "/gone.json" }, { "identifier": "bare" }
+            ] })),
             "/gone.json" => PluginAnswer::text(404, "text/plain", "gone"),
             path => PluginAnswer::json(&json!({ "ran": path })),
         }
@@ -74,9 +77,14 @@ async fn a_plugin_is_added_switched_and_removed_from_the_command_line() {
     std::fs::write(&file, server.manifest("from-file", json!({})).to_string()).unwrap();
     cli(&at, &["plugin", "add", file.to_str().unwrap()], 0).await;
     assert!(cli(&at, &["plugin", "refresh", "from-file"], 6).await.contains("file"));
+    let empty_handed = json!({ "url": server.url("/empty-handed.json") });
+    at.operator().post("/v1/plugins", &empty_handed).await.assert_problem(400, "bad_request");
     let index = server.url("/index.json");
     let added = cli(&at, &["plugin", "add", &index], 0).await;
     assert!(added.contains("added weather") && added.contains("not added: gone"), "{added}");
+    let again = cli(&at, &["plugin", "add", &index], 6).await;
+    assert!(again.contains("no plugin of the index could be added: weather: there is a plugin"), "{again}");
+    assert!(again.contains("gone: ") && again.contains("--replace"), "{again}");
     let list: Value = serde_json::from_str(&cli(&at, &["plugin", "list", "--json"], 0).await).unwrap();
     assert_eq!((list["plugins"].as_array().unwrap().len(), &list["indexes"]), (2, &json!([index])));
     cli(&at, &["plugin", "remove", &index], 0).await;

@@ -124,7 +124,7 @@ impl Crowd {
     /// Says something in every channel.
     async fn say(&self, gateway: &Gateway, what: &str) {
         let operator = gateway.operator();
-        let body = json!({ "type": "message", "payload": { "id": what, "content": what } });
+        let body = json!({ "type": "message", "payload": { "id": uuid::Uuid::new_v4(), "content": what } });
         let say = |n: usize| {
             let (operator, body) = (&operator, &body);
             async move {

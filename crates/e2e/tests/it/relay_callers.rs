@@ -29,12 +29,22 @@ pub(crate) fn id(session: &Value) -> &str {
     session["session_id"].as_str().unwrap()
 }
 
-pub(crate) async fn answer(caller: &Agent, request: &Value, answer: Value) {
+async fn reply(caller: &Agent, request: &Value, answer: Value) -> Value {
     let mut body = json!({ "request_id": request["request_id"] });
     body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
     let reply =
         caller.post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body).await;
-    assert_eq!((reply.status, &reply.body), (202, &json!({ "received": true })));
+    assert_eq!(reply.status, 202, "{}", reply.text);
+    reply.body
+}
+
+pub(crate) async fn answer(caller: &Agent, request: &Value, answer: Value) {
+    assert_eq!(reply(caller, request, answer).await, json!({ "received": true }));
+}
+
+/// The owner's answer to a request that is not open, or not any more.
+async fn answer_late(caller: &Agent, request: &Value, answer: Value) {
+    assert_eq!(reply(caller, request, answer).await, json!({ "received": true, "counted": false }));
 }
 
 async fn start() -> (Gateway, Agent) {
@@ -173,16 +183,16 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(1, "recall", json!({})).await;
     let request = events.wait_for("caller_tool_request").await;
-    // Neither another agent nor an operator, and each is told the same as the caller.
+    // Neither another agent nor an operator, and each receives the same reply as the caller.
     let other = gateway.new_agent("other").await;
     answer(&other, &request, json!({ "result": "forged" })).await;
     answer(&gateway.operator(), &request, json!({ "result": "forged" })).await;
-    answer(&caller, &json!({ "session_id": session["session_id"], "request_id": "nonsense" }), json!({ "result": 0 }))
-        .await;
+    let nonsense = json!({ "session_id": session["session_id"], "request_id": "nonsense" });
+    answer_late(&caller, &nonsense, json!({ "result": 0 })).await;
     answer(&caller, &json!({ "session_id": "ses_none", "request_id": request["request_id"] }), json!({ "result": 0 }))
         .await;
     answer(&caller, &request, json!({ "result": "genuine" })).await;
-    answer(&caller, &request, json!({ "result": "twice" })).await;
+    answer_late(&caller, &request, json!({ "result": "twice" })).await;
     assert_eq!(agent.recv().await["result"], "genuine");
     assert_eq!(gateway.refused("session", "forged_reply").await, 2);
     assert_eq!(gateway.refused("session", "stray_reply").await, 3);
@@ -194,6 +204,21 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     })
     .await;
     assert_eq!(forged[1]["who"], "agent other");
+}
+
+#[tokio::test]
+async fn by_default_a_request_fails_at_once_when_the_stream_of_its_caller_closes() {
+    // With a grace period that is longer than this, the request would time out instead.
+    let gateway = Setup::new().config("[sessions]\ncaller_timeout_ms = 4000\n").start().await;
+    let caller = gateway.new_agent("ant").await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    events.wait_for("caller_tool_request").await;
+    drop(events);
+    let reply = agent.recv().await;
+    assert_eq!(reply["error"]["data"]["kind"], "offline", "{reply}");
 }
 
 #[tokio::test]
@@ -226,7 +251,7 @@ async fn a_caller_that_takes_too_long_is_a_timeout_and_is_told() {
     assert_eq!((&reply["error"]["code"], &reply["error"]["data"]["kind"]), (&json!(-32000), &json!("timeout")));
     let cancelled = events.wait_for("caller_tool_cancelled").await;
     assert_eq!((&cancelled["request_id"], &cancelled["reason"]), (&request["request_id"], &json!("deadline")));
-    answer(&caller, &request, json!({ "result": "late" })).await;
+    answer_late(&caller, &request, json!({ "result": "late" })).await;
     assert_eq!(gateway.refused("session", "stray_reply").await, 1);
 }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::mcp_questions::Knows;
-use crate::mcp_support::{ERAS, connect, request, value};
+use crate::mcp_support::{ERAS, Era, connect, request, value};
 use crate::upstream::until;
 
 /// Where `cargo xtask test` has put it.
@@ -73,6 +73,24 @@ async fn a_client_answers_its_questions_over_stdio() {
 async fn a_client_answers_its_questions_over_http() {
     let (_server, url) = over_http().await;
     check_questions(&start(&url).await).await;
+}
+
+#[tokio::test]
+async fn its_tool_that_requires_a_task_runs_as_one() {
+    let (_server, url) = over_http().await;
+    for how in [over_stdio(), url] {
+        let gateway = start(&how).await;
+        let client = connect(&gateway, &gateway.operator, "", Era::Sessions, Knows).await.unwrap();
+        // "ambiguous" makes it ask a question while the task runs.
+        for ambiguous in [false, true] {
+            let args = json!({ "topic": "python", "ambiguous": ambiguous });
+            let result = client.call_tool(request("everything__simulate-research-query", args)).await.unwrap();
+            let result = value(&result);
+            let text = result["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains("# Research Report: python"), "{how}: {result}");
+            assert_eq!(text.contains("Clarification"), ambiguous, "{how}: {result}");
+        }
+    }
 }
 
 #[tokio::test]

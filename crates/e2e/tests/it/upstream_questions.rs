@@ -48,6 +48,7 @@ async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>
         surface: "test",
         session_key: None,
         timeout: None,
+        idle_timeout: None,
         idempotency_key: None,
         trace: TraceContext::root(),
     };

@@ -8,27 +8,18 @@ use serde_json::{Map, Value};
 /// No system takes longer paths, and none of the other texts that are not the content of a file need be longer.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The most that is repeated of an argument's name that is none, in characters.
-const MAX_NAME: usize = 64;
-
 /// The largest whole number that JSON carries without loss everywhere.
 const MAX_NUMBER: f64 = 9_007_199_254_740_991.0;
 
 pub(super) struct Args(Map<String, Value>);
 
 impl Args {
-    /// The arguments of a tool that knows these names.
-    pub(super) fn new(args: Value, known: &[&str]) -> Result<Self, ToolError> {
-        let args = match args {
-            Value::Object(args) => args,
-            Value::Null => Map::new(),
-            other => return Err(invalid(format!("the arguments must be an object, and are {}", kind(&other)))),
-        };
-        if let Some(name) = args.keys().find(|name| !known.contains(&name.as_str())) {
-            let name: String = name.chars().take(MAX_NAME).collect();
-            return Err(invalid(format!("there is no argument `{name}`; there are {}", known.join(", "))));
+    pub(super) fn new(args: Value) -> Result<Self, ToolError> {
+        match args {
+            Value::Object(args) => Ok(Self(args)),
+            Value::Null => Ok(Self(Map::new())),
+            other => Err(invalid(format!("the arguments must be an object, and are {}", kind(&other)))),
         }
-        Ok(Self(args))
     }
 
     pub(super) fn optional_text(&mut self, name: &str) -> Result<Option<String>, ToolError> {
@@ -136,7 +127,7 @@ mod tests {
 
     #[track_caller]
     fn check_count(value: Value, expected: Result<Option<u64>, ()>) {
-        let mut args = Args::new(json!({ "limit": value }), &["limit"]).unwrap();
+        let mut args = Args::new(json!({ "limit": value })).unwrap();
         let count = args.count("limit");
         if let Err(error) = &count {
             assert!(matches!(error, ToolError::InvalidArgs(why) if why.contains("limit")), "{error}");
@@ -158,16 +149,16 @@ mod tests {
 
     #[test]
     fn arguments_have_names_and_types() {
-        assert!(Args::new(json!({ "pth": "x" }), &["path"]).is_err());
-        assert!(Args::new(json!(["x"]), &["path"]).is_err());
-        assert!(Args::new(Value::Null, &["path"]).unwrap().path("path").is_err());
+        assert!(Args::new(json!({ "pth": "x" })).unwrap().path("path").is_err());
+        assert!(Args::new(json!(["x"])).is_err());
+        assert!(Args::new(Value::Null).unwrap().path("path").is_err());
         for bad in [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1), json!("~"), json!("~/x")] {
-            assert!(Args::new(json!({ "path": bad }), &["path"]).unwrap().path("path").is_err());
+            assert!(Args::new(json!({ "path": bad })).unwrap().path("path").is_err());
         }
         for good in ["./~/x", "~x", "a~", "*~"] {
-            assert!(Args::new(json!({ "path": good }), &["path"]).unwrap().path("path").is_ok(), "{good}");
+            assert!(Args::new(json!({ "path": good })).unwrap().path("path").is_ok(), "{good}");
         }
-        assert!(Args::new(json!({ "all": "yes" }), &["all"]).unwrap().flag("all").is_err());
+        assert!(Args::new(json!({ "all": "yes" })).unwrap().flag("all").is_err());
     }
 
     #[track_caller]
@@ -192,7 +183,7 @@ mod tests {
             let odd = [json!({ "path": &long }), json!({ &long: 1 }), json!({ "limit": &long }), args];
             for args in odd {
                 let read = || -> Result<(), ToolError> {
-                    let mut args = Args::new(args.clone(), &["path", "limit", "all"])?;
+                    let mut args = Args::new(args.clone())?;
                     let path = args.path("path")?;
                     assert!((1..=MAX_PATH_BYTES).contains(&path.len()) && !path.contains('\0'), "{path:?}");
                     assert!(absolute(Path::new("/work"), Path::new(&path)).components().all(|part| part != Component::ParentDir));

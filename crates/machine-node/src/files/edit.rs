@@ -28,7 +28,7 @@ const MAX_TRIES: usize = 5;
 #[async_trait::async_trait]
 impl NodeTool for Edit {
     async fn call(&self, _: ToolContext, args: Value) -> ToolResult {
-        let mut args = Args::new(args, &["path", "oldString", "newString", "replaceAll"])?;
+        let mut args = Args::new(args)?;
         let path = args.path("path")?;
         let change =
             Change { old: args.text("oldString")?, new: args.text("newString")?, all: args.flag("replaceAll")? };
@@ -66,7 +66,6 @@ impl NodeTool for Edit {
                     "description": "Replace all occurrences. When false, there must be exactly one match." },
             },
             "required": ["path", "oldString", "newString"],
-            "additionalProperties": false,
         })))
     }
 
@@ -101,7 +100,7 @@ impl Files {
     fn edit(&self, path: &str, change: &Change) -> ToolResult {
         let path = self.place.resolve(Some(path));
         let explain = |errno| trouble::explain(&self.place, &path, errno);
-        let target = self.place.target(&path, false).map_err(explain)?;
+        let target = self.place.target(&path, false)?;
         let replacements = self.locks.with(&target, || self.edit_alone(&path, &target, change)).map_err(explain)??;
         Ok(json!({ "path": path.to_string_lossy(), "replacements": replacements }))
     }

@@ -28,7 +28,7 @@ const MAX_MATCHES: usize = 10_000;
 #[async_trait::async_trait]
 impl NodeTool for Glob {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let mut args = Args::new(args, &["pattern", "path"])?;
+        let mut args = Args::new(args)?;
         let (text, path) = (args.path("pattern")?, args.optional_path("path")?);
         let pattern = Pattern::parse(&text)?;
         let files = Arc::clone(&self.0);
@@ -76,7 +76,6 @@ impl NodeTool for Glob {
                     "description": "Directory to search in. Relative paths resolve against the node workspace, which is also the default." },
             },
             "required": ["pattern"],
-            "additionalProperties": false,
         })))
     }
 

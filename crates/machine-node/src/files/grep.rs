@@ -37,7 +37,7 @@ const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 #[async_trait::async_trait]
 impl NodeTool for Grep {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let mut args = Args::new(args, &["pattern", "path", "include"])?;
+        let mut args = Args::new(args)?;
         let (pattern, path, include) =
             (args.text("pattern")?, args.optional_path("path")?, args.optional_path("include")?);
         let matcher = matcher(&pattern)?;
@@ -81,7 +81,6 @@ impl NodeTool for Grep {
                     "description": "File name glob pattern to filter files (e.g. \"*.md\", \"*.{rs,ts}\"). Matched against file name only, not full path." },
             },
             "required": ["pattern"],
-            "additionalProperties": false,
         })))
     }
 

@@ -7,7 +7,6 @@ mod grep;
 mod hidden;
 mod lines;
 mod locks;
-mod mounts;
 mod near;
 mod pattern;
 mod place;
@@ -26,7 +25,7 @@ use sa_node_sdk::{MAX_TOOL_RESPONSE_BYTES, ToolContext, ToolError, ToolRegistry}
 
 use self::locks::Locks;
 use self::place::Place;
-use crate::{Machine, Options};
+use crate::{Machine, Options, tolerant};
 
 /// What the file tools share.
 pub(crate) struct Files {
@@ -44,12 +43,12 @@ impl Files {
 
 pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
     let files = || Arc::clone(machine.files());
-    tools.register_host_tool("Read", read::Read(files()));
-    tools.register_host_tool("Glob", glob::Glob(files()));
-    tools.register_host_tool("Grep", grep::Grep(files()));
+    tolerant::register(tools, "Read", read::Read(files()));
+    tolerant::register(tools, "Glob", glob::Glob(files()));
+    tolerant::register(tools, "Grep", grep::Grep(files()));
     if !machine.options().read_only {
-        tools.register_host_tool("Write", write::Write(files()));
-        tools.register_host_tool("Edit", edit::Edit(files()));
+        tolerant::register(tools, "Write", write::Write(files()));
+        tolerant::register(tools, "Edit", edit::Edit(files()));
     }
 }
 
@@ -67,9 +66,9 @@ fn room(ctx: &ToolContext) -> usize {
     room_for_images(ctx).min(MAX_TOOL_RESPONSE_BYTES)
 }
 
-/// The same for images: all that a result may have but for the names of its fields, numbers and notes.
+/// The same for images: all that a result may have but for the names of its fields, numbers, notes and metadata.
 fn room_for_images(ctx: &ToolContext) -> usize {
-    const AROUND: usize = 2048;
+    const AROUND: usize = 4096;
     ctx.max_response_bytes().saturating_sub(AROUND)
 }
 

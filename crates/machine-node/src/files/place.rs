@@ -16,6 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
+use sa_vault::secret_file;
 
 use super::args::absolute;
 use super::hidden::{Hidden, HiddenNow, real_path};
@@ -109,15 +110,24 @@ impl Place {
         self.open_at(path, LOOK_DIRECTORY)
     }
 
-    /// The place of a file that is to be written, at the end of all links. With `create`, the directories on the way
+    /// The place of a file that is to be written, at the end of all links. With `create`, missing directories on the way
     /// are made.
-    pub(super) fn target(&self, path: &Path, create: bool) -> Result<Target, Errno> {
-        let mut path = path.to_owned();
+    pub(super) fn target(&self, named: &Path, create: bool) -> Result<Target, ToolError> {
+        let explain = |errno| trouble::explain(self, named, errno);
+        let mut path = named.to_owned();
         for _ in 0..MAX_LINKS {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(explain(Errno::ISDIR));
+            };
             let directory = match self.open_directory(parent) {
-                Err(Errno::NOENT) if create => self.make_directories(parent)?,
-                opened => opened?,
+                Err(Errno::NOENT) if create => {
+                    let (last, missing) = self.last_directory(parent).map_err(explain)?;
+                    if self.is_secret(&last, &missing.join(name)) {
+                        return Err(trouble::secret(named));
+                    }
+                    make_directories(last, &missing).map_err(explain)?
+                }
+                opened => opened.map_err(explain)?,
             };
             match readlinkat(&directory, name, Vec::new()) {
                 Ok(link) => {
@@ -126,30 +136,27 @@ impl Place {
                     path = real.join(OsStr::from_bytes(link.to_bytes()));
                 }
                 Err(Errno::INVAL | Errno::NOENT) => return Ok(Target { name: name.to_owned(), directory }),
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(explain(errno)),
             }
         }
-        Err(Errno::LOOP)
+        Err(explain(Errno::LOOP))
     }
 
-    /// Makes what is missing of a directory, from the handle of the last one that is there.
-    fn make_directories(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        let (mut at, there) = path
-            .ancestors()
-            .find_map(|there| match self.open_directory(there) {
-                Err(Errno::NOENT) => None,
-                opened => Some(opened.map(|handle| (handle, there))),
-            })
-            .unwrap_or(Err(Errno::NOENT))?;
-        for component in path.strip_prefix(there).unwrap_or(path).components() {
-            let Component::Normal(name) = component else { return Err(Errno::NOENT) };
-            match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
+    /// The last directory of a path that exists, and the missing rest of the path.
+    fn last_directory(&self, path: &Path) -> Result<(OwnedFd, PathBuf), Errno> {
+        for existing in path.ancestors() {
+            match self.open_directory(existing) {
+                Err(Errno::NOENT) => {}
+                opened => return Ok((opened?, path.strip_prefix(existing).unwrap_or(path).to_owned())),
             }
-            at = openat(&at, name, LOOK_DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         }
-        Ok(at)
+        Err(Errno::NOENT)
+    }
+
+    /// Whether a directory, or what is to be made in it, holds secrets.
+    fn is_secret(&self, directory: &OwnedFd, below: &Path) -> bool {
+        let hidden = self.hidden();
+        real_path(directory).is_none_or(|real| hidden.covers(&real.join(below))) || secret_file::is_marked(directory)
     }
 
     fn open_at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -180,6 +187,21 @@ impl Place {
             }
         }
     }
+}
+
+/// Makes directories, one in the other, below an open one.
+fn make_directories(mut at: OwnedFd, below: &Path) -> Result<OwnedFd, Errno> {
+    if below.components().any(|component| !matches!(component, Component::Normal(_))) {
+        return Err(Errno::NOENT);
+    }
+    for name in below {
+        match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        at = openat(&at, name, LOOK_DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(at)
 }
 
 /// An open file, if it is a regular one that is not hidden.

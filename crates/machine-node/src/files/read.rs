@@ -29,7 +29,7 @@ const FIRST_BLOCK: usize = 64 * 1024;
 #[async_trait::async_trait]
 impl NodeTool for Read {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let mut args = Args::new(args, &["path", "offset", "limit"])?;
+        let mut args = Args::new(args)?;
         let path = args.path("path")?;
         let (offset, limit) = (args.count("offset")?.unwrap_or(0), args.count("limit")?.unwrap_or(u64::MAX));
         let files = Arc::clone(&self.0);
@@ -75,7 +75,6 @@ impl NodeTool for Read {
                     "description": "Maximum number of lines to read. All of them unless told. Ignored for image files." },
             },
             "required": ["path"],
-            "additionalProperties": false,
         })))
     }
 
@@ -93,8 +92,13 @@ impl NodeTool for Read {
             "required": ["path", "content", "lines"],
         });
         let image = json!({
-            "properties": { "content": { "type": "array", "items": { "type": "object" } } },
-            "required": ["content"],
+            "properties": {
+                "path": { "type": "string", "description": "The resolved absolute path." },
+                "mimeType": { "type": "string", "description": "Of the image, such as image/png." },
+                "bytes": { "type": "integer", "description": "The size of the image." },
+                "content": { "type": "array", "items": { "type": "object" }, "description": "The image as content blocks." },
+            },
+            "required": ["path", "mimeType", "bytes"],
         });
         Some(json!({ "type": "object", "anyOf": [text, image] }))
     }
@@ -190,13 +194,19 @@ impl Reading<'_> {
             return too_large(size, limit);
         }
         let data = BASE64_STANDARD.encode(&bytes);
-        if data.len() + name.len() > self.room {
+        if data.len() + name.len() + escaped_len(&self.path.to_string_lossy()) > self.room {
             return too_large(size, "what one response of this node can carry");
         }
-        Ok(Ok(json!({ "content": [
-            { "type": "text", "text": format!("Image file: {name} ({mime}, {size} bytes)") },
-            { "type": "image", "data": data, "mimeType": mime },
-        ] })))
+        // MCP sends the content as content blocks and everything else as structured content.
+        Ok(Ok(json!({
+            "path": self.path.to_string_lossy(),
+            "mimeType": mime,
+            "bytes": size,
+            "content": [
+                { "type": "text", "text": format!("Image file: {name} ({mime}, {size} bytes)") },
+                { "type": "image", "data": data, "mimeType": mime },
+            ],
+        })))
     }
 }
 

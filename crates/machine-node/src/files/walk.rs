@@ -12,11 +12,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
+use sa_sandbox::mounts;
 use sa_vault::secret_file;
 
 use super::hidden::{HiddenNow, real_path};
 use super::watch::Watch;
-use super::{Files, mounts, trouble};
+use super::{Files, trouble};
 
 pub(super) struct Walk {
     pub(super) files: Arc<Files>,

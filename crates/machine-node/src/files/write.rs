@@ -14,7 +14,7 @@ pub(super) struct Write(pub(super) Arc<Files>);
 #[async_trait::async_trait]
 impl NodeTool for Write {
     async fn call(&self, _: ToolContext, args: Value) -> ToolResult {
-        let mut args = Args::new(args, &["path", "content"])?;
+        let mut args = Args::new(args)?;
         let (path, content) = (args.path("path")?, args.text("content")?);
         if path.ends_with('/') {
             return Err(invalid(format!("`path` names a directory: {path}; give it the name of a file")));
@@ -44,7 +44,6 @@ impl NodeTool for Write {
                 "content": { "type": "string", "description": "Content to write." },
             },
             "required": ["path", "content"],
-            "additionalProperties": false,
         }))
     }
 
@@ -73,7 +72,7 @@ impl Files {
     fn write(&self, path: &str, content: &str) -> ToolResult {
         let path = self.place.resolve(Some(path));
         let explain = |errno| trouble::explain(&self.place, &path, errno);
-        let target = self.place.target(&path, true).map_err(explain)?;
+        let target = self.place.target(&path, true)?;
         let written = self.locks.with(&target, || {
             let old = current(&self.place, &path, &target)?;
             replace(&target, old.as_ref(), content.as_bytes(), || true).map_err(explain)

@@ -23,7 +23,7 @@ const MAX_SIDE: u64 = 1_000;
 /// What Linux takes as one argument of a program.
 const MAX_COMMAND: usize = 128 * 1024 - 1;
 
-/// How often a command that runs says so. Each time gives the call its whole time limit anew.
+/// How often a running command reports progress. Each report restarts a time limit that the caller did not set.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long output is gathered before it is sent.
 const GATHER: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(super) struct Bash {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Arguments {
     command: String,
     workdir: Option<String>,
@@ -95,7 +95,6 @@ impl NodeTool for Bash {
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
-            "additionalProperties": false,
             "required": ["command"],
             "properties": {
                 "command": {

@@ -92,14 +92,18 @@ impl Keeper {
 /// Starts a command.
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
     let failed = |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
+    let policy = match &shell.sandbox {
+        Some(guarded) => Some(guarded.current().await?),
+        None => None,
+    };
     let ends = Ends::new(plan.input).map_err(failed)?;
-    let private = shell.sandbox.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
+    let private = policy.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
     let directory = private.as_ref().map(PrivateDir::path);
     let launch = Launch {
         shell: shell.program.clone(),
         command: plan.command.clone(),
         terminal: matches!(plan.input, Input::Terminal { .. }),
-        sandbox: shell.sandbox.as_ref().zip(directory).map(|(policy, directory)| policy.with_writable(directory)),
+        sandbox: policy.zip(directory).map(|(policy, directory)| policy.with_writable(directory)),
     };
     let mut keeper = start_keeper(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;

@@ -11,6 +11,7 @@ mod input;
 pub(crate) mod keeper;
 mod launch;
 mod live;
+mod marked;
 mod orphans;
 mod output;
 mod private;
@@ -26,21 +27,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::{NodeEvents, ToolError, ToolRegistry};
-use sa_sandbox::Policy;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::marked::Guarded;
 use self::session::Session;
 use self::sessions::Sessions;
 use crate::machine::{Machine, Options, StartError};
+use crate::tolerant;
 
 /// How long the commands that still run have to be gone when the node goes.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
     if let Some(shell) = machine.shell() {
-        tools.register_host_tool("Bash", bash::Bash { shell: Arc::clone(shell) });
-        tools.register_host_tool("Process", process::Process { shell: Arc::clone(shell) });
+        tolerant::register(tools, "Bash", bash::Bash { shell: Arc::clone(shell) });
+        tolerant::register(tools, "Process", process::Process { shell: Arc::clone(shell) });
     }
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Shell {
     keeper: PathBuf,
     /// Whether the keeper is this very program, which has to be ready for that.
     keeper_is_self: bool,
-    sandbox: Option<Policy>,
+    sandbox: Option<Guarded>,
     sessions: Arc<Sessions>,
     events: NodeEvents,
     stop: CancellationToken,
@@ -82,8 +84,10 @@ impl Shell {
                 if keeper_is_self && !keeper::prepared() {
                     return Err(StartError::Sandbox { why: UNPREPARED.to_owned() });
                 }
+                let guarded =
+                    Guarded::new(policy.clone(), &options.workspace).map_err(|why| StartError::Secret { why })?;
                 sandboxed::check(&keeper, &policy, &options.hidden)?;
-                (Some(policy), environment)
+                (Some(guarded), environment)
             }
         };
         Ok(Some(Arc::new(Self {

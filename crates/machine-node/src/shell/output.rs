@@ -102,6 +102,11 @@ impl Capture {
         last_chars(&self.text, self.chars, TAIL_CHARS.min(self.max))
     }
 
+    /// How many bytes it takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        self.text.capacity()
+    }
+
     pub(super) fn chars(&self) -> usize {
         self.chars.min(self.max)
     }

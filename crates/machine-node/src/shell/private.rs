@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat, unlinkat};
 
 /// What the names of such directories begin with.
 const PREFIX: &str = "switchboard-command-";
@@ -71,6 +71,31 @@ pub(super) fn remove(path: &Path) {
         // A command may have locked its own directories.
         unlock(path);
         let _ = std::fs::remove_dir_all(path);
+    }
+}
+
+/// The removal of a command's directory by a process that joins the mount namespace of the command's sandbox. There the
+/// directory is a mount point, which the kernel does not remove. Its parent, opened before, leads to the directory itself.
+#[derive(Debug)]
+pub(super) struct Removal {
+    path: PathBuf,
+    parent: io::Result<OwnedFd>,
+}
+
+impl Removal {
+    /// To be called before the process joins the namespace.
+    pub(super) fn new(path: &Path) -> Self {
+        // The descriptor is closed when the sandbox's first process is started.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = rustix::fs::open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty());
+        Self { path: path.to_owned(), parent: parent.map_err(io::Error::from) }
+    }
+
+    pub(super) fn run(self) {
+        remove(&self.path);
+        if let (Ok(parent), Some(name)) = (&self.parent, self.path.file_name()) {
+            let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Arguments {
     action: Action,
     session_id: Option<String>,
@@ -96,7 +96,6 @@ impl NodeTool for Process {
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
-            "additionalProperties": false,
             "required": ["action"],
             "properties": {
                 "action": {

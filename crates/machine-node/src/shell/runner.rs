@@ -16,7 +16,7 @@ use super::launch::{self, Input, Keeper, Plan};
 use super::output::Decoder;
 use super::private::PrivateDir;
 use super::session::{End, Identity, Order, Session};
-use super::{Shell, now_ms, orphans};
+use super::{Shell, orphans};
 
 /// How long after the shell's end all else may take to be gone. What cannot be killed (a program of another user's) is
 /// left to the keeper, which goes on trying.
@@ -114,7 +114,7 @@ impl Runner {
     }
 
     fn ended(&self, code: Option<i32>, signal: Option<String>, timed_out: bool) -> End {
-        End { code, signal, timed_out, at_ms: now_ms(), after: self.session.elapsed() }
+        End { code, signal, timed_out, after: self.session.elapsed() }
     }
 }
 

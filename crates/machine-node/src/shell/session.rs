@@ -17,6 +17,9 @@ use super::output::Capture;
 /// How much of a command is shown where there is no room for all of it.
 const SHORT: usize = 200;
 
+/// What a session takes in memory beside its texts, generously estimated.
+const OVERHEAD: usize = 4096;
+
 /// A command that runs or has run.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -58,7 +61,6 @@ pub(super) struct End {
     pub(super) code: Option<i32>,
     pub(super) signal: Option<String>,
     pub(super) timed_out: bool,
-    pub(super) at_ms: i64,
     pub(super) after: Duration,
 }
 
@@ -110,6 +112,11 @@ impl Session {
         self.started.elapsed()
     }
 
+    /// About how many bytes it takes in memory.
+    pub(super) fn weight(&self) -> usize {
+        OVERHEAD + self.command.len() + self.workdir.len() + self.state().capture.weight()
+    }
+
     /// A command that has ended takes no orders.
     pub(super) fn order(&self, order: Order) {
         let _ = self.orders.send(order);
@@ -118,6 +125,11 @@ impl Session {
     pub(super) fn write(&self, text: &str) {
         self.live.push(text);
         self.state().capture.push(text);
+    }
+
+    /// When it ended, in milliseconds since 1970. It is the start and the duration, which no change of the clock distorts.
+    pub(super) fn ended_ms(&self, end: &End) -> i64 {
+        self.started_ms.saturating_add(i64::try_from(end.after.as_millis()).unwrap_or(i64::MAX))
     }
 
     pub(super) fn end(&self) -> Option<End> {
@@ -160,7 +172,7 @@ impl Session {
             "signal": end.signal,
             "timedOut": end.timed_out,
             "startedAt": self.started_ms,
-            "endedAt": end.at_ms,
+            "endedAt": self.ended_ms(end),
             "durationMs": millis(end.after),
             "output": state.capture.text(),
             "tail": tail,
@@ -194,7 +206,7 @@ impl Session {
             "signal": end.and_then(|end| end.signal.clone()),
             "timedOut": end.is_some_and(|end| end.timed_out),
             "startedAt": self.started_ms,
-            "endedAt": end.map(|end| end.at_ms),
+            "endedAt": end.map(|end| self.ended_ms(end)),
             "durationMs": millis(end.map_or_else(|| self.elapsed(), |end| end.after)),
             "tail": state.capture.tail(),
             "truncated": state.capture.truncated(),
@@ -251,7 +263,7 @@ impl Session {
             data["exitCode"] = end.code.into();
             data["signal"] = end.signal.clone().into();
             data["timedOut"] = end.timed_out.into();
-            data["endedAt"] = end.at_ms.into();
+            data["endedAt"] = self.ended_ms(end).into();
             data["durationMs"] = millis(end.after).into();
         }
         data
@@ -277,7 +289,7 @@ mod tests {
 
     fn end(code: Option<i32>, timed_out: bool) -> End {
         let signal = code.is_none().then(|| "SIGKILL".to_owned());
-        End { code, signal, timed_out, at_ms: 5, after: Duration::from_millis(3) }
+        End { code, signal, timed_out, after: Duration::from_millis(3) }
     }
 
     #[track_caller]
@@ -292,8 +304,9 @@ mod tests {
         assert_eq!(first["command"], "é".repeat(200));
         assert_eq!(first.get("exitCode"), None);
         assert_eq!((&last["exitCode"], &last["signal"]), (&json!(end.code), &json!(end.signal)));
-        assert_eq!((&last["timedOut"], &last["endedAt"]), (&json!(end.timed_out), &json!(5)));
-        assert_eq!((&last["durationMs"], &last["startedAt"]), (&json!(3), &first["startedAt"]));
+        assert_eq!((&last["timedOut"], &last["startedAt"]), (&json!(end.timed_out), &first["startedAt"]));
+        assert_eq!(last["durationMs"], 3);
+        assert_eq!(last["endedAt"].as_i64().unwrap() - last["startedAt"].as_i64().unwrap(), 3);
     }
 
     #[tokio::test]

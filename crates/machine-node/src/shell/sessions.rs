@@ -10,8 +10,8 @@ use super::session::Session;
 
 /// How long a session that has ended is remembered.
 pub(super) const RETENTION: Duration = Duration::from_secs(30 * 60);
-/// How many are, at most. The one that ended first is forgotten first.
-const MAX_FINISHED: usize = 100;
+/// How many bytes of memory the sessions that have ended may take. The one that ended first is forgotten first.
+const MAX_FINISHED_BYTES: usize = 64 << 20;
 /// How many may run at once.
 const MAX_RUNNING: usize = 64;
 
@@ -87,12 +87,7 @@ impl Sessions {
 
     /// Starts the time after which a session that has ended is forgotten.
     pub(super) fn finished(self: &Arc<Self>, session: &Arc<Session>) {
-        let mut finished: Vec<_> =
-            self.all().iter().filter_map(|session| Some((session.end()?.at_ms, session.id.clone()))).collect();
-        finished.sort_unstable();
-        for (_, id) in finished.iter().rev().skip(MAX_FINISHED) {
-            self.known().remove(id);
-        }
+        self.forget_beyond(MAX_FINISHED_BYTES);
         let (sessions, id) = (Arc::downgrade(self), session.id.clone());
         tokio::spawn(async move {
             tokio::time::sleep(RETENTION).await;
@@ -100,6 +95,20 @@ impl Sessions {
                 sessions.known().remove(&id);
             }
         });
+    }
+
+    /// Forgets the sessions that ended first, until the others take at most this many bytes.
+    fn forget_beyond(&self, max_bytes: usize) {
+        let ended = |session: Arc<Session>| Some((session.ended_ms(&session.end()?), session));
+        let mut finished: Vec<_> = self.all().into_iter().filter_map(ended).collect();
+        finished.sort_unstable_by(|(a, one), (b, other)| (b, &other.id).cmp(&(a, &one.id)));
+        let mut bytes = 0_usize;
+        for (_, session) in finished {
+            bytes = bytes.saturating_add(session.weight());
+            if bytes > max_bytes {
+                self.known().remove(&session.id);
+            }
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
@@ -111,7 +120,7 @@ impl Sessions {
 mod tests {
     use super::*;
     use crate::shell::input::Stdin;
-    use crate::shell::session::Identity;
+    use crate::shell::session::{End, Identity};
 
     fn sessions(owners: &[Option<&str>]) -> Sessions {
         let sessions = Sessions::default();
@@ -126,6 +135,29 @@ mod tests {
             sessions.insert(&Session::new(who, Stdin::new(None, false)).0);
         }
         sessions
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_that_ended_are_kept_by_their_bytes_and_not_by_their_number() {
+        let sessions = Arc::new(sessions(&[None; 300]));
+        let (mut all, mut finished) = (sessions.all(), Vec::new());
+        all.sort_by_key(|session| session.id.parse::<u64>().unwrap());
+        for session in &all[..299] {
+            tokio::time::advance(Duration::from_millis(2)).await;
+            session.write(&"x".repeat(1_000));
+            let end = End { code: Some(0), signal: None, timed_out: false, after: session.elapsed() };
+            session.finish(end, |_, _| {});
+            sessions.finished(session);
+            finished.push(session.weight());
+        }
+        assert_eq!(sessions.all().len(), 300, "small ones are all kept");
+        sessions.forget_beyond(finished[..10].iter().sum());
+        let kept = |number: usize| sessions.get(&number.to_string(), &Access::All).is_ok();
+        assert!(kept(289) && kept(298) && !kept(288), "those that ended last");
+        assert!(kept(299), "it still runs");
+        tokio::time::sleep(RETENTION).await;
+        tokio::task::yield_now().await;
+        assert_eq!(sessions.all().len(), 1, "30 minutes later");
     }
 
     #[track_caller]

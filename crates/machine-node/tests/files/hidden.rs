@@ -129,3 +129,17 @@ async fn the_nodes_environment_and_memory_are_not_readable() {
         place.ok("Grep", json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" })).await;
     assert_eq!(found["count"], 0, "{found}");
 }
+
+#[tokio::test]
+async fn a_refused_write_makes_no_directory() {
+    let place = place();
+    std::fs::create_dir(place.path("data")).unwrap();
+    secret_file::mark_directory(&place.path("data")).unwrap();
+    symlink("data/new/target", place.path("away")).unwrap();
+    for path in ["data/new/file", "data/new/deep/file", "away", "private/new/file", "dir-link/new/file"] {
+        place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
+    }
+    for made in ["data/new", "private/new"] {
+        assert!(!place.path(made).exists(), "{made}");
+    }
+}

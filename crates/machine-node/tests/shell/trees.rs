@@ -39,9 +39,9 @@ async fn what_holds_the_output_does_not_hold_the_call() {
 #[tokio::test]
 async fn a_timeout_reaches_all() {
     let rig = Rig::new();
-    let result = rig.call("Bash", json!({ "command": format!("{FAMILY} sleep 1000"), "timeout": 1_000 })).await;
+    let (result, pids) = rig.time_out(&format!("{FAMILY} sleep 1000"), 3).await;
     assert_eq!(result["timedOut"], true);
-    assert_all_gone(&rig.pids("pids", 3).await).await;
+    assert_all_gone(&pids).await;
 }
 
 #[tokio::test]

@@ -105,6 +105,22 @@ impl Rig {
         (cancel, tokio::spawn(async move { tool.call(ctx, args).await }))
     }
 
+    /// Runs a command with a timeout that fires as soon as the command has written its process numbers to `pids`.
+    pub(crate) async fn time_out(&self, command: &str, count: usize) -> (Value, Vec<i32>) {
+        let timeout = Duration::from_secs(3600);
+        let millis = u64::try_from(timeout.as_millis()).unwrap();
+        let (_, mut call) = self.cancellable(json!({ "command": command, "timeout": millis }));
+        let pids = self.pids("pids", count).await;
+        // The command may be faster than the node, which sets its timer when the command runs.
+        for _ in 0..3 {
+            later(timeout).await;
+            if let Ok(ended) = tokio::time::timeout(PATIENCE / 4, &mut call).await {
+                return (ended.unwrap().unwrap(), pids);
+            }
+        }
+        (soon(call).await.unwrap().unwrap(), pids)
+    }
+
     /// Waits until a command has written process numbers to a file of the workspace.
     pub(crate) async fn pids(&self, file: &str, count: usize) -> Vec<i32> {
         pids(&self.workspace().join(file), count).await
@@ -131,6 +147,13 @@ pub(crate) async fn gone(pid: i32) {
         assert_eq!(ended, 1, "process {pid} lives on");
     });
     soon(waiting).await.unwrap();
+}
+
+/// Moves the clock of this runtime. Other processes do not notice.
+pub(crate) async fn later(duration: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(duration).await;
+    tokio::time::resume();
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {

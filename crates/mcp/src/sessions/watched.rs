@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, RequestId,
     ServerJsonRpcMessage,
@@ -15,6 +16,10 @@ use sa_core::Attendance;
 use tokio::sync::mpsc;
 
 use super::Session;
+
+/// A request without an answer by then is answered with a stream, which has keep-alive comments and can be resumed. HTTP
+/// clients give up on a response that does not begin: `httpx`, which Python's MCP clients use, after 5 s by default.
+const FIRST_MESSAGE: Duration = Duration::from_secs(4);
 
 /// A stream to the client, which notices when it is left before its end.
 pub(super) struct Watched {
@@ -31,9 +36,15 @@ impl Stream for Watched {
     type Item = ServerSseMessage;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
-        let polled = match self.over.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => self.inner.poll_recv(context),
+        let polled = loop {
+            let polled = match self.over.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => self.inner.poll_recv(context),
+            };
+            match &polled {
+                Poll::Ready(Some(event)) if event.message.is_none() && !self.session.takes_empty_events() => {}
+                _ => break polled,
+            }
         };
         let is_over = match &polled {
             Poll::Ready(Some(event)) => event.message.as_deref().is_some_and(is_answer),
@@ -48,7 +59,26 @@ impl Stream for Watched {
     }
 }
 
-fn is_answer(message: &ServerJsonRpcMessage) -> bool {
+impl Watched {
+    /// Waits for the first message, but not for longer than [`FIRST_MESSAGE`]. Returns the events received by then, which
+    /// may include an empty one before the message.
+    pub(super) async fn first(&mut self) -> Vec<ServerSseMessage> {
+        let mut events = Vec::new();
+        let message = async {
+            while let Some(event) = self.next().await {
+                let is_empty = event.message.is_none();
+                events.push(event);
+                if !is_empty {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(FIRST_MESSAGE, message).await;
+        events
+    }
+}
+
+pub(super) fn is_answer(message: &ServerJsonRpcMessage) -> bool {
     matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
 

@@ -30,5 +30,5 @@ async fn an_encrypted_address_fails_without_a_panic() {
     let url = gateway.url.replace("ws://", "wss://");
     let node = Node::start(gateway.builder().gateway_ws_url(url).reconnect_backoff(backoff), echo());
     drop(gateway.tcp().await);
-    assert!(matches!(node.end().await, sa_node_sdk::NodeSdkError::GaveUp { .. }));
+    assert!(matches!(node.end().await, sa_node_sdk::NodeSdkError::ReconnectExhausted(1)));
 }

@@ -222,7 +222,7 @@ impl Node {
 
     pub(crate) async fn shut_down(self) {
         self.shutdown.cancel();
-        assert_eq!(self.end().await, NodeSdkError::Shutdown);
+        assert!(matches!(self.end().await, NodeSdkError::Shutdown));
     }
 }
 

@@ -11,7 +11,7 @@ async fn an_unknown_tool_is_not_found() {
     let mut peer = gateway.welcome(&[]).await;
     peer.request("a", "t.other", json!({})).await;
     let response = peer.recv().await;
-    assert_eq!(response["error"], json!({"kind":"not_found","message":"this node has no tool `t.other`"}));
+    assert_eq!(response["error"], json!({"kind":"not_found","message":"unknown tool: t.other"}));
     node.shut_down().await;
 }
 

@@ -24,7 +24,7 @@ fn a_pet_store_in_yaml() {
 
     let settings = document.settings(&json!({"api_key": "k"}));
     let arguments = json!({"limit": 10, "tags": ["a", "b"], "X-Request-Id": "r1"});
-    let request = list.request(&arguments, &settings).unwrap();
+    let request = list.request(&arguments.into(), &settings).unwrap();
     assert_eq!(request.url.as_str(), "https://petstore.example.com/v1/pets?limit=10&tags=a,b");
     assert_eq!((header(&request, "x-request-id"), header(&request, "api_key")), (Some("r1"), Some("k")));
 
@@ -35,7 +35,7 @@ fn a_pet_store_in_yaml() {
         assert!(!validator.is_valid(&bad), "{bad}");
     }
     let photo = json!({"petId": 7, "_requestBody": {"file": "data:image/png;base64,aGk=", "caption": "Hi"}});
-    let request = document.operation("uploadPhoto").unwrap().request(&photo, &settings).unwrap();
+    let request = document.operation("uploadPhoto").unwrap().request(&photo.into(), &settings).unwrap();
     assert_eq!(request.url.path(), "/v1/pets/7/photo");
     assert!(String::from_utf8(request.body.unwrap()).unwrap().contains("Content-Type: image/png\r\n\r\nhi\r\n"));
 }
@@ -47,14 +47,14 @@ fn an_issue_tracker_in_json() {
     assert_eq!(names(&document), ["issues_search", "issues_create", "get_issues_number"]);
     let settings = document.settings(&json!({"token": "t", "server_region": "eu"}));
     let search = document.operation("issues_search").unwrap();
-    let request = search.request(&json!({"filter": {"state": "open", "label": "bug"}}), &settings).unwrap();
+    let request = search.request(&json!({"filter": {"state": "open", "label": "bug"}}).into(), &settings).unwrap();
     let expected = "https://eu.tracker.example.com/api/issues?filter%5Blabel%5D=bug&filter%5Bstate%5D=open";
     assert_eq!(request.url.as_str(), expected);
     assert_eq!(header(&request, "authorization"), Some("Bearer t"));
     let read = document.operation("get_issues_number").unwrap();
-    assert!(read.request(&json!({"number": 4}), &Settings::default()).is_ok(), "reading needs no token");
+    assert!(read.request(&json!({"number": 4}).into(), &Settings::default()).is_ok(), "reading needs no token");
     let created = document.operation("issues_create").unwrap();
-    assert!(created.request(&json!({"_requestBody": {"title": "x"}}), &Settings::default()).is_err());
+    assert!(created.request(&json!({"_requestBody": {"title": "x"}}).into(), &Settings::default()).is_err());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_sloppy_one() {
         jsonschema::validator_for(&schema).unwrap();
     }
     let find = document.operation("find_things__get_things_format_json").unwrap();
-    let request = find.request(&json!({"country": "no", "limit": 3}), &Settings::default()).unwrap();
+    let request = find.request(&json!({"country": "no", "limit": 3}).into(), &Settings::default()).unwrap();
     assert_eq!(request.url.as_str(), "https://sloppy.example.com/things?format=json&country=no&limit=3");
     assert_eq!(schema(&document, find.name())["properties"]["country"]["enum"], json!(["no", "se", "on"]));
 }
@@ -109,14 +109,24 @@ fn refused(text: &str, kind: DocumentErrorKind, words: &str) {
 
 #[test]
 fn what_is_no_document_of_ours() {
-    refused(r#"{"swagger":"2.0","paths":{}}"#, DocumentErrorKind::Version, "at /swagger: this is Swagger 2.0");
-    refused("swagger: 2.0\n", DocumentErrorKind::Version, "Swagger 2.0");
+    refused("swagger: 2.0\npaths: {}\n", DocumentErrorKind::Empty, "at /paths: the document has no operations");
     refused("openapi: 4.0.0\n", DocumentErrorKind::Version, "at /openapi: OpenAPI 4.0.0 is not supported");
     refused("openapi: [3]\n", DocumentErrorKind::NotOpenApi, "no field \"openapi\"");
     refused("hello", DocumentErrorKind::NotOpenApi, "no OpenAPI document");
     refused("{}", DocumentErrorKind::NotOpenApi, "no OpenAPI document");
     refused("openapi: 3.1.0\npaths: {}\n", DocumentErrorKind::Empty, "at /paths: the document has no operations");
     refused("", DocumentErrorKind::NotOpenApi, "no OpenAPI document");
+}
+
+#[test]
+fn control_characters_of_another_encoding_stay_as_they_are() {
+    let text = "openapi: 3.1.0\ninfo: {title: It\u{92}s \u{85}mine\u{7f}}\npaths: {/a\u{96}b: {get: {}}}\n";
+    let document = Document::parse(text.as_bytes(), None).unwrap();
+    assert_eq!(document.title(), "It\u{92}s \u{85}mine\u{7f}");
+    assert_eq!(document.operations()[0].path(), "/a\u{96}b");
+    // A document that uses the replacements itself is refused, with the line of the first control character.
+    let both = format!("# \u{10ff92}\n{text}");
+    refused(&both, DocumentErrorKind::Syntax, "line 3");
 }
 
 #[test]

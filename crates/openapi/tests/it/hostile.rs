@@ -270,6 +270,10 @@ const WORDS: &[&str] = &[
     "minimum",
     "description",
     "additionalOperations",
+    "formData",
+    "body",
+    "collectionFormat",
+    "consumes",
 ];
 
 proptest! {
@@ -278,19 +282,26 @@ proptest! {
         item in anything(), components in anything(), servers in anything(), security in anything(),
         arguments in anything(),
     ) {
-        let written = json!({
-            "openapi": "3.0.1", "servers": servers, "security": security, "components": components,
-            "paths": {"/a/{id}": item, "/fine": {"get": {"operationId": "fine"}}},
+        let paths = json!({"/a/{id}": item, "/fine": {"get": {"operationId": "fine"}}});
+        let three = json!({
+            "openapi": "3.0.1", "servers": servers, "security": security, "components": components, "paths": paths,
         });
-        let document = parse(&written);
-        let _ = document.settings_schema();
-        let settings = document.settings(&arguments);
-        for operation in document.operations() {
-            let schema: Value = serde_json::from_str(operation.input_schema()).unwrap();
-            prop_assert!(schema.is_object());
-            prop_assert!(!operation.name().is_empty() && operation.name().len() <= 64);
-            let _ = operation.request(&arguments, &settings);
-            let _ = operation.tokens(&Settings::default().client("s", "a", "b"));
+        let two = json!({
+            "swagger": "2.0", "host": servers, "basePath": servers, "schemes": servers, "consumes": servers,
+            "x-ms-parameterized-host": components, "security": security, "securityDefinitions": components,
+            "parameters": components, "definitions": components, "paths": paths,
+        });
+        for written in [three, two] {
+            let document = parse(&written);
+            let _ = document.settings_schema();
+            let settings = document.settings(&arguments);
+            for operation in document.operations() {
+                let schema: Value = serde_json::from_str(operation.input_schema()).unwrap();
+                prop_assert!(schema.is_object());
+                prop_assert!(!operation.name().is_empty() && operation.name().len() <= 64);
+                let _ = operation.request(&arguments.clone().into(), &settings);
+                let _ = operation.tokens(&Settings::default().client("s", "a", "b"));
+            }
         }
     }
 

@@ -10,3 +10,4 @@ mod security;
 mod servers;
 mod styles;
 mod support;
+mod swagger;

@@ -1,6 +1,6 @@
 //! Credentials come from settings, go where the scheme says, and are named when they are missing.
 
-use sa_openapi::{AccessToken, Document, HttpRequest, ProblemKind, RequestError, RequestErrorKind, Settings};
+use sa_openapi::{AccessToken, Document, HttpRequest, Json, ProblemKind, RequestError, RequestErrorKind, Settings};
 use serde_json::{Value, json};
 
 use crate::support::{header, parse, schema, target};
@@ -17,7 +17,7 @@ fn secured(schemes: Value, security: Value) -> Document {
 }
 
 fn call(document: &Document, settings: Value) -> Result<HttpRequest, RequestError> {
-    document.operation("call").unwrap().request(&Value::Null, &document.settings(&settings))
+    document.operation("call").unwrap().request(&Json::Null, &document.settings(&settings))
 }
 
 #[track_caller]
@@ -167,7 +167,7 @@ fn a_client_fetches_its_token() {
     let document = oauth("/token");
     let operation = document.operation("call").unwrap();
     let settings = document.settings(&json!({"o_clientId": "me", "o_clientSecret": "hush:hush"}));
-    let error = operation.request(&Value::Null, &settings).unwrap_err();
+    let error = operation.request(&Json::Null, &settings).unwrap_err();
     assert_eq!((error.kind, error.name.as_str()), (RequestErrorKind::MissingToken, "o"));
 
     let tokens = operation.tokens(&settings).unwrap();
@@ -182,7 +182,7 @@ fn a_client_fetches_its_token() {
     assert_eq!(answer.expires_in, Some(60));
     let settings = settings.token("o", answer.value);
     assert!(operation.tokens(&settings).unwrap().is_empty());
-    let request = operation.request(&Value::Null, &settings).unwrap();
+    let request = operation.request(&Json::Null, &settings).unwrap();
     assert_eq!(header(&request, "authorization"), Some("Bearer t0k3n"));
 }
 
@@ -218,7 +218,8 @@ fn the_settings_that_a_document_needs() {
     let security = json!([{"key": [], "login": []}, {"key": [], "client": []}]);
     let schema = secured(schemes, security).settings_schema();
     let properties = schema["properties"].as_object().unwrap();
-    assert_eq!(properties.keys().collect::<Vec<_>>(), ["client_clientId", "client_clientSecret", "key", "login"]);
+    let names = ["client_accessToken", "client_clientId", "client_clientSecret", "key", "login"];
+    assert_eq!(properties.keys().collect::<Vec<_>>(), names);
     assert_eq!(schema["required"], json!(["key"]));
     for secret in ["client_clientSecret", "key", "login"] {
         assert_eq!(properties[secret]["format"], "password");
@@ -228,13 +229,58 @@ fn the_settings_that_a_document_needs() {
     jsonschema::validator_for(&schema).unwrap();
 }
 
+/// A document with a key for one operation and a server variable for another: a third is called without either.
+#[test]
+fn a_setting_is_required_only_where_all_operations_need_it() {
+    let document = |third: Value| {
+        let key = json!({"key": {"type": "apiKey", "in": "header", "name": "X-Key"}});
+        let servers = json!([{"url": "https://{region}.example.com", "variables": {"region": {}}}]);
+        parse(&json!({
+            "openapi": "3.0.3",
+            "servers": [{"url": "https://api.example.com"}],
+            "components": {"securitySchemes": key},
+            "paths": {
+                "/a": {"get": {"operationId": "secured", "security": [{"key": []}]}},
+                "/b": {"get": {"operationId": "regional", "security": [{"key": []}], "servers": servers}},
+                "/c": {"get": third},
+            },
+        }))
+    };
+    let some = document(json!({"operationId": "open"}));
+    assert_eq!(some.settings_schema()["required"], json!([]));
+    let none = some.settings(&json!({}));
+    assert!(some.operation("open").unwrap().request(&Json::Null, &none).is_ok());
+    for (operation, lacking) in [("secured", "key"), ("regional", "server_region")] {
+        let error = some.operation(operation).unwrap().request(&Json::Null, &none).unwrap_err();
+        assert_eq!((error.kind, error.name.as_str()), (RequestErrorKind::MissingSetting, lacking));
+    }
+    let all = document(json!({"operationId": "third", "security": [{"key": []}]}));
+    assert_eq!(all.settings_schema()["required"], json!(["key"]));
+}
+
+#[test]
+fn an_access_token_by_the_name_that_other_hosts_give_it() {
+    for flow in [json!({"implicit": {}}), json!({"clientCredentials": {"tokenUrl": "/token"}})] {
+        let document = secured(json!({"o": {"type": "oauth2", "flows": flow}}), json!([{"o": []}]));
+        let settings = json!({"o_accessToken": "t"});
+        let operation = document.operation("call").unwrap();
+        assert!(operation.tokens(&document.settings(&settings)).unwrap().is_empty());
+        let request = operation.request(&Json::Null, &document.settings(&settings)).unwrap();
+        assert_eq!(header(&request, "authorization"), Some("Bearer t"));
+        assert!(jsonschema::validator_for(&document.settings_schema()).unwrap().is_valid(&settings));
+        assert!(call(&document, json!({})).is_err());
+    }
+    let key = json!({"s": {"type": "apiKey", "in": "header", "name": "X-Key"}});
+    assert!(call(&secured(key, json!([{"s": []}])), json!({"s_accessToken": "t"})).is_err());
+}
+
 #[test]
 fn nothing_readable_in_debug() {
     let schemes =
         json!({"s": {"type": "apiKey", "in": "query", "name": "k"}, "t": {"type": "http", "scheme": "bearer"}});
     let document = secured(schemes, json!([{"s": [], "t": []}]));
     let settings = document.settings(&json!({"s": "hunter2", "t": "hunter3"}));
-    let request = document.operation("call").unwrap().request(&Value::Null, &settings).unwrap();
+    let request = document.operation("call").unwrap().request(&Json::Null, &settings).unwrap();
     assert!(request.url.as_str().contains("hunter2"));
     assert!(!format!("{settings:?} {request:?}").contains("hunter"));
 }

@@ -1,6 +1,6 @@
 //! Requests go to the server nearest to the operation, and neither arguments nor variables lead elsewhere.
 
-use sa_openapi::{Document, RequestErrorKind, Settings};
+use sa_openapi::{Document, Json, RequestErrorKind, Settings};
 use serde_json::{Value, json};
 
 use crate::support::url;
@@ -12,13 +12,13 @@ fn document(servers: Value, source: Option<&str>) -> Document {
 
 #[track_caller]
 fn goes(servers: Value, source: Option<&str>, expected: &str) {
-    let request = document(servers, source).operation("call").unwrap().request(&Value::Null, &Settings::default());
+    let request = document(servers, source).operation("call").unwrap().request(&Json::Null, &Settings::default());
     assert_eq!(request.unwrap().url.as_str(), expected);
 }
 
 #[track_caller]
 fn nowhere(servers: Value, source: Option<&str>) {
-    let request = document(servers, source).operation("call").unwrap().request(&Value::Null, &Settings::default());
+    let request = document(servers, source).operation("call").unwrap().request(&Json::Null, &Settings::default());
     assert_eq!(request.unwrap_err().kind, RequestErrorKind::Server);
 }
 
@@ -77,7 +77,7 @@ fn variable(template: &str, definition: Value, set: Option<&str>, expected: Resu
     let servers = json!([{"url": template, "variables": {"v": definition}}]);
     let document = document(servers, Some("https://docs.example.com/"));
     let settings = document.settings(&json!({"server_v": set}));
-    let request = document.operation("call").unwrap().request(&Value::Null, &settings);
+    let request = document.operation("call").unwrap().request(&Json::Null, &settings);
     let request = request.map(|request| request.url.to_string());
     assert_eq!(request.as_ref().map(String::as_str).map_err(|error| error.kind), expected, "{template} {set:?}");
 }

@@ -1,6 +1,7 @@
 //! Every style, with each type and with `explode` on and off, is written as the table in the OpenAPI specification
-//! (3.1.1, "Style Examples") has it. The fields of objects are in the order of their names.
+//! (3.1.1, "Style Examples") has it.
 
+use sa_openapi::{Json, Settings};
 use serde_json::{Value, json};
 
 use crate::support::{call, document, header, one, target};
@@ -10,8 +11,9 @@ const TEXT: &str = r#""blue""#;
 const LIST: &str = r#"["blue","black","brown"]"#;
 const OBJECT: &str = r#"{"R":100,"G":200,"B":150}"#;
 
-fn parse(value: &str) -> Value {
-    serde_json::from_str(value).unwrap()
+/// An argument `color`, with the fields of objects as they are written.
+fn color(value: &str) -> Json {
+    serde_json::from_str(&format!(r#"{{"color":{value}}}"#)).unwrap()
 }
 
 #[track_caller]
@@ -19,7 +21,7 @@ fn path(style: &str, explode: bool, value: &str, expected: &str) {
     let parameter = json!({"name": "color", "in": "path", "required": true, "style": style, "explode": explode});
     let operation = json!({"operationId": "call", "parameters": [parameter]});
     let document = document(json!({"/a{color}/b": {"get": operation}}), json!({}));
-    let request = call(&document, json!({"color": parse(value)})).unwrap();
+    let request = call(&document, color(value)).unwrap();
     assert_eq!(target(&request), format!("/a{expected}/b"), "{style} explode={explode} {value}");
 }
 
@@ -32,7 +34,7 @@ fn query(style: &str, explode: bool, value: &str, expected: &str) {
 fn query_with(mut parameter: Value, value: &str, expected: &str) {
     parameter["name"] = json!("color");
     parameter["in"] = json!("query");
-    let request = call(&one(json!({"parameters": [parameter]})), json!({"color": parse(value)})).unwrap();
+    let request = call(&one(json!({"parameters": [parameter]})), color(value)).unwrap();
     let expected = if expected.is_empty() { "/call".to_owned() } else { format!("/call?{expected}") };
     assert_eq!(target(&request), expected, "{parameter} {value}");
 }
@@ -40,14 +42,18 @@ fn query_with(mut parameter: Value, value: &str, expected: &str) {
 #[track_caller]
 fn in_header(explode: bool, value: &str, expected: &str) {
     let parameter = json!({"name": "X-Color", "in": "header", "explode": explode});
-    let request = call(&one(json!({"parameters": [parameter]})), json!({"X-Color": parse(value)})).unwrap();
+    let request = call(
+        &one(json!({"parameters": [parameter]})),
+        serde_json::from_str::<Json>(&format!(r#"{{"X-Color":{value}}}"#)).unwrap(),
+    )
+    .unwrap();
     assert_eq!(header(&request, "x-color"), Some(expected));
 }
 
 #[track_caller]
 fn cookie(style: &str, explode: bool, value: &str, expected: &str) {
     let parameter = json!({"name": "color", "in": "cookie", "style": style, "explode": explode});
-    let request = call(&one(json!({"parameters": [parameter]})), json!({"color": parse(value)})).unwrap();
+    let request = call(&one(json!({"parameters": [parameter]})), color(value)).unwrap();
     assert_eq!(header(&request, "cookie"), Some(expected));
 }
 
@@ -56,11 +62,11 @@ fn matrix() {
     path("matrix", false, EMPTY, ";color");
     path("matrix", false, TEXT, ";color=blue");
     path("matrix", false, LIST, ";color=blue,black,brown");
-    path("matrix", false, OBJECT, ";color=B,150,G,200,R,100");
+    path("matrix", false, OBJECT, ";color=R,100,G,200,B,150");
     path("matrix", true, EMPTY, ";color");
     path("matrix", true, TEXT, ";color=blue");
     path("matrix", true, LIST, ";color=blue;color=black;color=brown");
-    path("matrix", true, OBJECT, ";B=150;G=200;R=100");
+    path("matrix", true, OBJECT, ";R=100;G=200;B=150");
 }
 
 #[test]
@@ -68,21 +74,21 @@ fn label() {
     path("label", false, EMPTY, ".");
     path("label", false, TEXT, ".blue");
     path("label", false, LIST, ".blue,black,brown");
-    path("label", false, OBJECT, ".B,150,G,200,R,100");
+    path("label", false, OBJECT, ".R,100,G,200,B,150");
     path("label", true, EMPTY, ".");
     path("label", true, TEXT, ".blue");
     path("label", true, LIST, ".blue.black.brown");
-    path("label", true, OBJECT, ".B=150.G=200.R=100");
+    path("label", true, OBJECT, ".R=100.G=200.B=150");
 }
 
 #[test]
 fn simple() {
     path("simple", false, TEXT, "blue");
     path("simple", false, LIST, "blue,black,brown");
-    path("simple", false, OBJECT, "B,150,G,200,R,100");
+    path("simple", false, OBJECT, "R,100,G,200,B,150");
     path("simple", true, TEXT, "blue");
     path("simple", true, LIST, "blue,black,brown");
-    path("simple", true, OBJECT, "B=150,G=200,R=100");
+    path("simple", true, OBJECT, "R=100,G=200,B=150");
     path("nonsense", false, LIST, "blue,black,brown");
     path("simple", false, "7", "7");
     path("simple", false, "true", "true");
@@ -94,17 +100,17 @@ fn form() {
     query("form", false, EMPTY, "color=");
     query("form", false, TEXT, "color=blue");
     query("form", false, LIST, "color=blue,black,brown");
-    query("form", false, OBJECT, "color=B,150,G,200,R,100");
+    query("form", false, OBJECT, "color=R,100,G,200,B,150");
     query("form", true, EMPTY, "color=");
     query("form", true, TEXT, "color=blue");
     query("form", true, LIST, "color=blue&color=black&color=brown");
-    query("form", true, OBJECT, "B=150&G=200&R=100");
+    query("form", true, OBJECT, "R=100&G=200&B=150");
 }
 
 #[test]
 fn space_delimited() {
     query("spaceDelimited", false, LIST, "color=blue%20black%20brown");
-    query("spaceDelimited", false, OBJECT, "color=B%20150%20G%20200%20R%20100");
+    query("spaceDelimited", false, OBJECT, "color=R%20100%20G%20200%20B%20150");
     query("spaceDelimited", false, TEXT, "color=blue");
     query("spaceDelimited", true, LIST, "color=blue&color=black&color=brown");
 }
@@ -112,14 +118,14 @@ fn space_delimited() {
 #[test]
 fn pipe_delimited() {
     query("pipeDelimited", false, LIST, "color=blue%7Cblack%7Cbrown");
-    query("pipeDelimited", false, OBJECT, "color=B%7C150%7CG%7C200%7CR%7C100");
+    query("pipeDelimited", false, OBJECT, "color=R%7C100%7CG%7C200%7CB%7C150");
     query("pipeDelimited", false, TEXT, "color=blue");
     query("pipeDelimited", true, LIST, "color=blue&color=black&color=brown");
 }
 
 #[test]
 fn deep_object() {
-    query("deepObject", true, OBJECT, "color%5BB%5D=150&color%5BG%5D=200&color%5BR%5D=100");
+    query("deepObject", true, OBJECT, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150");
     query("deepObject", true, TEXT, "color=blue");
     query("deepObject", true, r#"{"a":{"b":1}}"#, "color%5Ba%5D%5Bb%5D=1");
     query("deepObject", true, r#"{"a":["x","y"]}"#, "color%5Ba%5D%5B0%5D=x&color%5Ba%5D%5B1%5D=y");
@@ -136,9 +142,9 @@ fn what_a_query_does_without_a_style() {
 fn headers() {
     in_header(false, TEXT, "blue");
     in_header(false, LIST, "blue,black,brown");
-    in_header(false, OBJECT, "B,150,G,200,R,100");
+    in_header(false, OBJECT, "R,100,G,200,B,150");
     in_header(true, LIST, "blue,black,brown");
-    in_header(true, OBJECT, "B=150,G=200,R=100");
+    in_header(true, OBJECT, "R=100,G=200,B=150");
     in_header(false, r#""a b/c ü""#, "a b/c ü");
 }
 
@@ -146,9 +152,9 @@ fn headers() {
 fn cookies() {
     cookie("form", false, TEXT, "color=blue");
     cookie("form", false, LIST, "color=blue,black,brown");
-    cookie("form", false, OBJECT, "color=B,150,G,200,R,100");
+    cookie("form", false, OBJECT, "color=R,100,G,200,B,150");
     cookie("form", true, LIST, "color=blue; color=black; color=brown");
-    cookie("form", true, OBJECT, "B=150; G=200; R=100");
+    cookie("form", true, OBJECT, "R=100; G=200; B=150");
     cookie("form", true, r#""a;b c""#, "color=a%3Bb%20c");
     cookie("cookie", true, r#""a/b""#, "color=a/b");
 }
@@ -188,4 +194,21 @@ fn content_is_json() {
     let parameter = json!({"name": "X-Filter", "in": "header", "content": {"application/json": {}}});
     let request = call(&one(json!({"parameters": [parameter]})), json!({"X-Filter": {"a": "b"}})).unwrap();
     assert_eq!(header(&request, "x-filter"), Some(r#"{"a":"b"}"#));
+}
+
+/// As some servers need it, such as those that sign the query.
+#[test]
+fn an_object_keeps_the_order_of_its_keys() {
+    let parameter = |name: &str, style: &str, explode: bool| json!({"name": name, "in": "query", "style": style, "explode": explode, "schema": {"type": "object"}});
+    let parameters =
+        json!([parameter("a", "form", true), parameter("b", "form", false), parameter("c", "deepObject", true)]);
+    let body = json!({"content": {"application/json": {}}});
+    let document = one(json!({"parameters": parameters, "requestBody": body}));
+    let value = r#"{"z":1,"m":{"y":2,"b":3},"a":4}"#;
+    let arguments =
+        format!(r#"{{"c":{{"R":1,"G":2,"B":3}},"b":{{"R":1,"G":2}},"a":{{"z":1,"a":2}},"_requestBody":{value}}}"#);
+    let arguments = serde_json::from_str(&arguments).unwrap();
+    let request = document.operation("call").unwrap().request(&arguments, &Settings::default()).unwrap();
+    assert_eq!(target(&request), "/call?z=1&a=2&b=R,1,G,2&c%5BR%5D=1&c%5BG%5D=2&c%5BB%5D=3");
+    assert_eq!(request.body.unwrap(), value.as_bytes());
 }

@@ -1,6 +1,6 @@
 //! Small documents to ask questions of.
 
-use sa_openapi::{Document, HttpRequest, RequestError, Settings};
+use sa_openapi::{Document, HttpRequest, Json, RequestError, Settings};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -31,8 +31,8 @@ pub(crate) fn parse(document: &Value) -> Document {
     Document::parse(document.to_string().as_bytes(), None).unwrap()
 }
 
-pub(crate) fn call(document: &Document, arguments: Value) -> Result<HttpRequest, RequestError> {
-    document.operation("call").unwrap().request(&arguments, &Settings::default())
+pub(crate) fn call(document: &Document, arguments: impl Into<Json>) -> Result<HttpRequest, RequestError> {
+    document.operation("call").unwrap().request(&arguments.into(), &Settings::default())
 }
 
 #[track_caller]

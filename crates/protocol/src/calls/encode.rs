@@ -10,6 +10,7 @@ pub fn encode_call(out: &mut String, frame: &Call<'_>) {
         .opt_raw("args", frame.args)
         .opt_text("session_key", frame.session_key.as_deref())
         .opt_plain("timeout_ms", frame.timeout_ms)
+        .opt_plain("idle_timeout_ms", frame.idle_timeout_ms)
         .opt_text("idempotency_key", frame.idempotency_key.as_deref())
         .opt_text("traceparent", frame.traceparent.as_deref())
         .end();

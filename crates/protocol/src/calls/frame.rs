@@ -30,6 +30,9 @@ pub struct CallFrame<'a> {
     #[serde(borrow, default)]
     pub timeout_ms: Option<&'a RawValue>,
     /// Of `call`.
+    #[serde(borrow, default)]
+    pub idle_timeout_ms: Option<&'a RawValue>,
+    /// Of `call`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub idempotency_key: Option<Cow<'a, str>>,
     /// Of `call`.
@@ -128,6 +131,7 @@ fn read_agent(frame: CallFrame<'_>) -> Result<AgentFrame<'_>, FrameError> {
             args: frame.args.map(RawValue::get),
             session_key: frame.session_key,
             timeout_ms: field(frame.timeout_ms, "timeout_ms")?,
+            idle_timeout_ms: field(frame.idle_timeout_ms, "idle_timeout_ms")?,
             idempotency_key: frame.idempotency_key,
             traceparent: frame.traceparent,
         }),

@@ -74,8 +74,10 @@ pub struct Call<'a> {
     pub args: Option<&'a str>,
     /// The session the call belongs to.
     pub session_key: Option<Cow<'a, str>>,
-    /// How long the agent is willing to wait.
+    /// Hard time limit of the call.
     pub timeout_ms: Option<u64>,
+    /// Time limit that each progress report restarts.
+    pub idle_timeout_ms: Option<u64>,
     /// A call that was made with this key before is not made again.
     pub idempotency_key: Option<Cow<'a, str>>,
     /// The trace the call belongs to, as W3C Trace Context writes it.

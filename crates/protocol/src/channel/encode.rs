@@ -72,6 +72,11 @@ pub fn encode_error(error: &str, code: &str, reference: Option<i64>) -> String {
     out
 }
 
+/// Acknowledges a close. The socket is closed after it.
+pub fn encode_closed(reference: i64) -> String {
+    format!("{{\"kind\":\"persisted\",\"ref\":{reference}}}")
+}
+
 /// What a participant is told when everything that it missed has been sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<'a> {
@@ -82,6 +87,10 @@ pub struct Ready<'a> {
     pub recovered: Option<bool>,
     /// JSON: who is here, by participant; only for who asked for it.
     pub roster: Option<&'a str>,
+    /// The context that the channel belongs to, where it has one.
+    pub context: Option<&'a str>,
+    /// JSON: the configuration that the channel was created with.
+    pub config: Option<&'a str>,
 }
 
 pub fn encode_ready(ready: &Ready<'_>) -> String {
@@ -96,6 +105,14 @@ pub fn encode_ready(ready: &Ready<'_>) -> String {
     if let Some(roster) = ready.roster {
         out.push_str(",\"roster\":");
         out.push_str(roster);
+    }
+    if let Some(context) = ready.context {
+        out.push_str(",\"contextId\":");
+        push_string(&mut out, context);
+    }
+    if let Some(config) = ready.config {
+        out.push_str(",\"channelConfig\":");
+        out.push_str(config);
     }
     out.push_str(",\"extensions\":[");
     for (at, extension) in EXTENSIONS.iter().enumerate() {
@@ -157,8 +174,18 @@ mod tests {
     #[test]
     fn the_other_frames_are_json_too() {
         assert_eq!(read(&encode_error("a\"b", "c", Some(1)))["ref"], 1);
-        let ready = Ready { participant: "p", epoch: "e", last_id: 3, recovered: Some(false), roster: Some("{}") };
-        assert_eq!(read(&encode_ready(&ready))["recovered"], false);
+        let ready = Ready {
+            participant: "p",
+            epoch: "e",
+            last_id: 3,
+            recovered: Some(false),
+            roster: Some("{}"),
+            context: Some("c\"1"),
+            config: Some("{\"a\":1}"),
+        };
+        let ready = read(&encode_ready(&ready));
+        assert_eq!((&ready["recovered"], &ready["contextId"]), (&json!(false), &json!("c\"1")));
+        assert_eq!(ready["channelConfig"], json!({ "a": 1 }));
         assert_eq!(read(&encode_history("history", &[], false, None))["messages"], json!([]));
     }
 }

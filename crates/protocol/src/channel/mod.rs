@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use client::{encode_close, encode_get_messages_before, encode_publish, encode_update_metadata};
-pub use encode::{Envelope, Ready, encode_body, encode_error, encode_history, encode_message, encode_ready};
+pub use encode::{
+    Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message, encode_ready,
+};
 pub use server::{Delivered, Delivery, ServerFrame, Welcome};
 
 use crate::json;
@@ -24,8 +26,16 @@ pub const CLOSE_UNAUTHORIZED: u16 = 4001;
 /// Closed because the channel is missing, or no name for one. Final.
 pub const CLOSE_CHANNEL_REQUIRED: u16 = 4002;
 
+/// Closed because the query's contextId or channelConfig cannot be used. Final.
+pub const CLOSE_INVALID_CONTEXT: u16 = 4005;
+/// Closed because the channel belongs to another context. Final.
+pub const CLOSE_CONTEXT_MISMATCH: u16 = 4006;
+
 /// What a server may do beyond the protocol's first version; announced in `ready`.
 pub const EXTENSIONS: [&str; 4] = ["client-message-id", "epoch", "get-messages-before", "roster-snapshot"];
+
+/// What the message about a frame that cannot be read begins with. Deployed clients look for it.
+pub const INVALID: &str = "invalid message format";
 
 /// The longest name of a channel.
 pub const MAX_CHANNEL: usize = 200;
@@ -109,9 +119,9 @@ struct Fields<'a> {
 impl<'a> ClientFrame<'a> {
     pub fn decode(text: &'a str) -> Result<Self, BadFrame> {
         let fields: Fields<'a> = json::object(text)
-            .map_err(|error| BadFrame { reference: reference_of(text), message: error.to_string() })?;
+            .map_err(|error| BadFrame { reference: reference_of(text), message: format!("{INVALID}: {error}") })?;
         let reference = fields.reference;
-        let bad = |message: &str| BadFrame { reference, message: message.into() };
+        let bad = |message: &str| BadFrame { reference, message: format!("{INVALID}: {message}") };
         match fields.action.as_deref() {
             Some("publish") => Ok(Self::Publish(Publish {
                 kind: fields.kind.ok_or_else(|| bad("a publish needs a \"type\""))?,
@@ -132,10 +142,11 @@ impl<'a> ClientFrame<'a> {
                 Ok(Self::GetMessagesBefore { before, limit: fields.limit, reference, answer })
             }
             Some("close") => Ok(Self::Close { reference }),
-            Some(other) => Err(bad(&format!(
-                "there is no action \"{}\"; it is publish, update-metadata, get-messages-before or close",
-                other.escape_debug().take(60).collect::<String>()
-            ))),
+            Some(other) => {
+                let other: String = other.escape_debug().take(60).collect();
+                let known = "it is publish, update-metadata, get-messages-before or close";
+                Err(BadFrame { reference, message: format!("unknown action \"{other}\"; {known}") })
+            }
             None => Err(bad("a frame needs an \"action\"")),
         }
     }
@@ -154,6 +165,11 @@ fn reference_of(text: &str) -> Option<i64> {
 /// Whether this can be a channel's name: 1 to [`MAX_CHANNEL`] bytes of visible text without spaces at the ends.
 pub fn is_channel_name(name: &str) -> bool {
     (1..=MAX_CHANNEL).contains(&name.len()) && is_visible(name)
+}
+
+/// The form in which handles are compared: without case, and without a leading `@`.
+pub fn handle_key(handle: &str) -> String {
+    handle.strip_prefix('@').unwrap_or(handle).to_lowercase()
 }
 
 /// Whether a name is what it looks like: no spaces at its ends, and nothing in it that cannot be seen or turns the rest around.
@@ -199,6 +215,14 @@ mod tests {
             let _ = ClientFrame::decode(&json);
             let _ = ClientFrame::decode(&format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{json}}}"));
         }
+    }
+
+    #[test]
+    fn handles_are_compared_without_case_and_at() {
+        for same in ["helper", "@helper", "HELPER", "@Helper"] {
+            assert_eq!(handle_key(same), "helper");
+        }
+        assert_ne!(handle_key("help@er"), handle_key("helper"));
     }
 
     #[test]

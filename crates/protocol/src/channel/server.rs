@@ -143,6 +143,8 @@ impl<'a> ServerFrame<'a> {
                     reference: fields.reference,
                 })
             }
+            // The acknowledgement of a close, which has nothing else to say.
+            Some("persisted") if fields.message_type.is_none() && fields.reference.is_some() => Ok(Self::Unknown),
             Some("persisted") => delivered(fields, Delivery::Persisted),
             Some("ephemeral") => delivered(fields, Delivery::Ephemeral),
             Some("replay") => delivered(fields, Delivery::Replay),
@@ -170,7 +172,9 @@ fn delivered(fields: Fields<'_>, delivery: Delivery) -> Result<ServerFrame<'_>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{Envelope, Ready, encode_body, encode_error, encode_history, encode_message, encode_ready};
+    use crate::channel::{
+        Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message, encode_ready,
+    };
 
     fn body() -> String {
         encode_body(&Envelope {
@@ -181,6 +185,12 @@ mod tests {
             sender_metadata: r#"{"a":1}"#,
             attachments: &[],
         })
+    }
+
+    #[test]
+    fn the_acknowledgement_of_a_close_is_no_message() {
+        assert!(matches!(ServerFrame::decode(&encode_closed(3)), Ok(ServerFrame::Unknown)));
+        assert!(ServerFrame::decode(r#"{"kind":"persisted"}"#).is_err());
     }
 
     #[test]
@@ -202,7 +212,15 @@ mod tests {
 
         let text = encode_error("no", "conflict", Some(2));
         assert!(matches!(ServerFrame::decode(&text).unwrap(), ServerFrame::Refusal { reference: Some(2), .. }));
-        let ready = Ready { participant: "p", epoch: "e", last_id: 3, recovered: Some(false), roster: Some("{}") };
+        let ready = Ready {
+            participant: "p",
+            epoch: "e",
+            last_id: 3,
+            recovered: Some(false),
+            roster: Some("{}"),
+            context: None,
+            config: None,
+        };
         let text = encode_ready(&ready);
         let ServerFrame::Ready(welcome) = ServerFrame::decode(&text).unwrap() else { panic!() };
         assert_eq!((welcome.last_id, welcome.recovered, welcome.roster), (Some(3), Some(false), Some("{}")));

@@ -1,4 +1,5 @@
-//! Rule: one principal cannot take every session; others and operators still get one.
+//! Rules: one principal cannot take every session; others and operators still get one. An agent cannot leave its sandbox by
+//! asking another agent.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,14 @@ impl Journal for Silent {
 }
 
 async fn sessions(dir: &std::path::Path, max_sessions: usize) -> Arc<Sessions> {
+    with_agents(dir, max_sessions, BTreeMap::new()).await
+}
+
+async fn with_agents(
+    dir: &std::path::Path,
+    max_sessions: usize,
+    agents: BTreeMap<String, crate::AgentCommand>,
+) -> Arc<Sessions> {
     let store = Store::open(OpenOptions::new(dir.join("store.db"))).unwrap();
     let (minute, notices) = (Duration::from_secs(60), Notices::new());
     let directory = Directory::new(notices.clone(), minute);
@@ -44,7 +53,7 @@ async fn sessions(dir: &std::path::Path, max_sessions: usize) -> Arc<Sessions> {
         max_line_bytes: 1_000,
         keep_events: 10,
         keep: minute,
-        agents: BTreeMap::new(),
+        agents,
         default_agent: String::new(),
     };
     Sessions::start(router, notices, Arc::new(store.clone()), Arc::new(store), options).await.unwrap()
@@ -91,4 +100,51 @@ async fn an_agent_cannot_take_every_session() {
     open(&sessions, &greedy).await.unwrap();
     sessions.shut_down().await;
     assert_eq!(sessions.budget().used(), 0);
+}
+
+#[tokio::test]
+async fn an_agent_in_a_sandbox_uses_only_agents_that_are_as_confined() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = dir.path().join("work");
+    std::fs::create_dir_all(work.join("inner")).unwrap();
+    let agents = json!({
+        "free": { "command": ["x"] },
+        "boxed": { "command": ["x"], "sandbox": true, "network": false, "dir": work, "read": ["/srv/a"] },
+        "same": { "command": ["x"], "sandbox": true, "network": false, "dir": work, "read": ["/srv/a"] },
+        "smaller": { "command": ["x"], "sandbox": true, "network": false, "dir": work.join("inner"), "read": ["/srv/a/b"] },
+        "least": { "command": ["x"], "sandbox": true, "network": false },
+        "online": { "command": ["x"], "sandbox": true },
+        "elsewhere": { "command": ["x"], "sandbox": true, "network": false, "dir": dir.path() },
+        "reader": { "command": ["x"], "sandbox": true, "network": false, "read": ["/srv/ab"] },
+    });
+    let sessions = with_agents(dir.path(), 64, serde_json::from_value(agents).unwrap()).await;
+    let owner = principal("owner", Role::Agent);
+    let ask = async |args: serde_json::Value, within: Option<&Arc<Session>>| {
+        sessions.message(&owner, &RawJson::of(&args), within).await.map(|heard| heard.session)
+    };
+    let boxed = ask(json!({ "agent": "boxed" }), None).await.unwrap();
+    let free = ask(json!({ "agent": "free" }), None).await.unwrap();
+    let waiting = ask(json!({}), None).await.unwrap();
+    for name in ["same", "smaller", "least"] {
+        let child = ask(json!({ "agent": name }), Some(&boxed)).await.expect(name);
+        ask(json!({ "session_id": &*child.id }), Some(&boxed)).await.expect(name);
+    }
+    for name in ["free", "online", "elsewhere", "reader"] {
+        let refused = ask(json!({ "agent": name }), Some(&boxed)).await.expect_err(name);
+        assert_eq!(refused.kind, CallErrorKind::NotAllowed, "{name}");
+        let names_both = refused.message.contains(&format!("\"{name}\"")) && refused.message.contains("\"boxed\"");
+        assert!(names_both && refused.message.contains("as confined"), "{}", refused.message);
+    }
+    // Neither by a session that is there, nor by one that waits for an agent from outside.
+    for args in [json!({ "session_id": &*free.id }), json!({ "session_id": &*waiting.id }), json!({})] {
+        let refused = ask(args.clone(), Some(&boxed)).await.expect_err(&args.to_string());
+        assert_eq!(refused.kind, CallErrorKind::NotAllowed, "{args}");
+    }
+    // What it says to its own caller is no work for another agent.
+    ask(json!({ "session_id": &*boxed.id }), Some(&boxed)).await.unwrap();
+    for within in [&free, &waiting] {
+        ask(json!({ "agent": "boxed" }), Some(within)).await.unwrap();
+        ask(json!({ "agent": "free" }), Some(within)).await.unwrap();
+    }
+    sessions.shut_down().await;
 }

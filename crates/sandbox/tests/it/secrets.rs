@@ -21,8 +21,34 @@ fn passwords_and_homes_are_not_there() {
         assert!(!said.contains('$') && !said.contains(":!") && !said.contains("PRIVATE"), "{user:?}: {said}");
         assert_eq!(rig.output("ls -A /home /root").trim(), "/home:\n\n/root:", "{user:?}");
         assert!(rig.output("head -c 5 /etc/passwd").starts_with("root:"), "{user:?}");
-        // Whatever other users cannot read in /etc, root cannot either.
-        assert_eq!(rig.output("find /etc -type f -not -perm -004 -readable 2>/dev/null"), "", "{user:?}");
+    }
+}
+
+/// Root owns these files, and would need no capability to read them.
+#[test]
+fn what_other_users_cannot_read_in_the_systems_directories_root_cannot_either() {
+    let mut made = Vec::new();
+    for tree in ["/etc", "/opt", "/usr/local"] {
+        // Only root can make it, and only root could read it.
+        let Ok(dir) = tempfile::tempdir_in(tree) else { continue };
+        let deep = dir.path().join("1/2/3/4/5/6/7/8/9/10");
+        fs::create_dir_all(&deep).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        for secret in [dir.path().join(".env"), deep.join("key")] {
+            fs::write(&secret, "canary").unwrap();
+            fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        }
+        fs::write(dir.path().join("plain"), "plain").unwrap();
+        made.push(dir);
+    }
+    for user in users() {
+        let rig = Rig::new(*user);
+        let readable = "find /etc /opt /usr/local -type f -not -perm -004 -readable 2>/dev/null";
+        assert_eq!(rig.output(readable), "", "{user:?}");
+        for dir in &made {
+            let said = rig.output(&format!("cd {}; cat plain .env 1/2/3/4/5/6/7/8/9/10/key", dir.path().display()));
+            assert!(said.starts_with("plain") && !said.contains("canary"), "{user:?}: {said}");
+        }
     }
 }
 

@@ -32,9 +32,12 @@ pub(crate) struct CallArgs {
     /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
     #[arg(long = "args-json", value_name = "JSON", conflicts_with_all = ["args", "more_args"])]
     args_json: Option<String>,
-    /// How long it may take: milliseconds, or a number with ms, s, m, h or d, such as 3s. Progress extends it.
+    /// How long it may take: milliseconds, or a number with ms, s, m, h or d, such as 3s.
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
+    /// How long it may take without progress. Each progress report restarts this time.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    idle_timeout: Option<u64>,
     /// The session that the call belongs to.
     #[arg(long, value_name = "KEY", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
@@ -61,6 +64,7 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let body = Object::with_capacity(sent.len() + 128)
         .raw("args", &sent)
         .maybe(args.timeout, |body, ms| body.plain("timeout_ms", ms))
+        .maybe(args.idle_timeout, |body, ms| body.plain("idle_timeout_ms", ms))
         .maybe(args.session.as_deref(), |body, session| body.text("session_key", session))
         .maybe(args.idempotency_key.as_deref(), |body, key| body.text("idempotency_key", key))
         .end();

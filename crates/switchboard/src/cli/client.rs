@@ -341,9 +341,10 @@ const COMMANDS: [(&str, &str); 13] = [
 ];
 
 /// What the API calls parts of a request, and the options that stand for them.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
+    ("idle_timeout_ms must", "--idle-timeout must"),
     ("timeout_ms must", "--timeout must"),
     ("outcome is ", "--outcome is "),
     ("node_id is ", "--node-id is "),

@@ -142,7 +142,9 @@ where
 /// Which gateway the line is about, and what its last command was given. It need not be whole, or right.
 fn typed(words: Vec<OsString>) -> Option<(Global, ArgMatches)> {
     let mut matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok()?;
-    let global = Global::from_arg_matches(&matches).ok()?;
+    let mut global = Global::from_arg_matches(&matches).ok()?;
+    let variable = std::env::var_os("SWITCHBOARD_URL");
+    global.reach = global.reach.without_empty_variable(variable.as_deref());
     while let Some((_, below)) = matches.remove_subcommand() {
         matches = below;
     }

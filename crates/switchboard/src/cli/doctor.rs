@@ -1,6 +1,8 @@
 //! `doctor`: look for what is wrong, and say how to mend it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod nodes;
+
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use sa_core::store::StoreErrorKind;
 use sa_vault::bounded;
 use serde_json::{Value, json};
 
+use self::nodes::{lost_ids, nodes_of, replaced_nodes};
 use super::Global;
 use super::client::Client;
 use super::flags::OfGateway;
@@ -313,11 +316,15 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             }
             if let Ok((audit, _)) = client.get::<Value>("/v1/audit?limit=500").await {
                 lost_ids(&audit["events"], findings);
+                replaced_nodes(&audit["events"], clock::now_ms(), findings);
             }
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, others > 0, &status["tools"], findings);
             }
             renamed_of(&status["renamed"], findings);
+            if let Ok((list, _)) = client.get::<Value>("/v1/tool-changes").await {
+                changes_of(&list["changes"], config, findings);
+            }
         }
     }
 }
@@ -420,78 +427,6 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
     plugins.len()
 }
 
-fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<Finding>) {
-    let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() && has_others {
-        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
-    } else if nodes.is_empty() {
-        // Nothing is wrong with a gateway that waits for its first node.
-        let own = if *tools == 0 { "there are no tools".to_owned() } else { format!("all {tools} tools are its own") };
-        findings.push(Finding::note(format!(
-            "no node is connected, and {own}; to offer this machine's shell and files: switchboard node"
-        )));
-    }
-    for node in nodes {
-        let id = text(&node["id"]);
-        if node["online"] == true {
-            findings.push(Finding::good(format!("the node \"{id}\" is online")));
-        } else {
-            let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
-            if node["stopped"] == true {
-                findings
-                    .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
-                continue;
-            }
-            findings
-                .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
-        }
-        for blocked in node["blocked"].as_array().into_iter().flatten() {
-            let (name, holder, kind) =
-                (text(&blocked["name"]), text(&blocked["held_by"]), text(&blocked["held_by_kind"]));
-            if kind != "node" {
-                findings.push(Finding::bad(
-                    format!("the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""),
-                    "what an operator installed goes first: rename the tool in the node",
-                ));
-                continue;
-            }
-            let away = nodes.iter().any(|node| node["id"] == *holder && node["online"] == false);
-            let mut fix = "give both nodes the same token if they may stand in for each other".to_owned();
-            if away {
-                fix.push_str(&format!(
-                    "; \"{holder}\" is away: what it holds is free when it is forgotten, or its token revoked"
-                ));
-            }
-            findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
-        }
-        for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
-            findings.push(Finding::bad(
-                format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
-                "mend the name in the node",
-            ));
-        }
-        for flaw in node["unusable_schemas"].as_array().into_iter().flatten() {
-            let (tool, why) = (text(&flaw["tool"]), text(&flaw["why"]));
-            findings.push(Finding::bad(
-                format!(
-                    "every call of {tool} fails: the input_schema that the node \"{id}\" gives it cannot be used: {why}"
-                ),
-                "mend the schema in the node, and start it again",
-            ));
-        }
-        if let Some(count) = node["bad_frames"]["count"].as_u64() {
-            let frames = if count == 1 { "a frame".to_owned() } else { format!("{count} frames") };
-            let last = text(&node["bad_frames"]["last"]);
-            findings.push(Finding::bad(
-                format!(
-                    "the node \"{id}\" has sent {frames} that cannot be read; what was wrong with the last: {last}"
-                ),
-                "mend what the node sends; docs/nodes.md has the frames",
-            ));
-        }
-    }
-}
-
 /// The ids of what an operator installed, each with its kind.
 fn ids_of(kind: &'static str, list: &Value, key: &str) -> Vec<(&'static str, String)> {
     list.as_array().into_iter().flatten().map(|entry| (kind, text(&entry[key]).to_owned())).collect()
@@ -517,16 +452,29 @@ fn ids_in_use(installed: &[(&str, String)], tokens: &Value, findings: &mut Vec<F
     }
 }
 
-/// Reports nodes that lost their ids within a day to what an operator installed.
-fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
-    let day_ago = clock::now_ms() - 24 * 3_600 * 1_000;
-    let mut seen = BTreeSet::new();
-    for event in events.as_array().into_iter().flatten() {
-        let (what, detail) = (text(&event["what"]), text(&event["detail"]));
-        let lost = what == "name.contested" && detail.starts_with("the id ");
-        if lost && event["at_ms"].as_i64() > Some(day_ago) && seen.insert(text(&event["subject"])) {
-            findings.push(Finding::note(format!("{detail}; to connect the node again, give it another id")));
-        }
+/// Tools whose definitions have changed: a line for each provider.
+fn changes_of(changes: &Value, config: &Config, findings: &mut Vec<Finding>) {
+    let mut providers: BTreeMap<[&str; 2], Vec<&Value>> = BTreeMap::new();
+    for change in changes.as_array().into_iter().flatten() {
+        let provider = &change["provider"];
+        providers.entry([&provider["kind"], &provider["id"]].map(text)).or_default().push(change);
+    }
+    for ([kind, id], changes) in providers {
+        let first = text(&changes[0]["tool"]);
+        let tools = match changes.len() - 1 {
+            0 => format!("the definition of the tool \"{first}\""),
+            more => format!("the definitions of the tool \"{first}\" and {more} more"),
+        };
+        let held = changes.iter().filter(|change| change["held"] == true).count();
+        let hidden = changes.iter().any(|change| change["invisible_characters"] != 0);
+        let hidden = if hidden { "; invisible characters were removed from their texts" } else { "" };
+        let (show, accept) = (config.typed("tool-changes"), config.typed("tool-changes accept TOOL"));
+        let fix = format!("see what has changed: {show}; if it is right: {accept}");
+        let what = format!("the {kind} \"{id}\" has changed {tools}{hidden}");
+        findings.push(match held {
+            0 => Finding::note(format!("{what}; {fix}")),
+            _ => Finding::bad(format!("{what}; calls fail until an operator accepts the change ({held} held)"), fix),
+        });
     }
 }
 

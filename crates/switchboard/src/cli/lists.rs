@@ -146,12 +146,16 @@ impl Failure {
     }
 }
 
-pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
-    let (list, raw): (Value, _) = Client::new(global)?.get("/v1/nodes").await?;
+pub(super) async fn nodes(global: &Global, tag: Option<&str>) -> Result<(), Failure> {
+    let path = tag.map_or_else(|| "/v1/nodes".to_owned(), |tag| format!("/v1/nodes?tag={}", segment(tag)));
+    let (list, raw): (Value, _) = Client::new(global)?.get(&path).await?;
     if global.json {
         return json(&raw);
     }
     let nodes = list["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if let Some(tag) = tag.filter(|_| nodes.is_empty()) {
+        return line(&format!("No node has the tag {}.", printable(tag)));
+    }
     if nodes.is_empty() {
         return line("No nodes yet. Offer this machine's shell and files: switchboard node --workspace DIR");
     }
@@ -173,6 +177,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
             if blocked > 0 {
                 capabilities.push_str(&format!(" ({blocked} held by another node)"));
             }
+            let tags = node["about"]["tags"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
             let primary = if node["primary"] == true { " (primary)" } else { "" };
             vec![
                 text(&node["id"]).to_owned(),
@@ -181,6 +186,7 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
                 text(&node["hostOs"]).to_owned(),
                 offers.to_string(),
                 node["running_calls"].to_string(),
+                tags.join(" "),
                 capabilities,
             ]
         })
@@ -188,13 +194,14 @@ pub(super) async fn nodes(global: &Global) -> Result<(), Failure> {
     filled(&NODES, &rows)
 }
 
-pub(super) const NODES: [Column; 7] = [
+pub(super) const NODES: [Column; 8] = [
     name("NODE"),
     whole("STATE"),
     wrapped("ROLE"),
     spared("OS"),
     whole("TOOLS"),
     spared("RUNNING"),
+    spared("TAGS"),
     wrapped("CAPABILITIES"),
 ];
 

@@ -34,6 +34,7 @@ mod tail;
 mod time;
 mod token;
 mod tool;
+mod tool_changes;
 mod typed;
 mod upstream;
 
@@ -110,6 +111,8 @@ enum Command {
     Console,
     /// The tools that can be called.
     Tools(lists::ToolsArgs),
+    /// Show the tools whose definitions have changed, and accept changes.
+    ToolChanges(tool_changes::ToolChangesArgs),
     /// Call a tool.
     Call(call::CallArgs),
     /// Talk to a model that uses the gateway's tools.
@@ -192,6 +195,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misunderstood(&error, &words),
     };
+    let variable = std::env::var_os("SWITCHBOARD_URL");
+    cli.global.reach = cli.global.reach.without_empty_variable(variable.as_deref());
     // What speaks a protocol on stdout has no room there for anything else.
     let json = cli.global.json && !matches!(cli.command, Command::Mcp(_) | Command::Relay(_));
     let options = typed::options(&cli.global, &words);
@@ -267,8 +272,10 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Status => block_on(status::run(global)),
         Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
+        Command::ToolChanges(args) => block_on(tool_changes::run(global, args)),
         Command::Nodes(args) => match args.command {
-            None => block_on(lists::nodes(global)),
+            None => block_on(lists::nodes(global, args.tag.as_deref())),
+            Some(_) if args.tag.is_some() => Err(Failure::usage("--tag is for the list of nodes")),
             Some(skills::NodesCommand::Probe { id, bins }) => block_on(skills::probe(global, &id, &bins)),
         },
         Command::Eligibility(args) => block_on(skills::eligibility(global, args)),

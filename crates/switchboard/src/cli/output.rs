@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::value::RawValue;
 
-use super::table::{paragraph, width_of};
+use super::table::{display_width, paragraph, width_of};
 use crate::config::environment::variable_name;
 use crate::config::{Mistake, UNREADABLE};
 use crate::redact::{json_escape, steers};
@@ -315,10 +315,10 @@ fn advice(text: &str, room: Option<usize>) -> Vec<String> {
     let is_command = |piece: &str| piece.contains("switchboard ") || piece.contains("--") || piece.contains('$');
     let whole = paragraph(text, None);
     let Some(room) = room else { return whole };
-    let fits = |line: &str, more: &str| line.chars().count() + 1 + more.chars().count() <= room;
+    let fits = |line: &str, more: &str| display_width(line) + 1 + display_width(more) <= room;
     let mut lines: Vec<String> = Vec::new();
     for own in whole {
-        if own.chars().count() <= room {
+        if display_width(&own) <= room {
             lines.push(own);
             continue;
         }

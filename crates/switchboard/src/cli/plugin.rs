@@ -147,7 +147,7 @@ async fn perform(global: &Global, client: &Client, command: PluginCommand) -> Re
             // What is accepted is what is shown here, and nothing that comes in between.
             let (plugin, _): (Value, _) = client.get(&at(&id, "")).await?;
             if !global.json {
-                differences(&plugin["held_back"])?;
+                differences(&plugin["held_back"]["changes"])?;
             }
             let seen = json!({ "hash": plugin["held_back"]["hash"] });
             (post(&id, "/accept").json(&seen), format!("accepted what has changed of {id}"))
@@ -301,12 +301,13 @@ fn changes(raw: &str, id: &str) -> Result<(), Failure> {
         return line("nothing is held back");
     }
     line(&format!("held back since {}:", clock(held["at_ms"].as_i64().unwrap_or(0))))?;
-    differences(held)?;
+    differences(&held["changes"])?;
     line(&format!("take it with: switchboard plugin accept {id}   or leave it with: switchboard plugin refuse {id}"))
 }
 
-fn differences(held: &Value) -> Result<(), Failure> {
-    for change in held["changes"].as_array().into_iter().flatten() {
+/// Prints each place that differs, with its old and its new value.
+pub(super) fn differences(changes: &Value) -> Result<(), Failure> {
+    for change in changes.as_array().into_iter().flatten() {
         let part = |key: &str| change[key].as_str().map(|text| crate::redact::printable(text).into_owned());
         line(&format!("  {}", part("path").unwrap_or_default()))?;
         for (sign, key) in [('-', "was"), ('+', "now")] {

@@ -1,5 +1,6 @@
 //! Which gateway a command talks to, and with which token.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +85,12 @@ fn endpoint(file: &Path) -> Option<String> {
 }
 
 impl Reach {
+    /// An empty variable counts as unset. An empty `--url` is a mistake.
+    pub(super) fn without_empty_variable(mut self, variable: Option<&OsStr>) -> Self {
+        self.url = self.url.filter(|url| !(url.is_empty() && variable.is_some_and(OsStr::is_empty)));
+        self
+    }
+
     /// Whom `--ca` names.
     pub(super) fn trusted(&self) -> Result<Trusted, Failure> {
         let Some(file) = &self.ca else { return Ok(Trusted::default()) };
@@ -235,6 +242,16 @@ pub(super) fn socket_of(url: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        let reach = |url: &str| Reach { url: Some(url.into()), token_file: None, ca: None };
+        let url = |url: &str, variable: Option<&str>| reach(url).without_empty_variable(variable.map(OsStr::new)).url;
+        assert_eq!(url("", Some("")), None);
+        assert_eq!(url("", None).as_deref(), Some(""));
+        assert_eq!(url("http://a", Some("")).as_deref(), Some("http://a"));
+        assert_eq!(url("http://a", Some("http://a")).as_deref(), Some("http://a"));
+    }
 
     #[track_caller]
     fn check_own(url: &str, own: bool) {

@@ -133,6 +133,9 @@ const NODES: Names = Names { path: "/v1/nodes", list: "nodes", key: "id" };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodesArgs {
+    /// Only nodes that have this tag.
+    #[arg(long, value_name = "TAG")]
+    pub(super) tag: Option<String>,
     #[command(subcommand)]
     pub(super) command: Option<NodesCommand>,
 }

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::io::IsTerminal;
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 use super::output::{Failure, print};
 use crate::redact::printable;
 use crate::terminal::takes_colour;
@@ -111,7 +113,7 @@ pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
 /// The same as a text.
 pub(crate) fn facts_in(rows: &[(&str, String)], width: Option<usize>) -> String {
     let rows: Vec<_> = rows.iter().filter(|(_, value)| !value.is_empty()).collect();
-    let label = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
+    let label = rows.iter().map(|(label, _)| display_width(label)).max().unwrap_or(0);
     let indent = label + 2 + GAP.len();
     let room = width.map(|width| width.saturating_sub(indent).max(LEAST));
     let mut text = String::new();
@@ -136,7 +138,7 @@ fn told_in(at: &str, what: &str, rest: &str, width: Option<usize>) -> String {
     const WHAT: usize = 17;
     let (at, what) = (printable(at), printable(what));
     let head = if at.is_empty() { format!("{what:WHAT$}") } else { format!("{at}{GAP}{what:WHAT$}") };
-    let indent = head.chars().count() + GAP.len();
+    let indent = display_width(&head) + GAP.len();
     let Some(width) = width else { return format!("{head}{GAP}{}", printable(rest)).trim_end().to_owned() };
     if indent + 2 * LEAST <= width {
         let rest = paragraph(rest, Some(width - indent)).join(&format!("\n{}", " ".repeat(indent)));
@@ -153,7 +155,7 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
     let mut lines = Vec::new();
     for own in text.trim_end().split('\n') {
         let own = printable(own.trim_end_matches('\r'));
-        let Some(width) = width.filter(|width| own.chars().count() > *width) else {
+        let Some(width) = width.filter(|width| display_width(&own) > *width) else {
             lines.push(own.into_owned());
             continue;
         };
@@ -164,8 +166,8 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
         for word in own.split(' ') {
             gap += 1;
             for piece in pieces(word, width - indent.len()) {
-                let fresh = line.chars().count() == indent.chars().count();
-                if !fresh && line.chars().count() + gap + piece.chars().count() > width {
+                let fresh = display_width(&line) == display_width(&indent);
+                if !fresh && display_width(&line) + gap + display_width(&piece) > width {
                     lines.push(std::mem::replace(&mut line, indent.clone()));
                 } else if !fresh {
                     line.extend(std::iter::repeat_n(' ', gap));
@@ -181,19 +183,40 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
 
 /// A word in pieces that each fit a line: nearly always in one.
 fn pieces(word: &str, width: usize) -> Vec<String> {
-    let characters: Vec<char> = word.chars().collect();
-    characters.chunks(width.max(1)).map(|piece| piece.iter().collect()).collect()
+    let mut pieces = Vec::new();
+    let mut rest = word;
+    while !rest.is_empty() {
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        let (piece, more) = rest.split_at(fitting(rest, width).max(first));
+        pieces.push(piece.to_owned());
+        rest = more;
+    }
+    pieces
+}
+
+/// How many columns of a terminal a text takes: Chinese characters and most emoji take two, accents none.
+pub(crate) fn display_width(text: &str) -> usize {
+    text.width()
+}
+
+/// How many bytes of a text fit this many columns.
+fn fitting(text: &str, columns: usize) -> usize {
+    let mut used = 0;
+    let over = text.char_indices().find(|(_, c)| {
+        used += c.width().unwrap_or(0);
+        used > columns
+    });
+    over.map_or(text.len(), |(at, _)| at)
 }
 
 /// As much of a text as there is room for, with an ellipsis where it goes on: whole words, if it has words.
 pub(crate) fn shortened(text: &str, room: usize) -> String {
-    if text.chars().nth(room).is_none() {
+    if display_width(text) <= room {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(room.saturating_sub(1)).collect();
-    let next = text.chars().nth(room.saturating_sub(1));
-    let words = kept.rfind(' ').filter(|space| next != Some(' ') && *space >= kept.len() / 2);
-    let kept = words.map_or(kept.as_str(), |space| &kept[..space]);
+    let (kept, rest) = text.split_at(fitting(text, room.saturating_sub(1)));
+    let words = kept.rfind(' ').filter(|space| !rest.starts_with(' ') && *space >= kept.len() / 2);
+    let kept = words.map_or(kept, |space| &kept[..space]);
     format!("{}…", kept.trim_end())
 }
 
@@ -291,7 +314,7 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
 fn lines(columns: &[Column], mut cells: Vec<Vec<String>>, widths: &[usize], on_terminal: bool) -> String {
     let mut text = String::new();
     let too_long = |column: usize, cells: &[Vec<String>]| {
-        let own = cells[column].first().map_or(0, |cell| cell.chars().count());
+        let own = cells[column].first().map_or(0, |cell| display_width(cell));
         on_terminal && columns[column].fit == Fit::Name && own > widths[column] && column + 1 < columns.len()
     };
     while let Some(long) = (0..columns.len()).find(|column| too_long(*column, &cells)) {
@@ -337,7 +360,7 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
             match lines.last_mut() {
                 _ if cell.is_empty() => {}
                 None => lines.push(cell),
-                Some(line) if line.chars().count() + GAP.len() + cell.chars().count() <= room => {
+                Some(line) if display_width(line) + GAP.len() + display_width(&cell) <= room => {
                     line.push_str(GAP);
                     line.push_str(&cell);
                 }
@@ -363,15 +386,15 @@ fn comfortable<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usi
 
 fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<Item = &'a str>) -> usize {
     let need = |cell: &str| match column.fit {
-        Fit::Whole | Fit::Begun | Fit::Spared => cell.chars().count(),
-        Fit::Name => cell.chars().count().min(name),
-        Fit::Cut => cell.chars().count().min(words),
+        Fit::Whole | Fit::Begun | Fit::Spared => display_width(cell),
+        Fit::Name => display_width(cell).min(name),
+        Fit::Cut => display_width(cell).min(words),
         Fit::Wrapped => {
-            let longest = cell.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
-            cell.chars().count().min(longest.clamp(LEAST, READABLE))
+            let longest = cell.split_whitespace().map(display_width).max().unwrap_or(0);
+            display_width(cell).min(longest.clamp(LEAST, READABLE))
         }
     };
-    cells.map(need).max().unwrap_or(0).max(column.name.chars().count())
+    cells.map(need).max().unwrap_or(0).max(display_width(column.name))
 }
 
 /// One line of cells, each padded to its width.
@@ -379,7 +402,7 @@ fn row(cells: &[(String, usize)]) -> String {
     let mut line = String::new();
     for (cell, width) in cells {
         line.push_str(cell);
-        line.push_str(&" ".repeat(width.saturating_sub(cell.chars().count())));
+        line.push_str(&" ".repeat(width.saturating_sub(display_width(cell))));
         line.push_str(GAP);
     }
     format!("{}\n", line.trim_end())
@@ -389,9 +412,9 @@ fn row(cells: &[(String, usize)]) -> String {
 fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut widths: Vec<usize> = (0..columns.len())
         .map(|column| {
-            let longest = |cell: &str| cell.split('\n').map(|line| line.chars().count()).max().unwrap_or(0);
+            let longest = |cell: &str| cell.split('\n').map(display_width).max().unwrap_or(0);
             let cells = rows.iter().map(|row| longest(&row[column]));
-            cells.chain([columns[column].name.chars().count()]).max().unwrap_or(0)
+            cells.chain([display_width(columns[column].name)]).max().unwrap_or(0)
         })
         .collect();
     // In a file nobody looks along the columns, and one long value would push all others far to the right.

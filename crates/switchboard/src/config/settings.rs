@@ -23,6 +23,7 @@ pub struct Settings {
     pub journal: Journal,
     pub audit: Audit,
     pub policy: Policy,
+    pub trust: Trust,
     pub log: Log,
     pub telemetry: Telemetry,
 }
@@ -118,7 +119,14 @@ impl Default for Plugins {
             accept_changes: false,
             allow_private: Vec::new(),
             allowed_origins: Vec::new(),
-            settings_headers: vec!["X-Sperax-Plugin-Settings".into(), "Sperax-Plugin-Settings".into()],
+            settings_headers: [
+                "X-Sperax-Plugin-Settings",
+                "Sperax-Plugin-Settings",
+                "SperaxOS-Plugin-Settings",
+                "X-Lobe-Plugin-Settings",
+            ]
+            .map(str::to_owned)
+            .into(),
             timeout_ms: 30_000,
             max_response_bytes: 4 * 1024 * 1024,
             calls_per_second: 100,
@@ -164,6 +172,22 @@ pub struct Policy {
     pub deny: Vec<String>,
 }
 
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Trust {
+    pub on_change: OnChange,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnChange {
+    /// The new definition is listed at once.
+    #[default]
+    Allow,
+    /// The old definition stays listed, and calls fail until an operator accepts the new one.
+    Hold,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
@@ -206,7 +230,7 @@ impl Default for Sessions {
         Self {
             enabled: true,
             caller_timeout_ms: 60_000,
-            caller_grace_ms: 5_000,
+            caller_grace_ms: 0,
             idle_ms: 86_400_000,
             max_open: 256,
             max_pending: 64,
@@ -380,7 +404,10 @@ pub const KEYS: &[(&str, &str)] = &[
         "nodes.dead_after_ms",
         "How long a connection may be silent, or take nothing of what is written to it, before it counts as dead.",
     ),
-    ("nodes.offline_memory_ms", "How long a node that left keeps its names and is listed as offline."),
+    (
+        "nodes.offline_memory_ms",
+        "How long a node that left keeps its names and is listed as offline, also over a restart.",
+    ),
     ("nodes.max_tools", "Tools and capabilities that one node may offer."),
     ("nodes.message_bytes", "Large messages of nodes that are still coming in. 0: 2/16 of limits.pending_bytes."),
     ("nodes.request_bytes", "Large requests that nodes have not read yet. 0: 2/16 of limits.pending_bytes."),
@@ -437,7 +464,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
     (
         "sessions.caller_grace_ms",
-        "How long a caller that has stopped listening is waited for before its tools fail at once.",
+        "How long a caller is waited for after its last stream has closed. By default its pending requests fail at once.",
     ),
     ("sessions.idle_ms", "A session without an agent in which nothing happens for so long is ended."),
     ("sessions.max_open", "Sessions that may be open at once."),
@@ -475,6 +502,10 @@ pub const KEYS: &[(&str, &str)] = &[
     ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),
     ("audit.keep_days", "For how many days audit events are kept."),
     ("policy.deny", "Tools that nobody may call, by any of their names; * stands for any characters."),
+    (
+        "trust.on_change",
+        "What happens when a node or an upstream server changes the definition of a tool: \"allow\" lists it at once, \"hold\" keeps the old one and refuses calls until an operator accepts the change.",
+    ),
     ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
     ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
     (

@@ -11,14 +11,16 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use sa_core::budget::Holder;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
-use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink};
+use sa_core::shown::Shown;
+use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink, View};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::tools::{MAX_KEY, check_words};
+use super::events::{is_for, words};
+use super::tools::{MAX_KEY, check_times, check_words};
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
 use crate::json::to_json;
@@ -133,13 +135,13 @@ impl Session {
         let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::well_formed);
         let args = args.map_err(|error| format!("args cannot be read: {error}"));
         let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
-        let time = if call.timeout_ms == Some(0) { Err("timeout_ms must be at least 1".to_owned()) } else { Ok(()) };
+        let times = check_times(call.timeout_ms, call.idle_timeout_ms);
         if call.id.len() > MAX_KEY {
             // Nothing that is so long is sent back.
             let mistake = format!("id must have at most {MAX_KEY} bytes");
             return self.refuse(None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
         }
-        let args = match words.and(time).and(args) {
+        let args = match words.and(times).and(args) {
             Ok(args) => args,
             Err(mistake) => {
                 return self.refuse(Some(&call.id), &CallError::new(CallErrorKind::InvalidArgs, mistake));
@@ -153,6 +155,7 @@ impl Session {
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.map(Duration::from_millis),
+            idle_timeout: call.idle_timeout_ms.map(Duration::from_millis),
             idempotency_key: call.idempotency_key.map(|key| key.as_ref().into()),
             trace: TraceContext::continue_from(call.traceparent.as_deref()),
         };
@@ -193,6 +196,7 @@ impl Session {
             return;
         }
         let (session, mut notices) = (Arc::clone(self), self.app.notices.subscribe());
+        let shown = Shown::new(&self.app.router, View::of(Arc::clone(&self.identity.principal)));
         let attending = self.app.notices.attend(&self.identity.principal.id);
         tokio::spawn(async move {
             let _attending = attending;
@@ -205,7 +209,7 @@ impl Session {
                     () = session.over.cancelled() => return,
                 };
                 match notice {
-                    Ok(notice) if notice.to.as_ref().is_none_or(|to| *to == session.identity.principal.id) => {
+                    Ok(notice) if is_for(&session.app, &session.identity, &shown, &notice) => {
                         session.tell(&notice.body);
                     }
                     Ok(_) => {}
@@ -222,7 +226,7 @@ impl Session {
     }
 
     fn tell(&self, notice: &NoticeBody) {
-        let (event, data) = super::events::words(notice);
+        let (event, data) = words(notice);
         let mut frame = String::new();
         calls::encode_notice(&mut frame, &calls::Notice { event: event.into(), data: &data });
         let _ = self.outbox.send(frame);

@@ -26,6 +26,7 @@ use super::tools::{JSON, parse};
 use super::{App, Params, Problem, Segment, console, query};
 use crate::json::to_json;
 use crate::serve::Ends;
+use crate::slot::{Slot, evicted};
 use crate::tokens::{Identity, Refused};
 
 /// How long a feed is silent before it shows that it is there.
@@ -42,8 +43,10 @@ const MAX_INSTANCE: usize = 128;
         ("sinceId" = Option<u64>, Query, description = "The last message that the participant has: later ones are sent first"),
         ("epoch" = Option<String>, Query, description = "The history that sinceId is of, as `ready` named it"),
         ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`"),
-        ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them")),
-    responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel")))]
+        ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them"),
+        ("contextId" = Option<String>, Query, description = "The context that the channel must belong to; a channel without one takes the first that is named"),
+        ("channelConfig" = Option<String>, Query, description = "A JSON object that is stored if this connection creates the channel, and sent in `ready`")),
+    responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
     upgrade: Result<Upgrade, NoUpgrade>,
@@ -61,19 +64,34 @@ pub(crate) async fn upgrade(
     let ends = request.extensions().get::<Ends>().copied();
     let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
     let path = request.uri().path().to_owned();
+    let slot = request.extensions().get::<Arc<Slot>>().cloned();
     let refuse = |upgrade: Upgrade, code, reason| {
         app.metrics.refused("channel", "door");
         let close = Close::new(code, reason);
-        upgrade.serve(limits.clone(), |socket| async move { sa_socket::dismiss(socket, &close).await })
+        // The socket has no token, so a newer connection may take its slot before the closing handshake is over.
+        upgrade.serve(limits.clone(), |socket| async move {
+            tokio::select! {
+                () = sa_socket::dismiss(socket, &close) => {}
+                () = evicted(slot) => {}
+            }
+        })
     };
     let Some(identity) = identity else {
         if let Some(ends) = ends.filter(|_| tried) {
             token_refused(&app, Refused::Unknown, ends, &path);
         }
-        return Ok(refuse(upgrade, CLOSE_UNAUTHORIZED, "connect with ?token=TOKEN; this one is missing or not valid"));
+        return Ok(refuse(
+            upgrade,
+            CLOSE_UNAUTHORIZED,
+            "unauthorized: connect with ?token=TOKEN; this one is missing or not valid",
+        ));
     };
     let Some(entrance) = entrance else {
-        return Ok(refuse(upgrade, CLOSE_CHANNEL_REQUIRED, "connect with ?channel=NAME; sinceId is a number"));
+        return Ok(refuse(
+            upgrade,
+            CLOSE_CHANNEL_REQUIRED,
+            "channel required: connect with ?channel=NAME; sinceId is a number",
+        ));
     };
     settle(request.extensions(), || holder)?;
     let channels = Arc::clone(&app.channels);
@@ -124,8 +142,10 @@ fn entrance(uri: &Uri) -> Result<Option<Entrance>, Problem> {
     let snapshot = query::only(uri, "roster")? == Some("snapshot");
     let instance = query::only(uri, "instance")?.filter(|text| (1..=MAX_INSTANCE).contains(&text.len()));
     let (Some(channel), Ok(since)) = (channel.filter(|name| !name.is_empty()), since) else { return Ok(None) };
+    let named = |name| decoded(name).map(|value| value.filter(|value| !value.is_empty()).map(Cow::into_owned));
+    let (context, config) = (named("contextId")?, named("channelConfig")?);
     let (channel, epoch) = (channel.into_owned(), epoch.map(Cow::into_owned));
-    Ok(Some(Entrance { channel, since, epoch, snapshot, instance: instance.map(Into::into) }))
+    Ok(Some(Entrance { channel, since, epoch, snapshot, instance: instance.map(Into::into), context, config }))
 }
 
 /// The channel whose methods a request wants to see beside everybody's tools.
@@ -290,7 +310,7 @@ pub(crate) async fn history(
 /// Stored messages of a channel as they come, as server-sent events named `message`; `Last-Event-ID` goes on after that
 /// one. Whoever follows is not among the participants.
 #[utoipa::path(get, path = "/v1/channels/{name}/events", tag = "channels", params(("name" = String, Path, description = "The channel")),
-    responses((status = 200, description = "text/event-stream"), (status = 403, body = Problem)))]
+    responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 403, body = Problem)))]
 pub(crate) async fn follow(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -342,7 +362,7 @@ pub(crate) async fn follow(
 #[utoipa::path(get, path = "/v1/channels/{name}/messages/{id}/attachments/{attachment}", tag = "channels",
     params(("name" = String, Path, description = "The channel"), ("id" = u64, Path, description = "The message"),
         ("attachment" = String, Path, description = "The attachment's id")),
-    responses((status = 200, description = "The bytes"), (status = 403, body = Problem), (status = 404, body = Problem)))]
+    responses((status = 200, body = String, content_type = "*/*", description = "The bytes"), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn attachment(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -436,7 +456,8 @@ fn unreadable() -> Problem {
 
 fn unopened(error: OpenError) -> Problem {
     match error {
-        OpenError::Name => Problem::bad_request(error.to_string()),
+        OpenError::Name | OpenError::Context | OpenError::Config => Problem::bad_request(error.to_string()),
+        OpenError::OtherContext => Problem::new(409, "conflict", error.to_string()),
         OpenError::TooMany(refused) => Problem::from(&CallError::from(refused)),
         OpenError::Store(error) => error.into(),
     }
@@ -445,6 +466,7 @@ fn unopened(error: OpenError) -> Problem {
 fn refused(refusal: Refusal) -> Problem {
     let (status, kind) = match refusal.code {
         "not-allowed" => (403, "not_allowed"),
+        "method-not-found" | "provider-not-found" => (404, "not_found"),
         "conflict" => (409, "conflict"),
         "store-error" => (503, "store"),
         "overloaded" => (429, "overloaded"),

@@ -4,28 +4,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sa_chat::{Asked, Caller, ChatError, Event};
+use sa_chat::{Api, Asked, Caller, ChatError, Event};
 use sa_core::TraceContext;
-use sa_core::budget::Holder;
+use sa_core::budget::{Holder, Permit};
 use tokio::sync::mpsc;
 
 use super::body::{Payload, count_tree};
-use super::sse::{response_of, unnamed};
+use super::problem::SHOULD_RETRY;
+use super::sse::{event, response_of, unnamed};
 use super::tools::JSON;
 use super::{App, Problem, Segment};
 use crate::tokens::Identity;
 
-pub(super) const PATH: &str = "/v1/chat/completions";
+/// The error response of the OpenAI-compatible routes.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what sa-chat writes")]
+pub(crate) struct ChatFailed {
+    error: ChatFailedError,
+}
+
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what sa-chat writes")]
+pub(crate) struct ChatFailedError {
+    message: String,
+    /// Such as `invalid_request_error`.
+    #[schema(rename = "type")]
+    kind: String,
+    /// The field that is invalid.
+    param: Option<String>,
+    code: Option<String>,
+}
 
 /// Says which of the gateway's tools the model is offered: `none`, or names with commas between them.
 const TOOLS: HeaderName = HeaderName::from_static("x-switchboard-tools");
 /// How many tools the model was not offered, because its server takes no more.
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-switchboard-tools-left-out");
-/// OpenAI's clients go by it before they go by the status.
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// How long a stream is silent before a comment shows that it is alive: tools may take longer than proxies wait.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -36,14 +53,40 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
     responses((status = 200, description = "The answer, as JSON, or as a stream of events when the request has \"stream\": true"),
         (status = 400, description = "The request cannot be used"), (status = 401, body = Problem),
         (status = 403, description = "The token may not ask this model"), (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
-        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long")))]
+        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long"),
+        (status = "default", description = "The model's server refused the request with this status")))]
 pub(crate) async fn completions(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
-    body: Result<Payload, Problem>,
-) -> Response {
-    answer(app, identity, &headers, body).await.unwrap_or_else(|error| failed(&error))
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    answer(Api::ChatCompletions, app, identity, &headers, body).await
+}
+
+/// A model's answer as OpenAI's Responses API has it. The gateway stores no responses, so each request carries the whole
+/// conversation.
+#[utoipa::path(post, path = "/v1/responses", tag = "chat", request_body = Object,
+    params(("x-switchboard-tools" = Option<String>, Header, description = "Which of the gateway's tools the model is offered: none, or names with commas between them")),
+    responses((status = 200, description = "The response, as JSON, or as a stream of events when the request has \"stream\": true"),
+        (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
+        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long"),
+        (status = "default", description = "The model's server refused the request with this status")))]
+pub(crate) async fn responses(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+    headers: HeaderMap,
+    Payload(body): Payload,
+) -> Result<Response, Problem> {
+    answer(Api::Responses, app, identity, &headers, body).await
+}
+
+async fn answer(api: Api, app: App, identity: Identity, headers: &HeaderMap, body: Bytes) -> Result<Response, Problem> {
+    let tree = count_tree(&app, &Holder::of(&identity.principal), &body)?;
+    let asked = Asked::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
+    drop(body);
+    let answer = async { run(app, identity, headers, asked?, tree).await };
+    Ok(answer.await.unwrap_or_else(|error| failed(&error)))
 }
 
 /// The models that the token may ask.
@@ -63,17 +106,13 @@ pub(crate) async fn model(
     app.chat.show(&name, &identity.principal).map_or_else(|error| failed(&error), json)
 }
 
-async fn answer(
+async fn run(
     app: App,
     identity: Identity,
     headers: &HeaderMap,
-    body: Result<Payload, Problem>,
+    asked: Asked,
+    tree: Option<Permit>,
 ) -> Result<Response, ChatError> {
-    let Payload(body) = body.map_err(of_problem)?;
-    let tools = headers.get(TOOLS).and_then(|value| value.to_str().ok());
-    let tree = count_tree(&app, &Holder::of(&identity.principal), &body).map_err(of_problem)?;
-    let asked = Asked::read(&body, tools)?;
-    drop(body);
     let caller = caller(&app, &identity, asked.scopes(), headers)?;
     if !asked.is_stream() {
         let chat = Arc::clone(&app.chat);
@@ -123,20 +162,6 @@ pub(super) fn caller(
     Ok(Caller { view, session_key: session.map(Into::into), trace })
 }
 
-/// A problem of the front door's in the form that these routes have.
-pub(super) fn of_problem(problem: Problem) -> ChatError {
-    if problem.is_overload() {
-        let error = ChatError::new(problem.status(), "server_error", "overloaded", problem.detail());
-        let again = problem.passes_soon();
-        return ChatError { retry_after: again.then(|| "1".to_owned()), retry: Some(again), ..error };
-    }
-    ChatError::new(problem.status(), "invalid_request_error", "invalid_request", problem.detail())
-}
-
-pub(super) fn refusal(problem: Problem) -> Response {
-    failed(&of_problem(problem))
-}
-
 pub(super) fn json(text: String) -> Response {
     ([(header::CONTENT_TYPE, JSON)], text).into_response()
 }
@@ -167,6 +192,7 @@ fn sse(events: mpsc::Receiver<Event>) -> Response {
             Err(_) => ": working\n\n".to_owned(),
             Ok(None | Some(Event::Started { .. })) => return None,
             Ok(Some(Event::Data(data))) => unnamed(&data),
+            Ok(Some(Event::Named { name, data })) => event(name, &data),
             Ok(Some(Event::Failed(error))) => unnamed(&error.body()),
             Ok(Some(Event::Done)) => unnamed("[DONE]"),
         };

@@ -112,7 +112,7 @@ pub(crate) struct Missing {
 
 /// Says which hosts have what is required, and what each other one lacks. Programs that nobody has asked about in the last
 /// minute are asked for.
-#[utoipa::path(post, path = "/v1/eligibility", tag = "nodes", request_body = Requirements,
+#[utoipa::path(post, path = "/v1/eligibility", tag = "nodes", request_body = Option<Requirements>,
     responses((status = 200, body = Eligibility), (status = 400, body = Problem), (status = 403, body = Problem)))]
 pub(crate) async fn answer(
     State(app): State<App>,

@@ -34,7 +34,7 @@ pub(crate) struct FeedQuery {
 /// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `documents_changed`, `session` (what happens in
 /// sessions of yours), `caller_tool_request` (what their agents want of your tools), and for operators `node_event` (what a
 /// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
-#[utoipa::path(get, path = "/v1/events", tag = "calls", params(FeedQuery), responses((status = 200, description = "text/event-stream"), (status = 401, body = Problem)))]
+#[utoipa::path(get, path = "/v1/events", tag = "calls", params(FeedQuery), responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 401, body = Problem)))]
 pub(crate) async fn follow(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -88,11 +88,15 @@ pub(crate) async fn follow(
 }
 
 /// Whether a notice is for this principal. A change of tools is where it can ask for a list that shows the change.
-fn is_for(app: &App, identity: &Identity, shown: &Shown, notice: &Notice) -> bool {
+pub(super) fn is_for(app: &App, identity: &Identity, shown: &Shown, notice: &Notice) -> bool {
     if notice.to.as_ref().is_some_and(|to| *to != identity.principal.id) {
         return false;
     }
-    let NoticeBody::ToolsChanged { scope, .. } = &notice.body else { return true };
+    let scope = match &notice.body {
+        NoticeBody::ToolsChanged { scope, .. } => scope,
+        NoticeBody::DocumentsChanged { provider } => return shown.documents_changed(provider.as_ref()),
+        NoticeBody::Session { .. } => return true,
+    };
     match scope {
         Some(Scope::Session(id)) => app.view(identity, Some(id)).scopes.iter().any(|seen| Some(seen) == scope.as_ref()),
         Some(Scope::Channel(name)) => identity.rights(name).call,
@@ -111,7 +115,7 @@ fn told(notice: &NoticeBody) -> String {
 pub(super) fn words(notice: &NoticeBody) -> (&'static str, Cow<'_, str>) {
     match notice {
         NoticeBody::ToolsChanged { revision, .. } => ("tools_changed", format!("{{\"revision\":{revision}}}").into()),
-        NoticeBody::DocumentsChanged => ("documents_changed", "{}".into()),
+        NoticeBody::DocumentsChanged { .. } => ("documents_changed", "{}".into()),
         NoticeBody::Session { kind: SessionNews::CallerToolRequest, data, .. } => {
             ("caller_tool_request", data.as_str().into())
         }

@@ -17,7 +17,7 @@ use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, Problem, chat, mcp, plugin_gateway, tools, upstream_login};
+use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::config::values::split_port;
 use crate::journal::MAX_SUBJECT;
@@ -104,8 +104,7 @@ pub(super) async fn door(
         return with_cors(told(problem), cors);
     }
     let mut identity = None;
-    let open = OPEN.contains(&path) || path.starts_with(ASSETS) || upstream_login::is_callback(path);
-    if path != NODES && !open {
+    if !is_open(path) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => {
                 if let Some(Err(refused)) = slot.map(|slot| slot.settle(|| Holder::of(&known.principal))) {
@@ -151,8 +150,6 @@ pub(super) async fn door(
             request_refused(app, principal, &method, uri.path());
         }
     }
-    // So do the clients of models, and these repeat by themselves what is not said to them in it.
-    let told = |problem| if uri.path() == chat::PATH { chat::refusal(problem) } else { told(problem) };
     with_cors(paced(app, asked.as_deref(), &method, response, told), cors)
 }
 
@@ -170,6 +167,21 @@ fn over_share(refused: sa_core::budget::Refused) -> Problem {
 fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+/// Whether a request for this path is answered without a token in its header.
+pub(super) fn is_open(path: &str) -> bool {
+    path == NODES
+        || OPEN.contains(&path)
+        || path.starts_with(ASSETS)
+        || upstream_login::is_callback(path)
+        || is_oauth_discovery(path)
+}
+
+/// Whether an MCP client looks here for an OAuth authority. There is none, so the answer is 404: clients take 401 for an
+/// authority that refuses to register them.
+fn is_oauth_discovery(path: &str) -> bool {
+    path.starts_with("/.well-known/oauth-") || path == "/register"
 }
 
 /// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 use super::body::Payload;
-use super::chat::{caller, failed, json, of_problem};
+use super::chat::{caller, failed, json};
 use super::{App, Problem};
 use crate::tokens::Identity;
 
@@ -57,11 +57,10 @@ pub(crate) async fn execute(
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     query: Asked,
-    body: Result<Payload, Problem>,
+    Payload(body): Payload,
 ) -> Response {
     let executed = async {
         let format = format(read(query)?.format.as_deref())?;
-        let Payload(body) = body.map_err(of_problem)?;
         let asked = Execute::read(&body, format)?;
         let caller = caller(&app, &identity, asked.scopes(), &headers)?;
         Functions::new(Arc::clone(&app.router)).execute(asked, &caller).await

@@ -67,7 +67,7 @@ impl Unwritten {
             ),
             Unusable::Gone => (
                 format!(
-                    "the store's file in {} was deleted or replaced: records are lost when the gateway ends",
+                    "a file of the store in {} was deleted or replaced: records are lost when the gateway ends",
                     dir.display()
                 ),
                 "stop the gateway, put the data directory back from a backup, and start it again",
@@ -139,7 +139,7 @@ pub(crate) async fn stats(
 }
 
 /// Numbers in the Prometheus text format, for operators and tokens with the role `monitor`.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String), (status = 403, body = Problem)))]
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = 403, body = Problem)))]
 pub(crate) async fn metrics(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,

@@ -24,7 +24,10 @@ pub(crate) struct InvokeBody<'a> {
     args: Option<&'a RawValue>,
     #[serde(borrow)]
     session_key: Option<Cow<'a, str>>,
+    /// Hard time limit, in milliseconds.
     timeout_ms: Option<u64>,
+    /// Time limit that each progress report restarts, in milliseconds. It replaces the tool's own.
+    idle_timeout_ms: Option<u64>,
     /// A retry with the same key gets the first one's outcome instead of a second run.
     #[serde(borrow)]
     idempotency_key: Option<Cow<'a, str>>,
@@ -40,22 +43,23 @@ pub(crate) struct Invoked<'a> {
     duration_ms: u64,
 }
 
-/// A problem, and beside it the failure in the form of the node protocol.
+/// A problem that also has the members of a failure in the node protocol, for the OpenAPI document.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct InvokeFailed<'a> {
+pub(crate) struct InvokeFailed {
     #[serde(flatten)]
-    problem: &'a Problem,
+    problem: Problem,
     request_id: String,
-    tool: &'a str,
+    tool: String,
     ok: bool,
-    error: InvokeError<'a>,
+    error: InvokeError,
     duration_ms: u64,
 }
 
+/// The `error` member of a problem, with the node protocol's `kind`.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct InvokeError<'a> {
-    kind: &'a str,
-    message: &'a str,
+pub(crate) struct InvokeError {
+    kind: String,
+    message: String,
 }
 
 /// Calls a tool that is named in the body.
@@ -69,7 +73,8 @@ pub(crate) async fn invoke(
 ) -> Result<Response, Problem> {
     let body: InvokeBody<'_> = parse(&body)?;
     let tool = body.tool.into_owned();
-    let call = CallBody::new(body.args, body.session_key, body.timeout_ms, body.idempotency_key);
+    let InvokeBody { args, session_key, timeout_ms, idle_timeout_ms, idempotency_key, .. } = body;
+    let call = CallBody { args, session_key, timeout_ms, idle_timeout_ms, idempotency_key };
     let request = call_request(&app, "invoke", identity, tool.clone(), call, &headers)?;
     let finished = app.router.start(request, None).outcome().await;
     Ok(finished.told(|finished| finished_response(&tool, finished)).await)
@@ -85,9 +90,17 @@ fn finished_response(tool: &str, finished: &Finished) -> Response {
         }
         Err(error) => {
             let problem = Problem::call(error, finished.id);
-            let error = InvokeError { kind: error.kind.as_str(), message: &error.message };
-            let failed = InvokeFailed { problem: &problem, request_id, tool, ok: false, error, duration_ms };
-            let body = crate::json::to_json(&failed);
+            let mut body = serde_json::to_value(&problem).unwrap_or_default();
+            body["error"]["kind"] = error.kind.as_str().into();
+            for (name, value) in [
+                ("request_id", request_id.into()),
+                ("tool", tool.into()),
+                ("ok", false.into()),
+                ("duration_ms", duration_ms.into()),
+            ] {
+                body[name] = value;
+            }
+            let body = body.to_string();
             let (parts, _) = problem.into_response().into_parts();
             let mut parts = parts;
             parts.headers.remove(header::CONTENT_LENGTH);

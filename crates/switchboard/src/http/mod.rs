@@ -29,6 +29,7 @@ mod skills;
 mod sse;
 mod status;
 mod tokens;
+mod tool_changes;
 mod tools;
 mod upstream;
 mod upstream_login;
@@ -53,7 +54,7 @@ use crate::serve::Ends;
 use crate::slot::Slot;
 
 pub(crate) use calls::MAX_PAGE;
-pub(crate) use nodes::CONNECT_WITH;
+pub(crate) use nodes::{CONNECT_WITH, valid_grants};
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 pub(crate) use status::mark_started;

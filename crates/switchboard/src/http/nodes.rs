@@ -1,7 +1,7 @@
 //! Nodes: the list of them, and the socket they connect to.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use axum::Extension;
@@ -9,21 +9,22 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::directory::{MemberView, Renamed};
-use sa_core::{Grant, Role};
+use sa_core::{Grant, Role, clock};
 use sa_nodes::{Admission, BadFrames, KIND};
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::front::{bearer, operator_only, refused_because, settle, token_refused, unauthorized};
 use super::tools::{JSON, ProviderDoc, raw};
-use super::{App, Problem, query};
+use super::{App, Params, Problem, query};
+use crate::config::NodeTokens;
 use crate::hosts::Machine;
 use crate::journal::node_event;
 use crate::json::to_json;
 use crate::serve::Ends;
-use crate::tokens::{Identity, Refused, same_secret};
+use crate::tokens::{Identity, Refused, Tokens, same_secret};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeList<'a> {
@@ -119,16 +120,39 @@ pub(crate) struct RenamedTool<'a> {
     held_by: ProviderDoc<'a>,
 }
 
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeQuery {
+    /// Only nodes that have this tag.
+    tag: Option<String>,
+}
+
 /// Every node that is connected, or was a while ago.
-#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(NodeQuery), responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
+    Params(query): Params<NodeQuery>,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let members = app.router.directory().members(KIND);
+    let mut members = app.router.directory().members(KIND);
+    if let Some(tag) = &query.tag {
+        members.retain(|member| has_tag(member, tag));
+    }
     let list = NodeList { nodes: members.iter().map(|member| NodeDoc::of(&app, member)).collect() };
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&list)).into_response())
+}
+
+/// What a node says of itself, as the hello was read.
+fn has_tag(member: &MemberView, tag: &str) -> bool {
+    #[derive(Deserialize)]
+    struct About<'a> {
+        #[serde(borrow)]
+        tags: Vec<Cow<'a, str>>,
+    }
+    let about = serde_json::from_str(member.about.as_str());
+    about.is_ok_and(|About { tags }| tags.iter().any(|known| known == tag))
 }
 
 impl<'a> NodeDoc<'a> {
@@ -229,10 +253,10 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     for token in &presented {
         let matching = |secret: &String| same_secret(secret, token);
         if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
-            return Ok((admission(Grant::token(&format!("SA_NODE_TOKENS:{id}")), Some(id.as_str().into())), None));
+            return Ok((admission(bound_grant(id), Some(id.as_str().into())), None));
         }
         if tokens.shared.as_ref().is_some_and(matching) {
-            return Ok((admission(Grant::token("SA_NODE_TOKEN"), None), None));
+            return Ok((admission(shared_grant(), None), None));
         }
         match app.tokens.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
@@ -248,13 +272,39 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
             Err(_) => {}
         }
     }
-    // No node token is set anywhere: whoever is on this machine is let in, as the start-up warning says.
-    let open = tokens.is_empty() && !app.tokens.any_for_nodes();
-    if open && ends.remote.ip().to_canonical().is_loopback() {
+    if admits_anyone(tokens, &app.tokens) && ends.remote.ip().to_canonical().is_loopback() {
         return Ok((admission(Grant::none(), None), None));
     }
     let tried = !presented.is_empty() || request.headers().contains_key(header::AUTHORIZATION);
     Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
+}
+
+/// By what rights nodes can connect at the moment.
+pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Grant> {
+    let now = clock::now_ms();
+    let stored = tokens.list().into_iter().filter(|token| {
+        token.role == Role::Node.as_str() && token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > now)
+    });
+    let mut valid: HashSet<Grant> = stored.map(|token| grant_of(&token.id)).collect();
+    valid.extend(from_env.bound.iter().map(|(id, _)| bound_grant(id)));
+    valid.extend(from_env.shared.iter().map(|_| shared_grant()));
+    valid.extend(admits_anyone(from_env, tokens).then(Grant::none));
+    valid
+}
+
+/// Whether no node token is set anywhere: nodes on this machine are let in without one, as the start-up warning says.
+fn admits_anyone(from_env: &NodeTokens, tokens: &Tokens) -> bool {
+    from_env.is_empty() && !tokens.any_for_nodes()
+}
+
+/// By what right nodes are here that came with `SA_NODE_TOKEN`.
+fn shared_grant() -> Grant {
+    Grant::token("SA_NODE_TOKEN")
+}
+
+/// By what right the node with this id is here that came with its token of `SA_NODE_TOKENS`.
+fn bound_grant(id: &str) -> Grant {
+    Grant::token(&format!("SA_NODE_TOKENS:{id}"))
 }
 
 /// By what right nodes are here that came with a token of ours.

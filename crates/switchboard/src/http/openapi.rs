@@ -1,9 +1,13 @@
-//! The description of the API, made from the code.
+//! The OpenAPI document, made from the code.
+
+mod complete;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+
+use self::complete::Complete;
 
 macro_rules! described {
     ($($method:ident $path:literal => $module:ident::$handler:ident,)*) => {
@@ -11,8 +15,9 @@ macro_rules! described {
         #[openapi(
             info(title = "Switchboard", description = "One gateway between AI agents and the tools they call."),
             paths($(super::$module::$handler,)* super::mcp::describe, super::plugin_gateway::run),
+            components(schemas(super::Problem, super::chat::ChatFailed)),
             security(("token" = [])),
-            modifiers(&Tokens),
+            modifiers(&Tokens, &Complete),
         )]
         struct Api;
     };
@@ -34,7 +39,8 @@ pub fn document() -> String {
 }
 
 /// This description.
-#[utoipa::path(get, path = "/openapi.json", tag = "health", responses((status = 200, description = "The OpenAPI document")))]
+#[utoipa::path(get, path = "/openapi.json", tag = "health",
+    responses((status = 200, body = Object, description = "The OpenAPI document")))]
 pub(crate) async fn serve() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document()).into_response()
 }

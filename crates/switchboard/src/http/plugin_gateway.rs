@@ -41,7 +41,7 @@ pub(crate) struct PluginFailure {
 
 /// Runs a function of a plugin, and answers as its server does.
 #[utoipa::path(post, path = "/api/gateway", tag = "plugins", request_body = PluginRequestPayload,
-    responses((status = 200, description = "The answer of the plugin's server, with its content type"), (status = "default", body = PluginFailure)))]
+    responses((status = 200, body = String, content_type = "*/*", description = "The answer of the plugin's server, with its content type"), (status = "default", body = PluginFailure)))]
 pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     if request.method() != Method::POST {
         let body = json!({ "message": format!("only POST is answered here, not {}", request.method()) });

@@ -8,12 +8,13 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Role};
 use sa_plugins::manifest::{Kind, Meta, Problem as Mistake, Ui};
-use sa_plugins::{Addition, Away, Change, ChangeError, FunctionView, HeldBackView, Terms, View};
+use sa_plugins::{Addition, Away, ChangeError, FunctionView, HeldBackView, Terms, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::body::Payload;
 use super::front::operator_only;
+use super::tool_changes::DifferenceDoc;
 use super::tools::parse;
 use super::{App, Params, Problem, Segment};
 use crate::redact::printable;
@@ -107,8 +108,7 @@ pub(crate) struct HeldBackDoc {
     at_ms: i64,
     /// To accept this, and nothing that came after it.
     hash: String,
-    #[schema(value_type = Vec<Object>)]
-    changes: Vec<Change>,
+    changes: Vec<DifferenceDoc>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -186,7 +186,11 @@ impl PluginDoc {
 
     fn with(view: View, api: Vec<ApiDoc>, identity: &Identity) -> Self {
         let View { manifest, enabled, settings, held_back, .. } = view;
-        let held_back = held_back.map(|HeldBackView { at_ms, hash, changes }| HeldBackDoc { at_ms, hash, changes });
+        let held_back = held_back.map(|HeldBackView { at_ms, hash, changes }| HeldBackDoc {
+            at_ms,
+            hash,
+            changes: changes.into_iter().map(DifferenceDoc::from).collect(),
+        });
         let View { source, origins, allow_private, added_ms, fetched_ms, last_error, .. } = view;
         let away = Vec::new();
         let managed = Managed { source, origins, allow_private, added_ms, fetched_ms, held_back, last_error, away };
@@ -225,6 +229,8 @@ impl From<ChangeError> for Problem {
             ChangeError::Invalid(_) => {
                 Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check")
             }
+            ChangeError::Index(_) => Self::bad_request(detail)
+                .hint("add one of them by the URL of its manifest; --replace replaces what is there"),
             ChangeError::NoSource(_) | ChangeError::Full | ChangeError::Private(_) => Self::bad_request(detail),
             ChangeError::Taken(_) => Self::new(409, "conflict", detail)
                 .hint("change the identifier in the manifest, or remove the other one first"),

@@ -1,13 +1,17 @@
-//! Errors as HTTP problem details (RFC 9457), with what to do about them.
+//! Errors as HTTP problem details (RFC 9457), with what to do about them, and with the `error` member that OpenAI's clients
+//! read.
 
 use std::borrow::Cow;
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::store::StoreError;
 use sa_core::{CallError, CallErrorKind, CallId};
 use sa_socket::NoUpgrade;
 use serde::Serialize;
+
+/// OpenAI's clients check this header before the status.
+pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The one form in which every route reports a failure.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -22,6 +26,9 @@ pub struct Problem {
     detail: String,
     /// The kind that programs tell failures apart by, such as `not_found`.
     kind: &'static str,
+    /// A more exact name than `kind`, where there is one: `settings_invalid` for a plugin whose settings have to be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -30,6 +37,34 @@ pub struct Problem {
     retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     call_id: Option<String>,
+    error: ProblemError,
+}
+
+/// The same failure in OpenAI's format: its clients show this member and ignore the others.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct ProblemError {
+    /// The same as `detail`.
+    message: String,
+    /// Such as `invalid_request_error`.
+    #[serde(rename = "type")]
+    category: &'static str,
+    /// Always null.
+    param: Option<String>,
+    /// The same as `kind`.
+    code: &'static str,
+}
+
+impl ProblemError {
+    fn new(status: u16, kind: &'static str, detail: &str) -> Self {
+        let category = match status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        };
+        Self { message: detail.to_owned(), category, param: None, code: kind }
+    }
 }
 
 impl Problem {
@@ -38,12 +73,15 @@ impl Problem {
             499 => "Client Closed Request",
             _ => StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or("Error"),
         };
+        let detail = detail.into();
         Self {
             type_uri: format!("urn:switchboard:problem:{kind}"),
             title,
             status,
-            detail: detail.into(),
+            error: ProblemError::new(status, kind, &detail),
+            detail,
             kind,
+            reason: None,
             hint: None,
             retryable: false,
             call_id: None,
@@ -99,6 +137,7 @@ impl From<&CallError> for Problem {
     fn from(error: &CallError) -> Self {
         Self {
             hint: error.hint.clone(),
+            reason: error.reason(),
             retryable: error.retryable,
             ..Self::new(error.kind.http_status(), error.kind.as_str(), error.message.clone())
         }
@@ -142,6 +181,9 @@ impl IntoResponse for Problem {
         }
         if self.passes_soon() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        } else if self.is_overload() {
+            // OpenAI's clients would repeat a request that was carried out.
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         response
     }
@@ -169,6 +211,22 @@ mod tests {
                 let kind = words.next().and_then(|kind| kind.strip_prefix('"')?.strip_suffix('"'));
                 found.extend(status.zip(kind).map(|(status, kind)| (kind.to_owned(), status)));
             }
+        }
+    }
+
+    #[test]
+    fn a_problem_carries_the_error_member_of_openai() {
+        for (status, kind, category) in [
+            (400, "bad_request", "invalid_request_error"),
+            (401, "unauthorized", "authentication_error"),
+            (403, "not_allowed", "permission_error"),
+            (404, "not_found", "invalid_request_error"),
+            (429, "overloaded", "rate_limit_error"),
+            (503, "store", "server_error"),
+        ] {
+            let body = serde_json::to_value(Problem::new(status, kind, "why").hint("do")).unwrap();
+            let error = serde_json::json!({ "message": "why", "type": category, "param": null, "code": kind });
+            assert_eq!((&body["error"], &body["status"]), (&error, &status.into()));
         }
     }
 

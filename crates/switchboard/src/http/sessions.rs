@@ -119,17 +119,18 @@ pub(crate) async fn message(
 #[expect(dead_code, reason = "the description of what is passed on as it comes")]
 pub(crate) struct ResponseBody {
     request_id: String,
-    /// What the tool gave back.
-    #[schema(value_type = Option<Object>)]
+    /// What the tool gave back, any JSON.
+    #[schema(value_type = Value, required = false)]
     result: Option<Value>,
-    /// Why it did not.
-    error: Option<String>,
+    /// Why it did not, a text or any other JSON.
+    #[schema(value_type = Value, required = false)]
+    error: Option<Value>,
     /// Instead of an answer: how far it is.
     progress: Option<f64>,
     total: Option<f64>,
     message: Option<String>,
-    /// Instead of an answer: a part of the result.
-    #[schema(value_type = Option<Object>)]
+    /// Instead of an answer: a part of the result, any JSON.
+    #[schema(value_type = Value, required = false)]
     chunk: Option<Value>,
 }
 
@@ -176,7 +177,7 @@ pub(crate) struct EventsQuery {
 /// What happens in a session, as server-sent events named by their `type`, with ids to go on after (`Last-Event-ID`). Every
 /// `caller_tool_request` that waits for an answer comes first. The stream ends when the session does.
 #[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "sessions", params(EventsQuery, ("id" = String, Path, description = "The session's id")),
-    responses((status = 200, description = "text/event-stream"), (status = 404, body = Problem)))]
+    responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 404, body = Problem)))]
 pub(crate) async fn events(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -238,6 +239,7 @@ async fn call(
         surface: "rest",
         session_key: None,
         timeout: None,
+        idle_timeout: None,
         idempotency_key: None,
         trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
     };

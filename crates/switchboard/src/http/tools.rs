@@ -156,18 +156,20 @@ pub(super) fn raw(json: &RawJson) -> Option<Cow<'_, RawValue>> {
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallBody<'a> {
-    /// The tool's arguments, as its `input_schema` has them.
+    /// The tool's arguments, as its `input_schema` has them; none when absent.
     #[serde(borrow)]
-    #[schema(value_type = Object)]
-    args: Option<&'a RawValue>,
+    #[schema(value_type = Option<Object>)]
+    pub(super) args: Option<&'a RawValue>,
     /// The session that the call belongs to; nodes are told. In a session of yours, its caller's tools can be called.
     #[serde(borrow)]
-    session_key: Option<Cow<'a, str>>,
-    /// Time limit; progress extends it.
-    timeout_ms: Option<u64>,
+    pub(super) session_key: Option<Cow<'a, str>>,
+    /// Hard time limit, in milliseconds.
+    pub(super) timeout_ms: Option<u64>,
+    /// Time limit that each progress report restarts, in milliseconds. It replaces the tool's own.
+    pub(super) idle_timeout_ms: Option<u64>,
     /// A retry with the same key gets the first one's outcome instead of a second run.
     #[serde(borrow)]
-    idempotency_key: Option<Cow<'a, str>>,
+    pub(super) idempotency_key: Option<Cow<'a, str>>,
 }
 
 /// What [`done_json`] writes.
@@ -175,7 +177,8 @@ pub(crate) struct CallBody<'a> {
 pub(crate) struct CallDone<'a> {
     call_id: String,
     ok: bool,
-    #[schema(value_type = Object)]
+    /// Any JSON.
+    #[schema(value_type = serde_json::Value)]
     result: Cow<'a, RawValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     blocks: Vec<WireBlock<'a>>,
@@ -186,7 +189,7 @@ pub(crate) struct CallDone<'a> {
 }
 
 /// Calls a tool. Answers with JSON, or with a stream of events when the client accepts `text/event-stream`.
-#[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = CallBody,
+#[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = Option<CallBody>,
     params(("name" = String, Path, description = "The tool's exposed name, or its provider's own"),
         ("channel" = Option<String>, Query, description = "The channel whose methods can be called, too")),
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
@@ -252,6 +255,15 @@ pub(super) fn check_words(tool: &str, session_key: Option<&str>, idempotency_key
     Ok(())
 }
 
+pub(super) fn check_times(timeout_ms: Option<u64>, idle_timeout_ms: Option<u64>) -> Result<(), String> {
+    for (name, given) in [("timeout_ms", timeout_ms), ("idle_timeout_ms", idle_timeout_ms)] {
+        if given == Some(0) {
+            return Err(format!("{name} must be at least 1"));
+        }
+    }
+    Ok(())
+}
+
 /// What both ways of calling a tool over REST make of their body.
 pub(super) fn call_request(
     app: &App,
@@ -262,9 +274,7 @@ pub(super) fn call_request(
     headers: &HeaderMap,
 ) -> Result<CallRequest, Problem> {
     check_words(&tool, body.session_key.as_deref(), body.idempotency_key.as_deref()).map_err(Problem::bad_request)?;
-    if body.timeout_ms == Some(0) {
-        return Err(Problem::bad_request("timeout_ms must be at least 1"));
-    }
+    check_times(body.timeout_ms, body.idle_timeout_ms).map_err(Problem::bad_request)?;
     // The body may have taken its time, and the token was looked at before it.
     if identity.revoked.is_cancelled() {
         return Err(unauthorized(Refused::Revoked));
@@ -282,20 +292,10 @@ pub(super) fn call_request(
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),
+        idle_timeout: body.idle_timeout_ms.map(Duration::from_millis),
         idempotency_key: body.idempotency_key.map(|key| key.as_ref().into()),
         trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
     })
-}
-
-impl<'a> CallBody<'a> {
-    pub(super) fn new(
-        args: Option<&'a RawValue>,
-        session_key: Option<Cow<'a, str>>,
-        timeout_ms: Option<u64>,
-        idempotency_key: Option<Cow<'a, str>>,
-    ) -> Self {
-        Self { args, session_key, timeout_ms, idempotency_key }
-    }
 }
 
 /// What to send instead of a form, or of nothing: for somebody with curl.

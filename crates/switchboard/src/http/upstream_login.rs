@@ -110,11 +110,12 @@ pub(crate) async fn log_out(
 }
 
 /// Where an upstream server's authority sends a browser back to. Needs no token: its `state` is known to who began the login, and good once.
-#[utoipa::path(get, path = "/v1/upstream/{name}/callback", tag = "upstream", security(()),
+#[utoipa::path(get, path = "/v1/upstream/{name}/callback", tag = "upstream",
     params(("name" = String, Path, description = "The server's name"),
         ("code" = Option<String>, Query), ("state" = Option<String>, Query), ("iss" = Option<String>, Query),
         ("error" = Option<String>, Query), ("error_description" = Option<String>, Query)),
-    responses((status = 200, description = "A page that says so"), (status = 400, description = "A page that says why not")))]
+    responses((status = 200, body = String, content_type = "text/html", description = "A page that says so"),
+        (status = 400, description = "A page that says why not")))]
 pub(crate) async fn callback(
     State(app): State<App>,
     Extension(ends): Extension<Ends>,

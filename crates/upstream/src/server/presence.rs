@@ -31,6 +31,10 @@ impl Server {
         }
     }
 
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(&*self.phase.borrow(), Phase::Ready(_))
+    }
+
     /// Resolves when it was tried once, however that went, or is not tried yet.
     pub(crate) async fn is_settled(&self) {
         if self.health().state == State::Starting {

@@ -1,5 +1,6 @@
 import type { PluginChannel } from "@sperax/plugin-sdk";
 import {
+  fetchPluginMessage,
   type PluginPayload,
   speraxOS,
   usePluginSettings,
@@ -30,6 +31,8 @@ export function useTypes(): void {
   setSettings({ colour: "red" });
   const state = speraxOS.getPluginState<number>("count");
   holds<Equal<typeof state, Promise<number>>>();
+  const message = fetchPluginMessage<WeatherData>();
+  holds<Equal<typeof message, Promise<WeatherData>>>();
   const payload = speraxOS.getPluginPayload<{ city: string }>();
   holds<Equal<typeof payload, Promise<PluginPayload<{ city: string }>>>>();
   // @ts-expect-error: a message is text.

@@ -88,7 +88,7 @@ impl Index {
             return None;
         }
         let own = match &claim.offer {
-            Some(offer) => Some(&*offer.tool.name).filter(|own| own.contains('.')),
+            Some(offer) => Some(&*offer.tool.name).filter(|own| own.contains('.') || offer.tool.open),
             None => Some(name),
         };
         let above = || {

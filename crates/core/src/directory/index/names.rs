@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{Claim, Claims, Index, Kind, Member, Offer, Owner, ScopeIndex};
+use crate::directory::SavedProvider;
 use crate::naming;
 use crate::principal::Scope;
 use crate::provider::{Grant, ProviderId};
@@ -18,6 +19,18 @@ pub(super) struct Ages {
 }
 
 impl Ages {
+    /// Those of a provider that an earlier process has saved.
+    pub(super) fn saved(saved: &SavedProvider) -> Self {
+        let offer = |tool: &Arc<Tool>, age| {
+            let (plain, suffixed) = ("".into(), "".into());
+            Arc::new(Offer { tool: Arc::clone(tool), plain, suffixed, age })
+        };
+        Self {
+            tools: saved.tools.iter().map(|(tool, age)| (Arc::clone(&tool.name), offer(tool, *age))).collect(),
+            prefixes: saved.prefixes.iter().cloned().collect(),
+        }
+    }
+
     /// A tool with the same names is as old as it was.
     fn of_tool(&self, tool: &Tool) -> Option<u64> {
         self.tools
@@ -66,6 +79,10 @@ impl Index {
         member.bare_names = catalog.bare_names;
         member.preferred = catalog.preferred;
         member.unlisted = catalog.unlisted;
+        member.saved = catalog.saved;
+        if catalog.saved {
+            self.unsaved.changed(id);
+        }
         let scope = member.owner.scope.clone();
         let claims = self.members.get(id).map(Member::claims).unwrap_or_default();
         if claims.is_empty() {
@@ -162,7 +179,11 @@ impl Member {
 impl Offer {
     /// The names that the tool claims, each once. A host's undotted names are `bare`.
     pub(in crate::directory) fn names(&self, bare: Option<Kind>) -> impl Iterator<Item = (&Arc<str>, Kind)> {
-        let own = if self.tool.name.contains('.') { Some(Kind::Named) } else { bare };
+        let own = match (self.tool.name.contains('.'), self.tool.open) {
+            (true, _) => Some(Kind::Named),
+            (false, true) => bare.map(|_| Kind::Named),
+            (false, false) => bare,
+        };
         let own = own.filter(|_| self.tool.name != self.plain).map(|kind| (&self.tool.name, kind));
         let short = self.tool.short.as_ref().filter(|short| **short != self.plain && **short != self.tool.name);
         let short = short.map(|short| (short, Kind::Short));

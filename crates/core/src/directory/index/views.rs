@@ -1,13 +1,13 @@
 //! Lists of tools, documents and members.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::contests::Losses;
 use super::{Index, Leaving, Member, Offer, Presence, ScopeIndex};
-use crate::directory::{MemberView, Renamed, ToolPage, ToolView};
+use crate::directory::{MemberView, Renamed, ToolChange, ToolPage, ToolView};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
 use crate::provider::ProviderId;
@@ -97,6 +97,20 @@ impl Index {
         let member = self.members.get(id)?;
         let offer = member.offers.iter().find(|offer| &*offer.tool.name == own)?;
         Some(Arc::clone(self.shown_name(member, offer)))
+    }
+
+    /// The changes of definitions that no operator has accepted.
+    pub(in crate::directory) fn tool_changes(&self) -> Vec<ToolChange> {
+        let mut changes = self.definitions.changes();
+        if changes.is_empty() {
+            return changes;
+        }
+        let ids: HashMap<(&str, &str), &ProviderId> = self.members.keys().map(|id| ((id.kind, &*id.id), id)).collect();
+        for change in &mut changes {
+            let id = ids.get(&(&*change.kind, &*change.id));
+            change.name = id.and_then(|id| self.exposed_name(id, &change.tool));
+        }
+        changes
     }
 
     /// The name under which those who see a provider find its tool; the suffixed one also where it is not listed.

@@ -77,10 +77,11 @@ fn keep(private: Option<&Path>) -> ExitCode {
     let _ = setsid();
     // A command can stop its keeper. Should the node die then, the kernel wakes the keeper to do its duty.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    let removal = private.map(private::Removal::new);
     match prepare() {
         Ok((shell, tree, news)) => {
             say(&Said::Started { pid: shell });
-            stay(tree, &news, private);
+            stay(tree, &news, removal);
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -152,7 +153,7 @@ fn start(files: [OwnedFd; 3]) -> std::io::Result<Pid> {
 }
 
 /// Stays until the command and all that came of it are gone. Nothing here needs a new descriptor.
-fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
+fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, removal: Option<private::Removal>) {
     let mut phase = Phase::Running;
     loop {
         let heard = match phase {
@@ -178,8 +179,8 @@ fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, private: Option<&Path>) {
             tree.kill_all();
         }
     }
-    if let Some(private) = private {
-        private::remove(private);
+    if let Some(removal) = removal {
+        removal.run();
     }
     say(&Said::Gone);
 }

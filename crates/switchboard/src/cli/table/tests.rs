@@ -107,7 +107,7 @@ fn begins(text: &str, words: &[&str]) -> Vec<usize> {
 #[test]
 fn nodes_are_lined_up_on_a_usual_terminal() {
     let host = |id: &str, state: &str, role: &str, capabilities: &str| {
-        cells(&[id, state, role, if role.is_empty() { "" } else { "linux" }, "7", "0", capabilities])
+        cells(&[id, state, role, if role.is_empty() { "" } else { "linux" }, "7", "0", "prod", capabilities])
     };
     let rows = [
         host(
@@ -126,7 +126,7 @@ fn nodes_are_lined_up_on_a_usual_terminal() {
         assert!(places.len() >= 4 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
     }
     let wide = lay_out(&super::super::lists::NODES, &rows, Some(160));
-    assert!(wide.contains("RUNNING") && wide.contains("OS"), "{wide}");
+    assert!(wide.contains("RUNNING") && wide.contains("OS") && wide.contains("TAGS"), "{wide}");
 }
 
 #[test]
@@ -216,4 +216,42 @@ fn paragraphs_keep_their_own_lines_and_their_indent() {
     assert_eq!(paragraph("a bcdefghij k", Some(4)), ["a", "bcde", "fghi", "j k"]);
     assert_eq!(paragraph("a b c d\ne", None), ["a b c d", "e"]);
     assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
+}
+
+/// Where the second column begins, in columns of the terminal.
+fn column_of(line: &str, word: &str) -> usize {
+    display_width(&line[..line.find(word).unwrap()])
+}
+
+#[test]
+fn columns_line_up_behind_wide_characters_and_accents() {
+    let rows = [
+        cells(&["天気予報", "here"]),
+        cells(&["weather", "here"]),
+        cells(&["me\u{301}te\u{301}o", "here"]),
+        cells(&["☀️🌧", "here"]),
+    ];
+    for room in [None, Some(80)] {
+        let text = lay_out(&[name("NAME"), whole("STATE")], &rows, room);
+        let places: Vec<usize> = text.lines().skip(1).map(|line| column_of(line, "here")).collect();
+        assert_eq!(places, [10; 4], "{text}");
+    }
+    let facts = facts_in(&[("天気", "here".into()), ("a", "here".into())], None);
+    assert!(facts.lines().all(|line| column_of(line, "here") == 8), "{facts}");
+}
+
+#[test]
+fn wide_characters_are_cut_and_wrapped_where_the_terminal_ends() {
+    let wide = "天気予報".repeat(30);
+    for room in [20, 21, 40, 79] {
+        assert!(display_width(&shortened(&wide, room)) <= room, "{room}");
+        let lines = paragraph(&wide, Some(room));
+        assert!(lines.iter().all(|line| display_width(line) <= room), "{room}");
+        assert_eq!(lines.concat(), wide);
+        let table = lay_out(&[whole("ID"), cut("WORDS")], &[cells(&["a", &wide])], Some(room));
+        assert!(table.lines().all(|line| display_width(line) <= room), "{table}");
+    }
+    assert_eq!(pieces("天気", 1), ["天", "気"], "each piece has something");
+    assert_eq!(shortened("天気予報", 8), "天気予報");
+    assert_eq!(shortened("天気予報", 7), "天気予…");
 }

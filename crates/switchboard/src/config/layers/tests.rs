@@ -124,6 +124,7 @@ fn each_variable_goes_over_the_file() {
             Value::Integer(_) => ("5000", "6000", "6000"),
             Value::Array(_) => ("[\"a\"]", "b, c", "[\"b\", \"c\"]"),
             _ if *key == "log.format" => ("\"human\"", "json", "\"json\""),
+            _ if *key == "trust.on_change" => ("\"hold\"", "allow", "\"allow\""),
             _ => ("\"a\"", "b", "\"b\""),
         };
         let file = format!("[{section}]\n{name} = {in_file}\n");

@@ -1,16 +1,32 @@
 import { type FormEvent, useEffect, useMemo, useState } from "react";
-import { type Plugin, readSettings, writeSettings } from "../data/plugins";
+import { type Plugin, pluginOf, plugins, readSettings, writeSettings } from "../data/plugins";
+import { useResource } from "../data/resource";
 import { Problem } from "../lib/api";
 import { type Draft, draftOf, emptyDraft, fieldOf, type Json, type Mistake, typedValue } from "../lib/schema";
-import { visible } from "../lib/text";
-import { ProblemNote } from "../ui/parts";
-import { SchemaForm } from "../ui/schema-form";
+import { visible, visibleLine } from "../lib/text";
+import { Panel, ProblemNote } from "./parts";
+import { SchemaForm } from "./schema-form";
+
+/** The settings of a tool's plugin, opened for a call that failed because of them. */
+export function SettingsFor({ tool, reason }: { tool: string; reason: string | undefined }) {
+  return reason === "settings_invalid" && <SettingsOfTool tool={tool} />;
+}
+
+function SettingsOfTool({ tool }: { tool: string }) {
+  const plugin = pluginOf(useResource(plugins).data ?? [], tool)?.plugin;
+  if (!plugin?.settings) return null;
+  return (
+    <Panel title={`Settings of ${visibleLine(plugin.meta.title ?? plugin.identifier)}`}>
+      <PluginSettings plugin={plugin} open />
+    </Panel>
+  );
+}
 
 /**
  * What a plugin's user can set. A secret that is stored is never shown: its field holds the mask, which, sent back, stands for
  * what is stored.
  */
-export function PluginSettings({ plugin }: { plugin: Plugin }) {
+export function PluginSettings({ plugin, open = false }: { plugin: Plugin; open?: boolean }) {
   const field = useMemo(() => fieldOf(plugin.settings), [plugin.settings]);
   const [draft, setDraft] = useState<Draft>();
   const [mistakes, setMistakes] = useState<Mistake[]>([]);
@@ -47,13 +63,13 @@ export function PluginSettings({ plugin }: { plugin: Plugin }) {
   };
   if (draft === undefined)
     return (
-      <details>
+      <details open={open}>
         <summary>Settings</summary>
         {problem ? <ProblemNote problem={problem} /> : <p className="soft">They are on their way.</p>}
       </details>
     );
   return (
-    <details open={lacking !== undefined}>
+    <details open={open || lacking !== undefined}>
       <summary>Settings</summary>
       <form className="stack" onSubmit={submit} noValidate aria-label="Settings">
         {lacking && <p className="soft">Calls are refused for now: {visible(lacking)}</p>}

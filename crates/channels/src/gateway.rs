@@ -1,0 +1,140 @@
+//! The gateway in the roster: a member whose methods are the tools that the participant's token includes.
+//!
+//! Every participant may have another list, so this member is in no shared roster. Each connection is sent its own.
+
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::{Router, Schema, ToolView, View, clock};
+use sa_protocol::channel::{Envelope, encode_body, encode_message};
+use sa_protocol::push_string;
+use sa_socket::Outbox;
+use tokio::sync::watch;
+
+use crate::calls::GATEWAY_METADATA;
+use crate::presence::payload;
+use crate::publish::Sender;
+use crate::{Channels, GATEWAY};
+
+/// Changes that follow each other within this time are sent as one.
+const COALESCE: Duration = Duration::from_millis(100);
+
+/// The list of tools that one connection was sent.
+#[derive(Debug)]
+pub(crate) struct GatewayEntry {
+    router: Arc<Router>,
+    view: View,
+    max_bytes: usize,
+    revision: watch::Receiver<u64>,
+    /// JSON, an object.
+    pub(crate) metadata: String,
+}
+
+impl GatewayEntry {
+    /// `None` where the token includes no tools, or may not call in this channel.
+    pub(crate) fn of(hub: &Channels, sender: &Sender, max_bytes: usize) -> Option<Self> {
+        let principal = &sender.principal;
+        let includes_tools = !principal.is_limited() || !principal.tools.is_empty();
+        if !(sender.rights.read && sender.rights.call && includes_tools && principal.role.may_call_tools()) {
+            return None;
+        }
+        let (router, view) = (Arc::clone(&hub.router), View::of(Arc::clone(principal)));
+        // Before the list is read, so that no change of it is missed.
+        let mut revision = router.directory().subscribe();
+        revision.mark_unchanged();
+        let metadata = metadata(&router, &view, max_bytes);
+        Some(Self { router, view, max_bytes, revision, metadata })
+    }
+
+    /// Sends the list again whenever it has changed, at the reader's pace.
+    pub(crate) async fn follow(self, outbox: &Outbox) {
+        let Self { router, view, max_bytes, mut revision, metadata: first } = self;
+        let mut sent = digest(&first);
+        drop(first);
+        while revision.changed().await.is_ok() {
+            tokio::time::sleep(COALESCE).await;
+            revision.mark_unchanged();
+            let metadata = metadata(&router, &view, max_bytes);
+            let now = digest(&metadata);
+            if std::mem::replace(&mut sent, now) == now {
+                continue;
+            }
+            if outbox.emptied().await.is_err() || outbox.send(presence("ephemeral", "update", &metadata)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Says that the gateway is here.
+    pub(crate) fn here(&self) -> String {
+        presence("replay", "join", &self.metadata)
+    }
+}
+
+fn presence(kind: &str, action: &str, metadata: &str) -> String {
+    let body = encode_body(&Envelope {
+        kind: "presence",
+        payload: &payload(action, metadata, None),
+        sender: GATEWAY,
+        at_ms: clock::now_ms(),
+        sender_metadata: GATEWAY_METADATA,
+        attachments: &[],
+    });
+    encode_message(kind, None, &body, None, false)
+}
+
+fn digest(metadata: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    metadata.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The metadata with the tools of a view as methods. Those that go beyond `max_bytes` are only counted.
+fn metadata(router: &Router, view: &View, max_bytes: usize) -> String {
+    let policy = router.policy();
+    let usable = |tool: &ToolView| tool.online && tool.tool.for_models && policy.allows(&view.principal, tool);
+    let tools = router.directory().list(view, None, usize::MAX - 1, usable).tools;
+    let mut out = GATEWAY_METADATA.trim_end_matches('}').to_owned();
+    let _ = write!(out, ",\"handle\":\"{GATEWAY}\",\"methods\":[");
+    let mut listed = 0;
+    for tool in &tools {
+        let end = out.len();
+        if listed > 0 {
+            out.push(',');
+        }
+        push_method(&mut out, tool);
+        if out.len() > max_bytes {
+            out.truncate(end);
+            break;
+        }
+        listed += 1;
+    }
+    out.push(']');
+    if listed < tools.len() {
+        let _ = write!(out, ",\"methodsOmitted\":{}", tools.len() - listed);
+    }
+    out.push('}');
+    out
+}
+
+fn push_method(out: &mut String, ToolView { name, tool, .. }: &ToolView) {
+    out.push_str("{\"name\":");
+    push_string(out, name);
+    if let Some(description) = &tool.description {
+        out.push_str(",\"description\":");
+        push_string(out, description);
+    }
+    out.push_str(",\"parameters\":");
+    out.push_str(tool.input.as_ref().map_or("{\"type\":\"object\"}", |schema| Schema::raw(schema).as_str()));
+    if let Some(returns) = &tool.output_schema {
+        out.push_str(",\"returns\":");
+        out.push_str(returns.as_str());
+    }
+    out.push_str(",\"streaming\":true");
+    if let Some(timeout) = tool.timeout {
+        let _ = write!(out, ",\"timeout\":{}", timeout.as_millis());
+    }
+    out.push('}');
+}

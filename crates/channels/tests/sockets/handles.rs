@@ -1,0 +1,33 @@
+//! A handle belongs to one participant, however it is spelled.
+
+use serde_json::{Value, json};
+
+use crate::kit::Server;
+
+#[tokio::test]
+async fn handles_are_equal_without_case_and_at() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    ann.update(json!({ "name": "Ann", "handle": "Helper" })).await;
+    let mut eve = server.join("token=eve").await;
+    let mut bob = server.join("token=bob").await;
+    for handle in ["helper", "@HELPER", "Helper"] {
+        let update = json!({ "action": "update-metadata", "payload": { "handle": handle }, "ref": 9 });
+        bob.send(update).await;
+        // Deployed clients know a conflict by a presence of somebody else with their own handle.
+        let presence = bob.next().await.unwrap();
+        assert_eq!((&presence["type"], &presence["senderId"]), (&json!("presence"), &json!("ann")), "{presence}");
+        let expected = json!({ "action": "update", "metadata": { "name": "Ann", "handle": handle } });
+        assert_eq!((&presence["payload"], &presence["id"]), (&expected, &Value::Null));
+        let refused = bob.next().await.unwrap();
+        assert_eq!((&refused["code"], &refused["ref"]), (&json!("handle-conflict"), &json!(9)), "{refused}");
+    }
+    ann.update(json!({ "handle": "other" })).await;
+    assert_eq!(bob.update(json!({ "handle": "HELPER" })).await["kind"], "persisted");
+    for expected in ["other", "HELPER"] {
+        let update = eve.until(|frame| frame["payload"]["action"] == "update").await;
+        assert_eq!(update["payload"]["metadata"]["handle"], expected, "a conflict is nobody else's business");
+    }
+    // The gateway's own handle is nobody's.
+    assert_eq!(eve.update(json!({ "handle": "@Switchboard" })).await["code"], "handle-conflict");
+}

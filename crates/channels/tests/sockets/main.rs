@@ -1,0 +1,9 @@
+//! Participants on real sockets, without a gateway around the channels.
+
+mod context;
+mod gateway;
+mod handles;
+mod kit;
+mod leaving;
+mod methods;
+mod refusals;

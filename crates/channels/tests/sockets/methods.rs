@@ -1,0 +1,141 @@
+//! Which calls reach a provider, and which are refused on its behalf.
+
+use sa_channels::{Draft, Rights, Sender};
+use sa_core::{Principal, Role, View};
+use serde_json::{Value, json};
+
+use crate::kit::{Participant, Server};
+
+fn search() -> Value {
+    json!([{ "name": "search", "parameters": { "type": "object" } }])
+}
+
+fn call(id: &str, provider: &str, method: &str) -> Value {
+    json!({ "callId": id, "methodName": method, "providerId": provider, "args": {} })
+}
+
+/// Makes a call that is to be refused, and checks the answer.
+async fn refused(caller: &mut Participant, call: Value, code: &str) {
+    let answer = caller.say("method-call", call.clone()).await;
+    assert_eq!((&answer["type"], &answer["id"]), (&json!("method-call"), &Value::Null), "it is not stored: {answer}");
+    let result = caller.message("method-result").await;
+    assert_eq!((&result["payload"]["callId"], &result["id"]), (&call["callId"], &Value::Null), "{result}");
+    assert_eq!((&result["payload"]["isError"], &result["payload"]["complete"]), (&json!(true), &json!(true)));
+    assert_eq!(result["payload"]["content"]["code"], code, "{result}");
+}
+
+/// Makes a call that is to reach its provider, and has it answered.
+async fn reaches(caller: &mut Participant, provider: &mut Participant, call: Value) {
+    assert_eq!(caller.say("method-call", call.clone()).await["kind"], "persisted");
+    let asked = provider.message("method-call").await;
+    assert_eq!(asked["payload"]["callId"], call["callId"], "{asked}");
+    let result = json!({ "callId": call["callId"], "content": "done", "complete": true });
+    assert_eq!(provider.say("method-result", result).await["kind"], "persisted");
+    let result = caller.message("method-result").await;
+    assert_eq!((&result["payload"]["callId"], &result["payload"]["content"]), (&call["callId"], &json!("done")));
+}
+
+#[tokio::test]
+async fn a_provider_that_declares_nothing_answers_for_itself() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    let mut worker = server.join("token=worker").await;
+    reaches(&mut ann, &mut worker, call("c1", "worker", "search")).await;
+    worker.update(json!({ "name": "Worker" })).await;
+    reaches(&mut ann, &mut worker, call("c2", "worker", "search")).await;
+    worker.update(json!({ "methods": [] })).await;
+    refused(&mut ann, call("c3", "worker", "search"), "method-not-found").await;
+}
+
+#[tokio::test]
+async fn a_refused_call_is_seen_by_its_caller_alone() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    let mut worker = server.join("token=worker").await;
+    worker.update(json!({ "methods": search() })).await;
+    let mut eve = server.join("token=eve").await;
+    refused(&mut ann, call("c1", "worker", "dance"), "method-not-found").await;
+    refused(&mut ann, call("to nobody", "nobody", "search"), "provider-not-found").await;
+    // A refused call was never made: its id can be used again.
+    reaches(&mut ann, &mut worker, call("c1", "worker", "search")).await;
+    let seen = eve.until(|frame| frame["type"] == "method-call").await;
+    assert_eq!(seen["payload"]["methodName"], "search", "the first call that anybody else sees");
+    let mut late = server.connect("token=late&sinceId=0").await;
+    loop {
+        let frame = late.next().await.unwrap();
+        assert!(!frame.to_string().contains("dance") && !frame.to_string().contains("nobody"), "{frame}");
+        if frame["kind"] == "ready" {
+            break;
+        }
+    }
+    // A call that was made is not refused when it is sent again: its result is in the log.
+    drop(worker);
+    ann.until(|frame| frame["payload"]["action"] == "leave").await;
+    let again = ann.say("method-call", call("c1", "worker", "search")).await;
+    assert_eq!((&again["duplicate"], &again["id"]), (&json!(true), &seen["id"]), "{again}");
+    let _worker = {
+        let mut worker = server.join("token=worker").await;
+        worker.update(json!({ "methods": search() })).await;
+        worker
+    };
+    // A caller that is not connected receives the refusal as an error.
+    let rights = Rights { read: true, publish: true, call: true, admin: false };
+    let principal = Principal::new("bob", "bob", Role::Agent).into();
+    let payload = call("c3", "worker", "dance").to_string();
+    let draft = Draft {
+        kind: "method-call".into(),
+        payload: &payload,
+        persist: true,
+        client_message_id: None,
+        attachments: Vec::new(),
+        bytes: bytes::Bytes::new(),
+    };
+    let room = server.channels.existing("room").await.unwrap().unwrap();
+    let refusal = room.publish(&Sender { principal, rights }, draft).await.unwrap_err();
+    assert_eq!(refusal.code, "method-not-found");
+}
+
+/// Whether agents in the channel are offered the method as a tool.
+fn offered(server: &Server) -> bool {
+    let principal = Principal::new("agent", "agent", Role::Agent).into();
+    let view = View { principal, scopes: vec![sa_core::Scope::Channel("room".into())] };
+    let tools = server.router.directory().list(&view, None, 10, |tool| tool.online).tools;
+    tools.iter().any(|tool| &*tool.name == "pubsub_worker_search")
+}
+
+#[tokio::test]
+async fn what_was_declared_holds_across_a_reconnect() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    for (id, query) in [("anonymous", "token=worker"), ("named", "token=worker&instance=one")] {
+        let mut worker = server.join(query).await;
+        worker.update(json!({ "name": "Worker", "methods": search() })).await;
+        drop(worker);
+        ann.until(|frame| frame["payload"]["action"] == "leave").await;
+        assert!(!offered(&server));
+
+        // Before it sends its metadata, and when that is silent about methods.
+        let mut worker = server.join(query).await;
+        assert!(offered(&server), "{query}");
+        refused(&mut ann, call(&format!("{id} 1"), "worker", "dance"), "method-not-found").await;
+        reaches(&mut ann, &mut worker, call(&format!("{id} 2"), "worker", "search")).await;
+        let updated = worker.update(json!({ "name": "Worker" })).await;
+        assert_eq!(updated["payload"]["metadata"], json!({ "name": "Worker", "methods": search() }));
+        refused(&mut ann, call(&format!("{id} 3"), "worker", "dance"), "method-not-found").await;
+        reaches(&mut ann, &mut worker, call(&format!("{id} 4"), "worker", "search")).await;
+
+        worker.update(json!({ "methods": [{ "name": "dance" }] })).await;
+        reaches(&mut ann, &mut worker, call(&format!("{id} 5"), "worker", "dance")).await;
+        assert!(!offered(&server));
+        worker.send(json!({ "action": "close" })).await;
+        while worker.next().await.is_some() {}
+        ann.until(|frame| frame["payload"]["action"] == "leave").await;
+    }
+    // Another program of the participant has declared nothing, and a declaration ends with an orderly leave.
+    let mut other = server.join("token=worker&instance=two").await;
+    reaches(&mut ann, &mut other, call("c1", "worker", "sing")).await;
+    drop(other);
+    ann.until(|frame| frame["payload"]["action"] == "leave").await;
+    let mut again = server.join("token=worker&instance=one").await;
+    reaches(&mut ann, &mut again, call("c2", "worker", "sing")).await;
+}

@@ -1,0 +1,577 @@
+//! Remembers how each tool was defined, and notices when a provider defines it in another way.
+//!
+//! A definition is what a model or a client decides by: title, description, schemas, annotations. A server that was trusted
+//! once can change them later. Every change is reported. Under [`OnChange::Hold`] the accepted definition also stays listed,
+//! and calls of the tool fail until an operator accepts the new one.
+//!
+//! What is remembered outlives the provider's connection and, by way of [`SavedDefinitions`], the process. It is bounded for
+//! each grant by itself, so that no grant can push another one out of memory. Only an operator adds installed providers, so
+//! they are not bounded. A provider of which something was forgotten cannot use that to pass off a changed tool as a new
+//! one: from then on, every tool that is not known counts as changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::clock;
+use crate::json::difference::{self, Change};
+use crate::json::{RawJson, shortened};
+use crate::provider::{Grant, ProviderId, Rank};
+use crate::schema::Schema;
+use crate::tool::{Catalog, Tool};
+
+/// How much is remembered of the providers of one grant. Beyond it, the provider that listed its tools longest ago is
+/// forgotten.
+const MAX_PROVIDERS: usize = 20_000;
+const MAX_BYTES: usize = 16 << 20;
+/// How much is remembered of the tools that one provider does not list any more.
+const MAX_UNLISTED_BYTES: usize = 1 << 20;
+/// Of this many tools in one list, the audit event shows what has changed.
+const SHOWN_TOOLS: usize = 3;
+const SHOWN_CHANGES: usize = 3;
+/// The definition of a tool that may have been forgotten.
+const NOTHING: &str = "null";
+
+/// What happens when the definition of a tool changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnChange {
+    /// The new definition is listed at once.
+    #[default]
+    Allow,
+    /// The old definition stays listed, and calls fail until an operator accepts the new one.
+    Hold,
+}
+
+/// A change of a tool's definition that no operator has accepted yet.
+#[derive(Debug, Clone)]
+pub struct ToolChange {
+    pub kind: String,
+    pub id: String,
+    /// The provider's own name for the tool.
+    pub tool: Arc<str>,
+    /// The name under which it is listed; absent while it is not listed.
+    pub name: Option<Arc<str>>,
+    pub at_ms: i64,
+    /// Tells this change from a newer one.
+    pub revision: i64,
+    /// Whether calls of the tool fail until the change is accepted.
+    pub held: bool,
+    pub changes: Vec<Change>,
+    /// How many invisible characters were removed from its texts.
+    pub invisible: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AcceptError {
+    #[error("there is no change of this tool to accept")]
+    Nothing,
+    #[error("the tool has changed again since that change was shown")]
+    Newer,
+}
+
+/// Everything that is remembered of one provider's tools, for a store.
+#[derive(Debug, Clone, Default)]
+pub struct SavedDefinitions {
+    /// The grant with which it shares a bound; absent for an installed provider.
+    pub pool: Option<Arc<str>>,
+    /// Whether some of its definitions were forgotten.
+    pub incomplete: bool,
+    pub tools: Vec<SavedTool>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SavedTool {
+    pub name: Arc<str>,
+    /// A JSON object.
+    pub definition: Arc<str>,
+    pub invisible: usize,
+    pub finding: Option<SavedFinding>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SavedFinding {
+    pub revision: i64,
+    pub before: Option<Arc<str>>,
+    pub proposed: Option<Arc<str>>,
+    pub invisible: usize,
+}
+
+/// How a tool in a catalog is defined. Made before the directory is locked.
+pub(super) struct Described {
+    /// A JSON object with sorted keys; absent where changes are not noticed.
+    definition: Option<Arc<str>>,
+    invisible: usize,
+}
+
+/// What a provider's new list brought that an operator should know.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) changed: Vec<String>,
+    pub(super) held: bool,
+    pub(super) more_changed: usize,
+    pub(super) invisible: Vec<(Arc<str>, usize)>,
+}
+
+#[derive(Default)]
+pub(super) struct Definitions {
+    on_change: OnChange,
+    known: HashMap<Arc<str>, Known>,
+    pools: HashMap<Arc<str>, Pool>,
+    /// Counts the lists that were reviewed.
+    lists: u64,
+    newest_revision: i64,
+    unsaved: BTreeSet<Arc<str>>,
+}
+
+/// The tools of one provider.
+#[derive(Default)]
+struct Known {
+    pool: Option<Arc<str>>,
+    /// The number of its last list.
+    listed: u64,
+    bytes: usize,
+    /// Whether some of its definitions were forgotten.
+    incomplete: bool,
+    tools: HashMap<Arc<str>, Entry>,
+}
+
+/// The providers of one grant.
+#[derive(Default)]
+struct Pool {
+    bytes: usize,
+    by_list: BTreeMap<u64, Arc<str>>,
+    /// Whether a provider was forgotten.
+    incomplete: bool,
+}
+
+struct Entry {
+    /// The definition that is listed.
+    definition: Arc<str>,
+    /// How many invisible characters the tool's texts had.
+    invisible: usize,
+    /// The number of the last list that had the tool.
+    listed: u64,
+    /// In a box, because nearly no tool has one.
+    finding: Option<Box<Finding>>,
+}
+
+/// What an operator has not accepted yet.
+#[derive(Default)]
+struct Finding {
+    revision: i64,
+    /// What was listed before, where the new definition is listed already.
+    before: Option<Arc<str>>,
+    /// What is not listed yet.
+    proposed: Option<Proposed>,
+    invisible: usize,
+}
+
+struct Proposed {
+    definition: Arc<str>,
+    /// Absent after a restart, until the provider lists it again.
+    tool: Option<Box<Tool>>,
+}
+
+/// Removes invisible characters from a catalog, and describes its tools.
+pub(super) fn describe(catalog: &mut Catalog) -> Vec<Described> {
+    let watched = catalog.watched;
+    let describe = |tool: &mut Tool| {
+        let invisible = tool.remove_invisible();
+        Described { definition: watched.then(|| definition(tool)), invisible }
+    };
+    catalog.tools.iter_mut().map(describe).collect()
+}
+
+impl Definitions {
+    pub(super) fn load(&mut self, on_change: OnChange, saved: impl IntoIterator<Item = (String, SavedDefinitions)>) {
+        self.on_change = on_change;
+        for (key, SavedDefinitions { pool, incomplete, tools }) in saved {
+            let key: Arc<str> = key.into();
+            self.lists += 1;
+            if let Some(pool) = pool.as_ref().filter(|_| incomplete) {
+                self.pools.entry(Arc::clone(pool)).or_default().incomplete = true;
+            }
+            let mut known = Known { pool, incomplete, listed: self.lists, ..Known::default() };
+            for SavedTool { name, definition, invisible, finding } in tools {
+                let finding = finding.map(|SavedFinding { revision, before, proposed, invisible }| {
+                    self.newest_revision = self.newest_revision.max(revision);
+                    let proposed = proposed.map(|definition| Proposed { definition, tool: None });
+                    Box::new(Finding { revision, before, proposed, invisible })
+                });
+                known.tools.insert(name, Entry { definition, invisible, listed: 0, finding });
+            }
+            known.count();
+            self.enter(&key, known);
+        }
+    }
+
+    /// Compares a provider's new list with what is remembered. Under [`OnChange::Hold`] a tool that has changed is replaced by
+    /// the one that was accepted.
+    pub(super) fn review(
+        &mut self,
+        id: &ProviderId,
+        grant: &Grant,
+        catalog: &mut Catalog,
+        described: Vec<Described>,
+    ) -> Report {
+        let mut report = Report::default();
+        let invisible = catalog.tools.iter().zip(&described).filter(|(_, described)| described.invisible > 0);
+        if !catalog.watched {
+            report.invisible.extend(invisible.map(|(tool, described)| (Arc::clone(&tool.name), described.invisible)));
+            return report;
+        }
+        let key = key(id);
+        self.lists += 1;
+        let pool: Option<Arc<str>> =
+            (grant.rank != Rank::Installed).then(|| format!("{:?} {}", grant.rank, grant.id).into());
+        let forgetful = |pool: &Arc<str>| self.pools.get(pool).is_some_and(|pool| pool.incomplete);
+        let incomplete = pool.as_ref().is_some_and(forgetful);
+        let mut known = self.leave(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
+        (known.listed, known.pool) = (self.lists, pool);
+        let mut revision = self.newest_revision;
+        let mut news = false;
+        for (tool, Described { definition, invisible }) in catalog.tools.iter_mut().zip(described) {
+            let Some(definition) = definition else { continue };
+            if known.incomplete && self.on_change == OnChange::Hold && !known.tools.contains_key(&tool.name) {
+                let forgotten = Entry { definition: NOTHING.into(), invisible: 0, listed: 0, finding: None };
+                known.tools.insert(Arc::clone(&tool.name), forgotten);
+            }
+            let Some(entry) = known.tools.get_mut(&tool.name) else {
+                let finding = (invisible > 0).then(|| {
+                    report.invisible.push((Arc::clone(&tool.name), invisible));
+                    Box::new(Finding { revision: next(&mut revision), invisible, ..Finding::default() })
+                });
+                let entry = Entry { definition, invisible, listed: known.listed, finding };
+                known.tools.insert(Arc::clone(&tool.name), entry);
+                news = true;
+                continue;
+            };
+            // Of a tool that is listed twice, the first one counts.
+            if std::mem::replace(&mut entry.listed, known.listed) == known.listed {
+                continue;
+            }
+            if std::mem::replace(&mut entry.invisible, invisible) != invisible {
+                news = true;
+                if invisible > 0 {
+                    report.invisible.push((Arc::clone(&tool.name), invisible));
+                    let finding = entry.finding.get_or_insert_default();
+                    (finding.invisible, finding.revision) = (invisible, next(&mut revision));
+                }
+            }
+            news |= entry.compare(tool, definition, self.on_change, &mut revision, &mut report);
+        }
+        self.newest_revision = revision;
+        news |= known.drop_unlisted();
+        known.count();
+        if news {
+            self.unsaved.insert(Arc::clone(&key));
+        }
+        self.enter(&key, known);
+        report
+    }
+
+    /// Accepts a change. Returns the tool that is to be listed now, where that was not listed yet.
+    pub(super) fn accept(
+        &mut self,
+        kind: &str,
+        id: &str,
+        tool: &str,
+        revision: Option<i64>,
+    ) -> Result<Option<Tool>, AcceptError> {
+        let key = format!("{kind}/{id}");
+        let (key, _) = self.known.get_key_value(&*key).ok_or(AcceptError::Nothing)?;
+        let key = Arc::clone(key);
+        let entry = self.known.get_mut(&key).and_then(|known| known.tools.get_mut(tool)).ok_or(AcceptError::Nothing)?;
+        let finding = entry.finding.as_ref().ok_or(AcceptError::Nothing)?;
+        if revision.is_some_and(|revision| revision != finding.revision) {
+            return Err(AcceptError::Newer);
+        }
+        let proposed = entry.finding.take().and_then(|finding| finding.proposed);
+        self.unsaved.insert(key);
+        Ok(proposed.and_then(|Proposed { definition, tool }| {
+            entry.definition = definition;
+            tool.map(|tool| *tool)
+        }))
+    }
+
+    /// Every change that no operator has accepted, by provider and tool.
+    pub(super) fn changes(&self) -> Vec<ToolChange> {
+        let tools = self.known.iter().flat_map(|(key, known)| known.tools.iter().map(move |tool| (key, tool)));
+        let found = tools.filter_map(|(key, (name, entry))| Some((key, name, entry, entry.finding.as_ref()?)));
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable_by_key(|(key, name, ..)| (*key, *name));
+        found
+            .into_iter()
+            .map(|(key, name, entry, finding)| {
+                let (kind, id) = key.split_once('/').unwrap_or((key, ""));
+                let (was, now) = match (&finding.before, &finding.proposed) {
+                    (_, Some(proposed)) => (&entry.definition, &proposed.definition),
+                    (Some(before), None) => (before, &entry.definition),
+                    (None, None) => (&entry.definition, &entry.definition),
+                };
+                ToolChange {
+                    kind: kind.to_owned(),
+                    id: id.to_owned(),
+                    tool: Arc::clone(name),
+                    name: None,
+                    at_ms: finding.revision,
+                    revision: finding.revision,
+                    held: finding.proposed.is_some(),
+                    changes: differences(was, now),
+                    invisible: finding.invisible,
+                }
+            })
+            .collect()
+    }
+
+    /// Forgets a provider that was removed.
+    pub(super) fn forget(&mut self, id: &ProviderId) {
+        let key = key(id);
+        if self.leave(&key).is_some() {
+            self.unsaved.insert(key);
+        }
+    }
+
+    pub(super) fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
+    /// What has to be saved, by key; `None` for what has to be deleted.
+    pub(super) fn take_unsaved(&mut self) -> Vec<(Arc<str>, Option<SavedDefinitions>)> {
+        let keys = std::mem::take(&mut self.unsaved);
+        keys.into_iter().map(|key| (Arc::clone(&key), self.known.get(&key).map(Known::saved))).collect()
+    }
+
+    /// Takes back a key that could not be saved.
+    pub(super) fn mark_unsaved(&mut self, key: Arc<str>) {
+        self.unsaved.insert(key);
+    }
+
+    fn enter(&mut self, key: &Arc<str>, known: Known) {
+        let pool = known.pool.clone();
+        if let Some(name) = &pool {
+            let pool = self.pools.entry(Arc::clone(name)).or_default();
+            pool.bytes += known.bytes;
+            pool.by_list.insert(known.listed, Arc::clone(key));
+        }
+        self.known.insert(Arc::clone(key), known);
+        while let Some(oldest) = pool.as_ref().and_then(|pool| self.pools.get(pool)?.beyond_bounds()) {
+            self.leave(&oldest);
+            self.unsaved.insert(oldest);
+            if let Some(pool) = pool.as_ref().and_then(|pool| self.pools.get_mut(pool)) {
+                pool.incomplete = true;
+            }
+        }
+    }
+
+    /// Whether a tool has a change that is held, though the provider does not list the tool at the moment.
+    pub(super) fn is_held(&self, id: &ProviderId, tool: &str) -> bool {
+        if self.on_change == OnChange::Allow {
+            return false;
+        }
+        let Some(known) = self.known.get(&*key(id)) else { return false };
+        let held = |name: &str| known.tools.get(name).and_then(|entry| entry.finding.as_ref()?.proposed.as_ref());
+        held(tool).or_else(|| held(&tool.to_lowercase())).is_some()
+    }
+
+    fn leave(&mut self, key: &str) -> Option<Known> {
+        let known = self.known.remove(key)?;
+        if let Some(name) = &known.pool
+            && let Some(pool) = self.pools.get_mut(name)
+        {
+            pool.bytes -= known.bytes;
+            pool.by_list.remove(&known.listed);
+            if pool.by_list.is_empty() && !pool.incomplete {
+                self.pools.remove(name);
+            }
+        }
+        Some(known)
+    }
+}
+
+impl Pool {
+    /// The provider to forget. The newest one always stays.
+    fn beyond_bounds(&self) -> Option<Arc<str>> {
+        let beyond = self.by_list.len() > MAX_PROVIDERS || self.bytes > MAX_BYTES;
+        let oldest = self.by_list.values().next().filter(|_| beyond && self.by_list.len() > 1);
+        oldest.map(Arc::clone)
+    }
+}
+
+impl Known {
+    fn count(&mut self) {
+        self.bytes = self.tools.iter().map(|(name, entry)| name.len() + entry.bytes()).sum();
+    }
+
+    /// Forgets tools that are not listed any more, beyond the bound. `true` when there were some.
+    fn drop_unlisted(&mut self) -> bool {
+        let listed = self.listed;
+        let mut unlisted: Vec<_> = self.tools.iter().filter(|(_, entry)| entry.listed != listed).collect();
+        if unlisted.iter().map(|(_, entry)| entry.bytes()).sum::<usize>() <= MAX_UNLISTED_BYTES {
+            return false;
+        }
+        unlisted.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.listed));
+        let mut bytes = 0;
+        let beyond = unlisted.into_iter().filter(|(_, entry)| {
+            bytes += entry.bytes();
+            bytes > MAX_UNLISTED_BYTES
+        });
+        for name in beyond.map(|(name, _)| Arc::clone(name)).collect::<Vec<_>>() {
+            self.tools.remove(&name);
+        }
+        self.incomplete = true;
+        true
+    }
+
+    fn saved(&self) -> SavedDefinitions {
+        let tools = self.tools.iter().map(|(name, entry)| SavedTool {
+            name: Arc::clone(name),
+            definition: Arc::clone(&entry.definition),
+            invisible: entry.invisible,
+            finding: entry.finding.as_ref().map(|finding| SavedFinding {
+                revision: finding.revision,
+                before: finding.before.clone(),
+                proposed: finding.proposed.as_ref().map(|proposed| Arc::clone(&proposed.definition)),
+                invisible: finding.invisible,
+            }),
+        });
+        SavedDefinitions { pool: self.pool.clone(), incomplete: self.incomplete, tools: tools.collect() }
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        let other = self.finding.as_ref().map_or(0, |finding| {
+            let proposed = finding.proposed.as_ref().map_or(0, |proposed| {
+                proposed.definition.len() + proposed.tool.as_ref().map_or(0, |tool| tool.weight())
+            });
+            proposed + finding.before.as_ref().map_or(0, |before| before.len())
+        });
+        128 + self.definition.len() + other
+    }
+
+    /// Compares a tool with its remembered definition. `true` when there is something to save.
+    fn compare(
+        &mut self,
+        tool: &mut Tool,
+        definition: Arc<str>,
+        on_change: OnChange,
+        revision: &mut i64,
+        report: &mut Report,
+    ) -> bool {
+        if definition == self.definition {
+            // The provider took the change back.
+            let withdrawn = self.finding.as_mut().is_some_and(|finding| finding.proposed.take().is_some());
+            self.finding.take_if(|finding| finding.is_empty());
+            return withdrawn;
+        }
+        let known = self.finding.as_ref().and_then(|finding| finding.proposed.as_ref());
+        let is_news = known.is_none_or(|proposed| proposed.definition != definition);
+        if is_news || on_change == OnChange::Allow {
+            report.add(&tool.name, &self.definition, &definition);
+            report.held |= on_change == OnChange::Hold;
+            self.finding.get_or_insert_default().revision = next(revision);
+        }
+        let finding = self.finding.get_or_insert_default();
+        match on_change {
+            OnChange::Allow => {
+                let before = std::mem::replace(&mut self.definition, definition);
+                finding.proposed = None;
+                finding.before.get_or_insert(before);
+                finding.before.take_if(|before| **before == *self.definition);
+                self.finding.take_if(|finding| finding.is_empty());
+            }
+            OnChange::Hold => {
+                let accepted = tool.defined_as(&self.definition);
+                let proposed = Box::new(std::mem::replace(tool, accepted));
+                finding.proposed = Some(Proposed { definition, tool: Some(proposed) });
+            }
+        }
+        is_news || on_change == OnChange::Allow
+    }
+}
+
+impl Finding {
+    fn is_empty(&self) -> bool {
+        self.before.is_none() && self.proposed.is_none() && self.invisible == 0
+    }
+}
+
+impl Report {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.invisible.is_empty()
+    }
+
+    fn add(&mut self, name: &str, was: &str, now: &str) {
+        if self.changed.len() == SHOWN_TOOLS {
+            self.more_changed += 1;
+            return;
+        }
+        let changes = differences(was, now);
+        let shown = changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
+            (Some(was), Some(now)) => format!("{path} was {}, is {}", shortened(was), shortened(now)),
+            (None, Some(now)) => format!("{path} was added: {}", shortened(now)),
+            (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
+            (None, None) => path.clone(),
+        });
+        let shown = shown.collect::<Vec<_>>().join("; ");
+        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        self.changed.push(format!("{name}: {shown}{more}"));
+    }
+}
+
+impl Tool {
+    /// The tool with another definition. It is held: nobody can call it.
+    fn defined_as(&self, definition: &str) -> Self {
+        let mut parts = parse(definition);
+        let mut text = |key: &str| parts.remove(key).and_then(|text| text.as_str().map(str::to_owned));
+        let (title, description) = (text("title"), text("description"));
+        let mut json = |key: &str| parts.remove(key).as_ref().map(RawJson::of);
+        Self {
+            title,
+            description,
+            input: json("input").map(Schema::new),
+            output_schema: json("output"),
+            annotations: json("annotations"),
+            held: true,
+            ..self.clone()
+        }
+    }
+}
+
+/// What a tool is judged by, as a JSON object. Its keys are sorted: many servers write them in another order each time.
+fn definition(tool: &Tool) -> Arc<str> {
+    let text = |text: &Option<String>| text.as_deref().map(Value::from);
+    let json = |json: Option<&RawJson>| json.map(|json| json.to_value().unwrap_or_else(|_| json.as_str().into()));
+    let parts = [
+        ("title", text(&tool.title)),
+        ("description", text(&tool.description)),
+        ("input", json(tool.input.as_ref().map(Schema::raw))),
+        ("output", json(tool.output_schema.as_ref())),
+        ("annotations", json(tool.annotations.as_ref())),
+    ];
+    let parts = parts.into_iter().filter_map(|(key, part)| Some((key.to_owned(), part?)));
+    let mut all = Value::Object(parts.collect());
+    all.sort_all_objects();
+    all.to_string().into()
+}
+
+fn parse(definition: &str) -> Map<String, Value> {
+    serde_json::from_str(definition).unwrap_or_default()
+}
+
+fn differences(was: &str, now: &str) -> Vec<Change> {
+    difference::between(&Value::Object(parse(was)), &Value::Object(parse(now)))
+}
+
+fn key(id: &ProviderId) -> Arc<str> {
+    format!("{}/{}", id.kind, id.id).into()
+}
+
+/// Revisions are times, so that they grow over restarts, and no two are equal.
+fn next(newest: &mut i64) -> i64 {
+    *newest = clock::now_ms().max(*newest + 1);
+    *newest
+}

@@ -1,0 +1,95 @@
+//! Calls of open tools, which stand for every tool below their names.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Router;
+use crate::aside;
+use crate::call::CallRequest;
+use crate::directory::{Route, Unresolved};
+use crate::json::RawJson;
+
+/// Where a call goes, and with which arguments.
+pub(super) struct Target {
+    pub(super) route: Route,
+    pub(super) args: RawJson,
+}
+
+/// A name that leads nowhere.
+pub(super) struct Missing {
+    pub(super) name: String,
+    pub(super) unresolved: Unresolved,
+}
+
+impl Router {
+    /// Finds the tool that a request is for, among those that the principal may see. A tool that is named in the arguments of
+    /// an open one is found by its own name, so that every rule about it holds.
+    pub(super) fn target(&self, request: &CallRequest) -> Result<Target, Missing> {
+        let CallRequest { tool, args, view, .. } = request;
+        let missing = |unresolved| Missing { name: tool.clone(), unresolved };
+        let open = self.resolve(tool, view).map_err(missing)?;
+        let below = if open.tool.open { below(args) } else { None };
+        let Some((rest, args)) = below else { return Ok(Target { route: open, args: args.clone() }) };
+        if rest.is_empty() {
+            return Ok(Target { route: open, args });
+        }
+        let (name, found) = self.directory.resolve_below(&open, tool, &rest, view);
+        match self.visible(found, view) {
+            Ok(route) => Ok(Target { route, args }),
+            Err(unresolved) => Err(Missing { name, unresolved }),
+        }
+    }
+}
+
+/// The rest of the name and the arguments that a call of an open tool carries, if its arguments have that form.
+fn below(args: &RawJson) -> Option<(String, RawJson)> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Form<'a> {
+        tool: Option<String>,
+        #[serde(borrow)]
+        args: Option<&'a RawValue>,
+    }
+    let form = aside::if_free(args.len(), || serde_json::from_str::<Form<'_>>(args.as_str()).ok())?;
+    if form.tool.is_none() && form.args.is_none() {
+        return None;
+    }
+    let args = match form.args {
+        Some(args) if args.get().starts_with('{') => RawJson::from_checked(args.get()),
+        Some(_) => return None,
+        None => RawJson::empty_object(),
+    };
+    Some((form.tool.unwrap_or_default(), args))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(args: &str, expected: Option<(&str, &str)>) {
+        let found = below(&RawJson::parse(args).unwrap());
+        let found = found.as_ref().map(|(rest, args)| (rest.as_str(), args.as_str()));
+        assert_eq!(found, expected, "{args}");
+    }
+
+    #[test]
+    fn a_call_says_which_tool_it_is_for_in_one_form_only() {
+        check(r#"{"tool":"search","args":{"q":1.0}}"#, Some(("search", r#"{"q":1.0}"#)));
+        check(r#"{"tool":"a\u002eb"}"#, Some(("a.b", "{}")));
+        check(r#"{"tool":"","args": {} }"#, Some(("", "{}")));
+        check(r#"{"args":{"q":1}}"#, Some(("", r#"{"q":1}"#)));
+        for other in [
+            "{}",
+            "null",
+            "[]",
+            r#"{"q":1}"#,
+            r#"{"tool":1}"#,
+            r#"{"tool":"a","args":[]}"#,
+            r#"{"tool":"a","args":{},"q":1}"#,
+            r#"{"tool":"a","tool":"b"}"#,
+        ] {
+            check(other, None);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Open tools: a prefix of which no tool is described is listed as one tool, and a call of it says which tool it is for.
+//! Every rule about the tool below holds for such a call.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use sa_core::directory::{Attach, Registration};
+use sa_core::*;
+use support::*;
+
+/// What a provider was sent: the tool, and the arguments.
+type Sent = Arc<Mutex<Vec<(String, String)>>>;
+
+fn open(prefix: &str) -> Catalog {
+    let tools = vec![Tool::open(prefix, format!("Everything below {prefix}."))];
+    Catalog { tools, bare_names: true, ..prefixes(&[prefix]) }
+}
+
+/// A provider that answers every call with its own id.
+fn connect(gateway: &Gateway, id: &str, grant: &str, catalog: Catalog) -> (Sent, Registration) {
+    let sent = Sent::default();
+    let (seen, answer) = (Arc::clone(&sent), format!("\"{id}\""));
+    let provider = answering(move |call: Arc<Call>, _| {
+        seen.lock().unwrap().push((call.tool.to_string(), call.args.as_str().to_owned()));
+        let answer = ok(&answer);
+        Box::pin(async move { answer })
+    });
+    (sent, gateway.directory.attach(Attach { ..attach(id, grant, catalog, provider) }).unwrap())
+}
+
+fn limited(tools: &[&str]) -> View {
+    let tools = tools.iter().map(|text| Pattern::new(text)).collect();
+    View::of(Arc::new(Principal { tools, ..Principal::new("p2", "narrow", Role::Agent) }))
+}
+
+async fn call_as(gateway: &Gateway, view: View, tool: &str, args: &str) -> Finished {
+    let args = RawJson::parse(args).unwrap();
+    gateway.router.start(CallRequest { args, view, ..request(tool) }, None).outcome().await
+}
+
+async fn call(gateway: &Gateway, tool: &str, args: &str) -> Finished {
+    call_as(gateway, view(), tool, args).await
+}
+
+fn names(gateway: &Gateway, view: &View) -> Vec<String> {
+    let page =
+        gateway.directory.list(view, None, usize::MAX, |tool| gateway.router.policy().allows(&view.principal, tool));
+    page.tools.into_iter().map(|tool| tool.name.to_string()).collect()
+}
+
+/// Calls a tool, and checks what the provider was sent.
+#[track_caller]
+fn check(sent: &Sent, tool: &str, args: &str) {
+    assert_eq!(std::mem::take(&mut *sent.lock().unwrap()), [(tool.to_owned(), args.to_owned())]);
+}
+
+#[tokio::test]
+async fn an_open_tool_is_listed_and_calls_say_which_tool_they_are_for() {
+    let gateway = gateway(RouterOptions::default());
+    let (sent, _node) = connect(&gateway, "mac", "g", open("macos.notes"));
+    assert_eq!(names(&gateway, &view()), ["macos_notes"]);
+    for name in ["macos_notes", "macos.notes"] {
+        for (args, tool, passed) in [
+            (r#"{"tool":"search","args":{"q":1.0}}"#, "macos.notes.search", r#"{"q":1.0}"#),
+            (r#"{"tool":"all.of_them"}"#, "macos.notes.all.of_them", "{}"),
+            (r#"{"tool":"","args":{"q":1}}"#, "macos.notes", r#"{"q":1}"#),
+            // Any other form is passed on as it is.
+            (r#"{"q": 1}"#, "macos.notes", r#"{"q": 1}"#),
+            (r#"{"tool":5}"#, "macos.notes", r#"{"tool":5}"#),
+            (r#"{"tool":"x","args":{},"more":1}"#, "macos.notes", r#"{"tool":"x","args":{},"more":1}"#),
+            ("null", "macos.notes", "null"),
+        ] {
+            assert!(call(&gateway, name, args).await.outcome.is_ok(), "{name} {args}");
+            check(&sent, tool, passed);
+        }
+    }
+    let long = format!(r#"{{"tool":"{}"}}"#, ".a".repeat(100_000));
+    assert_error(&call(&gateway, "macos_notes", &long).await, CallErrorKind::NotFound, "there is no tool");
+    assert_error(&call(&gateway, "macos_notes", r#"{"tool":"a b"}"#).await, CallErrorKind::NotFound, "macos.notes.a b");
+    gateway.assert_clean();
+}
+
+#[tokio::test]
+async fn underscore_names_reach_dotted_tools_below_an_open_one() {
+    let gateway = gateway(RouterOptions::default());
+    let (wide, _wide) = connect(&gateway, "wide", "g", open("macos"));
+    let (notes, _notes) = connect(&gateway, "notes", "g", open("macos.notes"));
+    let (other, _other) = connect(&gateway, "other", "h", tools(&["macos_notes_listed"]));
+    for (name, sent, tool) in [
+        ("macos_notes_read_all", &notes, "macos.notes.read_all"),
+        ("macos_clipboard", &wide, "macos.clipboard"),
+        // A listed tool has its own name.
+        ("macos_notes_listed", &other, "macos_notes_listed"),
+    ] {
+        assert!(call(&gateway, name, "{}").await.outcome.is_ok(), "{name}");
+        check(sent, tool, "{}");
+    }
+    // What comes before two underscores is a provider's id.
+    for unknown in ["macos__notes", "macos_", "macosx_notes", "_macos"] {
+        assert_error(&call(&gateway, unknown, "{}").await, CallErrorKind::NotFound, "there is no tool");
+    }
+}
+
+/// Described tools say what there is, so that a wrong name is noticed.
+#[tokio::test]
+async fn underscore_names_below_a_described_prefix_are_unknown() {
+    let gateway = gateway(RouterOptions::default());
+    let described = Catalog { prefixes: vec!["demo".into()], ..tools(&["demo.echo"]) };
+    let (_, _node) = connect(&gateway, "n", "g", described);
+    let error = assert_error(&call(&gateway, "demo_ecco", "{}").await, CallErrorKind::NotFound, "demo_ecco");
+    assert_eq!(error.hint.as_deref(), Some("did you mean demo_echo?"));
+}
+
+#[tokio::test]
+async fn policy_and_tokens_decide_about_the_tool_below() {
+    let policy = Policy { deny: vec![Pattern::new("macos.notes.delete"), Pattern::new("*_wipe")] };
+    let gateway = gateway_under(policy, RouterOptions::default(), None);
+    let (sent, _node) = connect(&gateway, "mac", "g", open("macos.notes"));
+    for (tool, args) in [
+        ("macos_notes", r#"{"tool":"delete"}"#),
+        ("macos.notes", r#"{"tool":"DELETE"}"#),
+        ("macos_notes_delete", "{}"),
+        ("macos_notes", r#"{"tool":"wipe"}"#),
+    ] {
+        assert_error(&call(&gateway, tool, args).await, CallErrorKind::NotAllowed, "policy denies");
+    }
+    let below = r#"{"tool":"search"}"#;
+    // A token for the listed tool is for the capability itself, and one for names below it is for those.
+    for (patterns, listed, capability, search) in [
+        (["macos_notes"], true, true, false),
+        (["macos_notes*"], true, true, true),
+        (["macos.notes*"], true, true, true),
+        (["other"], false, false, false),
+    ] {
+        let view = limited(&patterns);
+        assert_eq!(names(&gateway, &view).len(), usize::from(listed), "{patterns:?}");
+        let may = [
+            call_as(&gateway, view.clone(), "macos_notes", "{}").await,
+            call_as(&gateway, view.clone(), "macos_notes", below).await,
+        ]
+        .map(|finished| finished.outcome.map_err(|error| assert_eq!(error.kind, CallErrorKind::NotFound)).is_ok());
+        assert_eq!(may, [capability, search], "{patterns:?}");
+    }
+    sent.lock().unwrap().clear();
+    let view = limited(&["macos_notes_*"]);
+    assert!(call_as(&gateway, view, "macos_notes_search", "{}").await.outcome.is_ok());
+    check(&sent, "macos.notes.search", "{}");
+}
+
+/// What is below belongs to the grant that holds it, whatever open tool a call came by.
+#[tokio::test]
+async fn a_call_goes_to_the_holder_of_the_name_below() {
+    let gateway = gateway(RouterOptions::default());
+    let (anyone, _anyone) = connect(&gateway, "anyone", "", open("macos"));
+    let (known, _known) = connect(&gateway, "known", "g", open("macos.notes"));
+    assert!(call(&gateway, "macos", r#"{"tool":"notes.search"}"#).await.outcome.is_ok());
+    check(&known, "macos.notes.search", "{}");
+    assert!(call(&gateway, "macos", r#"{"tool":"clipboard"}"#).await.outcome.is_ok());
+    check(&anyone, "macos.clipboard", "{}");
+    // Another grant gets no name for a prefix that this one holds, with or without a suffix.
+    let (_, _thief) = connect(&gateway, "thief", "h", open("macos.notes"));
+    assert_eq!(names(&gateway, &view()), ["macos", "macos_notes"]);
+    assert!(gateway.directory.members("node").iter().all(|member| !member.host), "an open tool makes no host");
+}
+
+#[tokio::test]
+async fn the_second_provider_of_a_grant_is_reached_by_its_own_name() {
+    let gateway = gateway(RouterOptions::default());
+    let (first, _first) = connect(&gateway, "one", "g", open("macos.notes"));
+    let (second, second_here) = connect(&gateway, "two", "g", open("macos.notes"));
+    let listed = names(&gateway, &view());
+    assert_eq!((listed.len(), &*listed[0]), (2, "macos_notes"));
+    let below = r#"{"tool":"search"}"#;
+    for (name, sent) in [(&listed[0], &first), (&listed[1], &second)] {
+        assert!(call(&gateway, name, below).await.outcome.is_ok());
+        check(sent, "macos.notes.search", "{}");
+    }
+    drop(second_here);
+    simulate_offline(&gateway, &listed[1], below).await;
+}
+
+/// The one that is meant is away: no other one stands in.
+async fn simulate_offline(gateway: &Gateway, name: &str, args: &str) {
+    let args = RawJson::parse(args).unwrap();
+    let timeout = Some(std::time::Duration::from_millis(50));
+    let finished = gateway.router.start(CallRequest { args, timeout, ..request(name) }, None).outcome().await;
+    assert_error(&finished, CallErrorKind::Offline, "went away");
+}

@@ -1,0 +1,116 @@
+//! Rule: an answer is JSON when nothing was streamed before it, and only clients of 2025-11-25 receive an empty first event.
+
+mod surface;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Response;
+use futures_util::StreamExt as _;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use self::surface::{NEWER, Surface, call};
+
+const OLDER: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
+const PRIMED: &str = "2025-11-25";
+
+fn kind(response: &Response<Body>) -> &str {
+    response.headers()["content-type"].to_str().unwrap()
+}
+
+async fn json(response: Response<Body>) -> Value {
+    assert_eq!((response.status().as_u16(), kind(&response)), (200, "application/json"));
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+/// The data of a stream's events, without the keep-alive comments.
+async fn data(response: Response<Body>) -> Vec<String> {
+    assert_eq!((response.status().as_u16(), kind(&response)), (200, "text/event-stream"));
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    let lines = std::str::from_utf8(&text).unwrap().lines();
+    lines.filter_map(|line| line.strip_prefix("data:")).map(|data| data.trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_answer_that_nothing_was_streamed_before_is_json() {
+    let surface = Surface::new();
+    for revision in OLDER.into_iter().chain([PRIMED]) {
+        let (session, opened) = surface.open(revision).await;
+        assert_eq!(json(opened).await["result"]["protocolVersion"], revision);
+        let session = [("mcp-session-id", &*session)];
+        let large = surface.send("POST", &session, &call("text", &json!({ "bytes": 2 << 20 }))).await;
+        assert_eq!(json(large).await["result"]["structuredContent"]["text"].as_str().unwrap().len(), 2 << 20);
+        let unknown = json!({ "jsonrpc": "2.0", "id": 3, "method": "nothing/such" });
+        assert_eq!(json(surface.send("POST", &session, &unknown).await).await["error"]["code"], -32601);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_before_the_answer_is_streamed_without_empty_events_for_older_clients() {
+    let surface = Surface::new();
+    for revision in OLDER.into_iter().chain([PRIMED]) {
+        let (session, _) = surface.open(revision).await;
+        let response = surface.send("POST", &[("mcp-session-id", &session)], &call("report", &json!({}))).await;
+        let mut data = data(response).await;
+        if revision == PRIMED {
+            assert_eq!(data.remove(0), "");
+        }
+        let messages: Vec<Value> = data.iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+        assert_eq!(messages[0]["params"]["progress"], 1.0, "{revision}: {data:?}");
+        assert_eq!(messages[1]["result"]["structuredContent"]["text"], "x", "{revision}: {data:?}");
+        assert_eq!(messages.len(), 2, "{revision}: {data:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_takes_long_gets_a_stream_that_is_kept_alive() {
+    let surface = Surface::new();
+    for revision in [OLDER[0], PRIMED] {
+        let (session, _) = surface.open(revision).await;
+        let response = surface.send("POST", &[("mcp-session-id", &session)], &call("wait", &json!({}))).await;
+        surface.release();
+        let data = data(response).await;
+        assert_eq!(data.len(), 1 + usize::from(revision == PRIMED), "{revision}: {data:?}");
+        assert!(data.last().unwrap().contains("structuredContent"), "{revision}: {data:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_stream_of_a_session_begins_with_an_empty_event_in_one_revision() {
+    let surface = Surface::new();
+    for (revision, begins) in [(OLDER[0], false), (OLDER[2], false), (PRIMED, true)] {
+        let (session, _) = surface.open(revision).await;
+        let response = surface.send("GET", &[("mcp-session-id", &session)], &Value::Null).await;
+        assert_eq!(kind(&response), "text/event-stream");
+        let mut body = response.into_body().into_data_stream();
+        let first = tokio::time::timeout(Duration::from_millis(200), body.next()).await;
+        assert_eq!(first.is_ok(), begins, "{revision}: {first:?}");
+        if let Ok(Some(first)) = first {
+            let first = String::from_utf8(first.unwrap().to_vec()).unwrap();
+            assert!(first.contains("id: 0") && first.contains("retry: 3000"), "{first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_accepts_anything_is_served() {
+    let surface = Surface::new();
+    for accept in ["*/*", "text/html, */*;q=0.8"] {
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        let listed = json(surface.send("POST", &[("accept", accept)], &list).await).await;
+        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 4);
+        let (session, _) = surface.open(OLDER[0]).await;
+        let headers = [("accept", accept), ("mcp-session-id", &*session)];
+        assert_eq!(json(surface.send("POST", &headers, &list).await).await["id"], 1);
+        assert_eq!(kind(&surface.send("GET", &headers, &Value::Null).await), "text/event-stream");
+    }
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    assert_eq!(surface.send("POST", &[("accept", "text/html")], &list).await.status(), 406);
+    let discover = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": {
+        "io.modelcontextprotocol/protocolVersion": NEWER, "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "0" },
+    } } });
+    let headers = [("accept", "*/*"), ("mcp-protocol-version", NEWER), ("mcp-method", "server/discover")];
+    assert!(json(surface.send("POST", &headers, &discover).await).await["result"].is_object());
+}

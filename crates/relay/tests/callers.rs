@@ -1,0 +1,120 @@
+//! Rules for callers: how a request is named, when its answer counts, and when it fails.
+
+mod kit;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::kit::{Kit, SOON, principal};
+
+/// The request that waits for the caller.
+async fn request(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &str) -> String {
+    let asked = json!({ "session_id": session, "wait_ms": 10_000 });
+    let next = kit.call(owner, "caller_tool_next", asked).await.unwrap();
+    next["requests"][0]["request_id"].as_str().unwrap().to_owned()
+}
+
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_does_not_count() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    let (session, mut agent) = kit.session(&owner).await;
+    agent.ask("caller_tool", json!({ "tool": "send", "arguments": {} })).await;
+    let id = request(&kit, &owner, &session).await;
+    assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 4, "{id}");
+    let respond = async |who: &str, session: &str, request: &str| -> Value {
+        let answer = json!({ "session_id": session, "request_id": request, "result": 7 });
+        kit.call(&principal(who), "caller_tool_response", answer).await.unwrap()
+    };
+    let (taken, late) = (json!({ "received": true }), json!({ "received": true, "counted": false }));
+    assert_eq!(respond("other", &session, &id).await, taken);
+    assert_eq!(respond("owner", &session, "nonsense").await, late);
+    assert_eq!(respond("owner", &session, &id).await, taken);
+    assert_eq!(agent.answer().await["result"], 7);
+    assert_eq!(respond("owner", &session, &id).await, late);
+    kit.call(&owner, "session_end", json!({ "session_id": session })).await.unwrap();
+    assert_eq!(respond("owner", &session, &id).await, late);
+    assert_eq!(respond("other", &session, &id).await, taken);
+    assert_eq!(respond("owner", "ses_none", &id).await, taken);
+    let logged = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let warned = |request: &str| {
+        logged
+            .lines()
+            .any(|line| line.contains("WARN") && line.contains("unknown request_id") && line.contains(request))
+    };
+    assert!(warned("nonsense") && warned(&id), "{logged}");
+}
+
+#[tokio::test]
+async fn requests_fail_at_once_when_the_last_stream_of_their_caller_closes() {
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    let (session, mut agent) = kit.session(&owner).await;
+    let mut stream = kit.sessions.follow(&owner, &session, None, false).await.unwrap();
+    agent.ask("caller_tool", json!({ "tool": "send" })).await;
+    let news = tokio::time::timeout(SOON, stream.next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(news[0], sa_relay::News::Request(_)), "{news:?}");
+    let closed = Instant::now();
+    drop(stream);
+    let answer = agent.answer().await;
+    assert_eq!(answer["error"]["data"]["kind"], "offline", "{answer}");
+    assert!(closed.elapsed() < Duration::from_secs(2), "{:?}", closed.elapsed());
+    // A caller that polls is there between two polls.
+    let poll = json!({ "session_id": session, "wait_ms": 1 });
+    kit.call(&owner, "caller_tool_next", poll).await.unwrap();
+    agent.ask("caller_tool", json!({ "tool": "send" })).await;
+    let id = request(&kit, &owner, &session).await;
+    let answer = json!({ "session_id": session, "request_id": id, "result": 7 });
+    kit.call(&owner, "caller_tool_response", answer).await.unwrap();
+    assert_eq!(agent.answer().await["result"], 7);
+}
+
+#[tokio::test]
+async fn a_timeout_names_the_caller() {
+    let kit = Kit::new("").await;
+    let (_, mut agent) = kit.session(&principal("owner")).await;
+    agent.ask("caller_tool", json!({ "tool": "send", "timeout_ms": 50 })).await;
+    let answer = agent.answer().await;
+    assert_eq!(answer["error"]["code"], -32000, "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("\"ant\""), "{answer}");
+}
+
+#[tokio::test]
+async fn the_input_schema_of_a_tool_has_the_type_object() {
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    for (schema, fits) in [
+        (json!({ "type": "object" }), true),
+        (Value::Null, true),
+        (json!({}), false),
+        (json!({ "type": "array" }), false),
+        (json!({ "type": ["object"] }), false),
+    ] {
+        let args = json!({ "caller_tools": [{ "name": "send", "inputSchema": schema }] });
+        match kit.call(&owner, "session_message", args).await {
+            Ok(_) => assert!(fits, "{schema}"),
+            Err(error) => assert!(!fits && error.message.contains("\"send\""), "{schema}: {}", error.message),
+        }
+    }
+}

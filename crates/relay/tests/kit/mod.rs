@@ -1,0 +1,132 @@
+//! Sessions behind a router, with agents that are shell scripts, and an agent's end of a session's socket.
+#![allow(dead_code, reason = "each test file uses the part that it needs")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::audit::NoJournal;
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::retention::{Reading, TrustedClock};
+use sa_core::{CallError, Directory, Notices, Policy, Principal, RawJson, Role, Router, RouterOptions, Trimmer, View};
+use sa_relay::{Options, Sessions};
+use sa_store::{OpenOptions, Store};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) struct Kit {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) notices: Notices,
+    router: Arc<Router>,
+    dir: TempDir,
+}
+
+impl Kit {
+    /// `script` is run for each agent, in place of the supervisor of agents.
+    pub(crate) async fn new(script: &str) -> Self {
+        Self::with_grace(script, Duration::ZERO).await
+    }
+
+    pub(crate) async fn with_grace(script: &str, caller_grace: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("agent");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        let (minute, notices) = (Duration::from_secs(60), Notices::new());
+        let directory = Directory::new(notices.clone(), minute);
+        let journal = Arc::new(NoJournal);
+        let router = Router::new(directory, journal, None, Policy::default(), RouterOptions::default());
+        let options = Options {
+            socket_dir: dir.path().to_owned(),
+            data_dir: dir.path().to_owned(),
+            hidden: Vec::new(),
+            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+            program,
+            timeout: minute,
+            caller_grace,
+            idle: minute,
+            max_sessions: 16,
+            max_pending: 16,
+            max_line_bytes: 1 << 20,
+            keep_events: 1_000,
+            keep: minute,
+            agents: serde_json::from_value(json!({ "helper": { "command": ["x"] } })).unwrap(),
+            default_agent: String::new(),
+        };
+        let store = Arc::new(store);
+        let sessions = Sessions::start(Arc::clone(&router), notices.clone(), store.clone(), store, options);
+        Self { sessions: sessions.await.unwrap(), notices, router, dir }
+    }
+
+    /// Calls a session tool.
+    pub(crate) async fn call(&self, who: &Arc<Principal>, tool: &str, args: Value) -> Result<Value, CallError> {
+        let request = CallRequest {
+            tool: tool.to_owned(),
+            args: RawJson::of(&args),
+            view: View::of(Arc::clone(who)),
+            surface: "test",
+            session_key: None,
+            timeout: None,
+            idle_timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        let finished = self.router.start(request, None).outcome().await;
+        finished.outcome.map(|output| output.content.to_value().unwrap())
+    }
+
+    /// A new session in which a tool is lent, and its agent's socket.
+    pub(crate) async fn session(&self, who: &Arc<Principal>) -> (String, Agent) {
+        let tool = json!({ "name": "send", "inputSchema": { "type": "object" } });
+        let args = json!({ "context": { "caller_id": "ant", "caller_tools": [tool] } });
+        let opened = self.call(who, "session_message", args).await.unwrap();
+        let agent = Agent::connect(opened["socket"].as_str().unwrap()).await;
+        (opened["session_id"].as_str().unwrap().to_owned(), agent)
+    }
+}
+
+pub(crate) fn principal(id: &str) -> Arc<Principal> {
+    Arc::new(Principal::new(id, id, Role::Agent))
+}
+
+/// One connection to a session's socket.
+pub(crate) struct Agent {
+    stream: BufReader<UnixStream>,
+    requests: u64,
+}
+
+impl Agent {
+    pub(crate) async fn connect(path: &str) -> Self {
+        Self { stream: BufReader::new(UnixStream::connect(path).await.unwrap()), requests: 0 }
+    }
+
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) {
+        let request = json!({ "jsonrpc": "2.0", "id": self.requests, "method": method, "params": params });
+        self.requests += 1;
+        self.stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The answer to the last request.
+    pub(crate) async fn answer(&mut self) -> Value {
+        loop {
+            let mut line = String::new();
+            tokio::time::timeout(SOON, self.stream.read_line(&mut line)).await.unwrap().unwrap();
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["id"] == self.requests - 1 {
+                return message;
+            }
+        }
+    }
+
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
+        self.ask(method, params).await;
+        let answer = self.answer().await;
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+}

@@ -1,0 +1,152 @@
+//! What `doctor` says about nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sa_core::clock;
+use serde_json::Value;
+
+use super::Finding;
+use crate::cli::lists::text;
+use crate::cli::output;
+
+/// How often, within which time, connections of one node replace each other before it is reported. A node that changes its
+/// network does so once. One of the SDK waits for a minute when it was replaced, so two of them do so every minute or so.
+const REPLACED_OFTEN: usize = 3;
+const REPLACED_WITHIN_MS: i64 = 10 * 60 * 1_000;
+
+pub(super) fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<Finding>) {
+    let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if nodes.is_empty() && has_others {
+        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
+    } else if nodes.is_empty() {
+        // Nothing is wrong with a gateway that waits for its first node.
+        let own = if *tools == 0 { "there are no tools".to_owned() } else { format!("all {tools} tools are its own") };
+        findings.push(Finding::note(format!(
+            "no node is connected, and {own}; to offer this machine's shell and files: switchboard node"
+        )));
+    }
+    for node in nodes {
+        let id = text(&node["id"]);
+        if node["online"] == true {
+            findings.push(Finding::good(format!("the node \"{id}\" is online")));
+        } else {
+            let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
+            if node["stopped"] == true {
+                findings
+                    .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
+                continue;
+            }
+            findings
+                .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
+        }
+        for blocked in node["blocked"].as_array().into_iter().flatten() {
+            let (name, holder, kind) =
+                (text(&blocked["name"]), text(&blocked["held_by"]), text(&blocked["held_by_kind"]));
+            if kind != "node" {
+                findings.push(Finding::bad(
+                    format!("the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""),
+                    "what an operator installed goes first: rename the tool in the node",
+                ));
+                continue;
+            }
+            let away = nodes.iter().any(|node| node["id"] == *holder && node["online"] == false);
+            let mut fix = "give both nodes the same token if they may stand in for each other".to_owned();
+            if away {
+                fix.push_str(&format!(
+                    "; \"{holder}\" is away: what it holds is free when it is forgotten, or its token revoked"
+                ));
+            }
+            findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
+        }
+        for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
+            findings.push(Finding::bad(
+                format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
+                "mend the name in the node",
+            ));
+        }
+        for flaw in node["unusable_schemas"].as_array().into_iter().flatten() {
+            let (tool, why) = (text(&flaw["tool"]), text(&flaw["why"]));
+            findings.push(Finding::bad(
+                format!(
+                    "every call of {tool} fails: the input_schema that the node \"{id}\" gives it cannot be used: {why}"
+                ),
+                "mend the schema in the node, and start it again",
+            ));
+        }
+        if let Some(count) = node["bad_frames"]["count"].as_u64() {
+            let frames = if count == 1 { "a frame".to_owned() } else { format!("{count} frames") };
+            let last = text(&node["bad_frames"]["last"]);
+            findings.push(Finding::bad(
+                format!(
+                    "the node \"{id}\" has sent {frames} that cannot be read; what was wrong with the last: {last}"
+                ),
+                "mend what the node sends; docs/nodes.md has the frames",
+            ));
+        }
+    }
+}
+
+/// Reports nodes that lost their ids within a day to what an operator installed.
+pub(super) fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
+    let day_ago = clock::now_ms() - 24 * 3_600 * 1_000;
+    let mut seen = BTreeSet::new();
+    for event in events.as_array().into_iter().flatten() {
+        let (what, detail) = (text(&event["what"]), text(&event["detail"]));
+        let lost = what == "name.contested" && detail.starts_with("the id ");
+        if lost && event["at_ms"].as_i64() > Some(day_ago) && seen.insert(text(&event["subject"])) {
+            findings.push(Finding::note(format!("{detail}; to connect the node again, give it another id")));
+        }
+    }
+}
+
+/// Reports node ids under which new connections keep replacing open ones: most likely two processes have the same id.
+pub(super) fn replaced_nodes(events: &Value, now_ms: i64, findings: &mut Vec<Finding>) {
+    let since = now_ms - REPLACED_WITHIN_MS;
+    let mut replaced: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for event in events.as_array().into_iter().flatten() {
+        let [what, who, subject, detail] = ["what", "who", "subject", "detail"].map(|key| text(&event[key]));
+        if what == "node.connected" && detail == sa_nodes::TOOK_PLACE && event["at_ms"].as_i64() > Some(since) {
+            let (count, from) = replaced.entry(subject).or_default();
+            *count += 1;
+            // The port is another one each time.
+            from.extend(who.rsplit_once(" from ").and_then(|(_, remote)| Some(remote.rsplit_once(':')?.0)));
+        }
+    }
+    for (id, (count, from)) in replaced.into_iter().filter(|(_, (count, _))| *count >= REPLACED_OFTEN) {
+        let from = from.into_iter().collect::<Vec<_>>().join(", ");
+        let minutes = REPLACED_WITHIN_MS / 60_000;
+        findings.push(Finding::bad(
+            format!(
+                "connections with the node id \"{id}\" replaced each other {count} times within {minutes} minutes (from {from}): \
+                 two processes seem to have the same id"
+            ),
+            "give each node an id of its own: SA_NODE_ID, or switchboard node --id NAME",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_that_keep_replacing_each_other_are_reported() {
+        let event = |id: &str, port: u16, age_ms: i64, detail: &str| {
+            let who = format!("node {id} from 192.0.2.{}:{port}", port % 2);
+            json!({ "what": "node.connected", "who": who, "subject": id, "detail": detail, "at_ms": 1_000_000 - age_ms })
+        };
+        let took = sa_nodes::TOOK_PLACE;
+        let mut events: Vec<Value> = (0..4).map(|n| event("twice", 4_000 + n, 1_000, took)).collect();
+        events.extend([event("roams", 1, 1_000, took), event("roams", 1, 2_000, took), event("roams", 1, 3_000, "")]);
+        events.extend((0..4).map(|n| event("long-ago", n, REPLACED_WITHIN_MS, took)));
+        let mut findings = Vec::new();
+        replaced_nodes(&Value::Array(events), 1_000_000, &mut findings);
+        let [finding] = &findings[..] else { panic!("{} findings", findings.len()) };
+        for words in ["\"twice\"", "4 times", "192.0.2.0, 192.0.2.1"] {
+            assert!(finding.what.contains(words), "{}", finding.what);
+        }
+        assert!(finding.fix.as_ref().unwrap().contains("SA_NODE_ID"));
+    }
+}

@@ -1,0 +1,87 @@
+//! A router in front of one upstream server, and a caller that answers its questions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sa_core::audit::NoJournal;
+use sa_core::call::{CallRequest, TraceContext};
+use sa_core::{
+    Asking, CallError, Directory, Manner, Notices, Outcome, Overrun, Policy, Principal, Question, RawJson, Role,
+    Router, RouterOptions, Update, UpdateSink, View,
+};
+use sa_store::{OpenOptions, Store};
+use sa_upstream::{Spec, State, Upstreams};
+use sa_vault::Vault;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A caller that answers elicitations and samplings.
+struct Caller(Asking);
+
+impl UpdateSink for Caller {
+    fn send(&self, _: Update) -> Result<(), Overrun> {
+        Ok(())
+    }
+
+    fn manner(&self) -> Manner {
+        let answers = RawJson::of(&json!({ "elicitation": {}, "sampling": {} }));
+        Manner { asking: Some(self.0), answers: Some(answers), log: None }
+    }
+
+    fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
+        let answer = match &*question.what {
+            "elicitation/create" => json!({ "action": "accept", "content": { "name": "Ada" } }),
+            "sampling/createMessage" => {
+                json!({ "role": "assistant", "model": "m-1", "content": { "type": "text", "text": "Hi" } })
+            }
+            other => panic!("unexpected question {other}"),
+        };
+        Box::pin(std::future::ready(Ok(RawJson::of(&answer))))
+    }
+}
+
+/// A router with one upstream server, `up`.
+pub(crate) struct Gateway {
+    router: Arc<Router>,
+    _upstreams: Arc<Upstreams>,
+    _dir: TempDir,
+}
+
+impl Gateway {
+    pub(crate) async fn before(url: String) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        let directory = Directory::new(Notices::new(), TIMEOUT);
+        let vault = Arc::new(Vault::new(dir.path().join("key"), None));
+        let spec = Spec { url, ..Spec::default() };
+        let configured = BTreeMap::from([("up".to_owned(), spec)]);
+        let closing = CancellationToken::new();
+        let loaded = Upstreams::load(Arc::clone(&directory), Arc::new(store), vault, &configured, closing);
+        let upstreams = loaded.await.unwrap();
+        upstreams.reached(TIMEOUT).await;
+        assert_eq!(upstreams.list()[0].health.state, State::Ready, "{:?}", upstreams.list());
+        let router = Router::new(directory, Arc::new(NoJournal), None, Policy::default(), RouterOptions::default());
+        Self { router, _upstreams: upstreams, _dir: dir }
+    }
+
+    pub(crate) async fn call(&self, tool: &str, asking: Asking, timeout: Duration) -> Outcome {
+        let principal = Principal::new("t", "t", Role::Agent);
+        let request = CallRequest {
+            tool: format!("up__{tool}"),
+            args: RawJson::empty_object(),
+            view: View::of(Arc::new(principal)),
+            surface: "test",
+            session_key: None,
+            timeout: Some(timeout),
+            idle_timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        self.router.start(request, Some(Arc::new(Caller(asking)))).outcome().await.outcome
+    }
+}
