@@ -9,6 +9,7 @@ use sa_vault::bounded;
 use serde_json::{Map, Value};
 
 use super::client::{Client, problem, segment};
+use super::ctrl_c::CtrlC;
 use super::lists::{Place, all_tools, named, text};
 use super::output::Failure;
 use super::result::check_writable;
@@ -77,10 +78,11 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
     let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
     let mut events = client.events(response)?;
     let mut shown = Shown::new(global.json);
+    let mut ctrl_c = CtrlC::new()?;
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|broken| client.lost_in(&broken))?,
-            _ = tokio::signal::ctrl_c() => {
+            () = ctrl_c.pressed() => {
                 shown.failed();
                 let _ = client.send(client.request(Method::DELETE, &format!("/v1/calls/{id}"))).await;
                 return Err(Failure::new(130, "cancelled"));

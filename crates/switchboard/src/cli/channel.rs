@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::call::{self, CallArgs};
 use super::client::{Client, segment};
+use super::ctrl_c::CtrlC;
 use super::lists::{Names, text};
 use super::output::{self, Failure, line, span, when};
 use super::table::{prose, table, whole, wrapped};
@@ -201,13 +202,14 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
         request = request.header("last-event-id", seen);
     }
     let mut events = client.events(client.send(request).await?)?;
+    let mut ctrl_c = CtrlC::new()?;
     if !global.json {
         eprintln!("following {channel}; Ctrl-C ends it");
     }
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = ctrl_c.pressed() => return Ok(()),
         };
         let Some(event) = event else {
             return Err(

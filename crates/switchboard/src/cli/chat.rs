@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::Global;
 use super::client::Client;
+use super::ctrl_c::CtrlC;
 use super::lists::text;
 use super::output::{self, Failure, duration, err_lines};
 use crate::redact::{printable, steers};
@@ -58,9 +59,11 @@ pub(super) async fn run(global: &Global, args: ChatArgs) -> Result<(), Failure> 
         if interactive {
             eprint!("> ");
         }
+        // A press while the model answers cancels the answer alone: this one counts presses since the prompt.
+        let mut ctrl_c = CtrlC::new()?;
         let line = tokio::select! {
             line = lines.recv() => line,
-            _ = tokio::signal::ctrl_c() => {
+            () = ctrl_c.pressed() => {
                 eprintln!();
                 std::process::exit(130);
             }
@@ -90,10 +93,11 @@ impl Conversation {
     /// Asks, and prints the answer as it comes. What failed or was cancelled is not a part of the conversation.
     async fn ask(&mut self, message: &str) -> Result<(), Failure> {
         self.messages.push(json!({ "role": "user", "content": message }));
+        let mut ctrl_c = CtrlC::new()?;
         let answer = tokio::select! {
             answer = self.answer() => answer,
             // Hanging up is what cancels the answer, and the calls that are made for it.
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(130, "cancelled")),
+            () = ctrl_c.pressed() => Err(Failure::new(130, "cancelled")),
         };
         match answer {
             Ok(answer) => {

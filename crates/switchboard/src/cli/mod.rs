@@ -8,6 +8,7 @@ mod client;
 mod completion;
 mod config;
 mod console;
+mod ctrl_c;
 mod doctor;
 mod flags;
 mod lists;

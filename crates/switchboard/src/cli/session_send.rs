@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, as_typed, segment};
+use super::ctrl_c::CtrlC;
 use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
@@ -66,9 +67,10 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
         Some(events) => events,
         None => follow(client, &id, "since=0&").await?,
     };
+    let mut ctrl_c = CtrlC::new()?;
     let turn = tokio::select! {
         turn = watch(global, client, events, &args.message) => turn?,
-        _ = tokio::signal::ctrl_c() => return Err(interrupted(client, &id, args.session.is_none()).await),
+        () = ctrl_c.pressed() => return Err(interrupted(client, &id, args.session.is_none()).await),
     };
     let printed = printable(&id);
     match turn {

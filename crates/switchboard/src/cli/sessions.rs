@@ -4,6 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, as_typed, segment};
+use super::ctrl_c::CtrlC;
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, span, when};
 use super::session_send::{self, SendArgs};
@@ -122,10 +123,11 @@ async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> R
 /// Events as they come.
 async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -> Result<(), Failure> {
     let mut events = session_send::follow(client, id, &format!("since={since}&")).await?;
+    let mut ctrl_c = CtrlC::new()?;
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = ctrl_c.pressed() => return Ok(()),
         };
         // The stream ends with the session.
         let Some(event) = event else { return Ok(()) };

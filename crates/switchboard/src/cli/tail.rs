@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Global;
 use super::calls::outcome;
 use super::client::Client;
+use super::ctrl_c::CtrlC;
 use super::lists::{audited, text};
 use super::output::{Failure, duration, line, when};
 use super::table::{BEGINNING, terminal_width, told};
@@ -17,6 +18,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let response = client.send(client.request(Method::GET, "/v1/events?watch=true")).await?;
     let mut events = client.events(response)?;
+    let mut ctrl_c = CtrlC::new()?;
     if !global.json {
         eprintln!("watching {}; Ctrl-C ends it", client.place());
     }
@@ -24,7 +26,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     loop {
         let event = tokio::select! {
             event = events.next() => event.map_err(|broken| client.unheard(&broken))?,
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = ctrl_c.pressed() => return Ok(()),
         };
         let Some(event) = event else {
             return Err(
