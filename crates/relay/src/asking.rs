@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use sa_core::call::CallId;
 use sa_core::{Attendance, CallError, CallErrorKind, Outcome, Output, Principal, RawJson, Update};
@@ -22,6 +23,8 @@ const MAX_FORGERIES: u32 = 20;
 /// Events on one page.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
+/// How long readers wait for the last events of an ended session.
+const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sessions {
     /// `session_events`: what happened in a session, from some event on; waits for the next one if there is none.
@@ -191,7 +194,18 @@ impl Sessions {
             None => 0,
         };
         let requests = session.as_ref().map(|session| session.requests.follow());
-        Ok(Following { events, follow, at, first: true, asked: Vec::new(), requests, session, _attending: attending })
+        let asked = Vec::new();
+        Ok(Following {
+            events,
+            follow,
+            at,
+            over: false,
+            give_up: None,
+            asked,
+            requests,
+            session,
+            _attending: attending,
+        })
     }
 }
 
@@ -211,7 +225,10 @@ pub struct Following {
     events: Events,
     follow: watch::Receiver<u64>,
     at: u64,
-    first: bool,
+    /// The reader has received `session_ended`.
+    over: bool,
+    /// When to stop waiting for the last events of an ended session.
+    give_up: Option<Instant>,
     /// Requests that were passed on already.
     asked: Vec<CallId>,
     requests: Option<watch::Receiver<u64>>,
@@ -228,45 +245,45 @@ pub enum News {
 }
 
 impl Following {
-    /// What is new, at least one thing; `None` once the session has ended and all of it was told.
+    /// The next events, at least one; `None` after `session_ended`.
     pub async fn next(&mut self) -> Result<Option<Vec<News>>, CallError> {
-        loop {
+        while !self.over {
             let ended = self.session.as_ref().is_none_or(|session| session.ended.is_cancelled());
             self.follow.borrow_and_update();
             let mut news = self.requests();
             let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
             let more = events.len() == MAX_PAGE;
             self.at = at;
+            self.over = events.iter().any(|event| event.kind == "session_ended");
             // A request is told for as long as it waits, and by the table alone, so that it is neither missed nor told
             // again once it is answered.
             let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
-            let mut over = ended && !more;
-            for event in told {
-                over |= event.kind == "session_ended";
-                news.push(News::Event(event));
-            }
+            news.extend(told.map(News::Event));
             if !news.is_empty() {
                 return Ok(Some(news));
             }
-            // The word that the session has ended may still be on its way to the disk.
-            if over && !std::mem::take(&mut self.first) {
-                return Ok(None);
+            if more {
+                continue;
             }
-            let Some(requests) = &mut self.requests else { return Ok(None) };
-            let ended = self.session.as_ref().map(|session| session.ended.clone()).filter(|_| !ended);
-            let ended = async {
-                match ended {
-                    Some(ended) => ended.cancelled().await,
-                    // It has; what is left is on its way.
-                    None => tokio::time::sleep(std::time::Duration::from_millis(250)).await,
+            let Some(requests) = &mut self.requests else { break };
+            let Some(session) = &self.session else { break };
+            if !ended {
+                tokio::select! {
+                    changed = self.follow.changed() => if changed.is_err() { break },
+                    _ = requests.changed() => {}
+                    () = session.ended.cancelled() => {}
                 }
-            };
-            tokio::select! {
-                changed = self.follow.changed() => if changed.is_err() { return Ok(None) },
-                _ = requests.changed() => {}
-                () = ended => {}
+                continue;
+            }
+            // The last events of an ended session may still be on their way to the disk. The timeout is for a disk
+            // that cannot be written, and for a reader that starts after the last event.
+            let give_up = *self.give_up.get_or_insert_with(|| Instant::now() + LAST_EVENTS_TIMEOUT);
+            match tokio::time::timeout_at(give_up, self.follow.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => break,
             }
         }
+        Ok(None)
     }
 
     /// What there is to tell now.

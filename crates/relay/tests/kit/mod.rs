@@ -8,6 +8,7 @@ use std::time::Duration;
 use sa_core::audit::NoJournal;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::retention::{Reading, TrustedClock};
+use sa_core::store::Log;
 use sa_core::{CallError, Directory, Notices, Policy, Principal, RawJson, Role, Router, RouterOptions, Trimmer, View};
 use sa_relay::{Options, Sessions};
 use sa_store::{OpenOptions, Store};
@@ -32,6 +33,15 @@ impl Kit {
     }
 
     pub(crate) async fn with_grace(script: &str, caller_grace: Duration) -> Self {
+        Self::with_log(script, caller_grace, |store| store).await
+    }
+
+    /// `log` is put between the sessions and the store.
+    pub(crate) async fn with_log(
+        script: &str,
+        caller_grace: Duration,
+        log: impl FnOnce(Arc<Store>) -> Arc<dyn Log>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("agent");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -59,7 +69,7 @@ impl Kit {
             default_agent: String::new(),
         };
         let store = Arc::new(store);
-        let sessions = Sessions::start(Arc::clone(&router), notices.clone(), store.clone(), store, options);
+        let sessions = Sessions::start(Arc::clone(&router), notices.clone(), log(store.clone()), store, options);
         Self { sessions: sessions.await.unwrap(), notices, router, dir }
     }
 
