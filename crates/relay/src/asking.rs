@@ -28,16 +28,21 @@ const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sessions {
     /// `session_events`: what happened in a session, from some event on; waits for the next one if there is none.
+    /// `within` is the session whose agent asks.
     pub(crate) async fn read_events(
         &self,
         principal: &Principal,
         id: &str,
         query: &EventsQuery,
+        within: Option<&Arc<Session>>,
     ) -> Result<Value, CallError> {
+        self.check_reach(principal, within, id).await?;
         let mut view = self.show(principal, id).await?;
         let events = self.events_of(id, &view.owner.id);
         let open = self.enter(principal, id).ok();
-        if let Some(session) = open.as_ref().filter(|session| session.is_owner(principal)) {
+        // An agent that reads its own session says nothing about its caller, who may be gone.
+        let by_caller = within.is_none_or(|own| *own.id != *id);
+        if let Some(session) = open.as_ref().filter(|session| by_caller && session.is_owner(principal)) {
             self.caller_did_something(session);
         }
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);

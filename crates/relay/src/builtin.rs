@@ -72,7 +72,7 @@ async fn run(
         "session_events" => {
             let query: EventsQuery = args::read(args)?;
             let id = query.session_id.as_deref().ok_or_else(|| args::invalid("missing \"session_id\" (string)"))?;
-            sessions.read_events(principal, id, &query).await
+            sessions.read_events(principal, id, &query, None).await
         }
         "session_list" => Ok(json!({ "sessions": sessions.list(principal).await? })),
         END => {

@@ -188,7 +188,7 @@ impl Connection {
             "session_events" => {
                 let query: EventsQuery = args::read(params)?;
                 let id = query.session_id.clone().unwrap_or_else(|| self.session.id.to_string());
-                self.sessions.read_events(&principal, &id, &query).await?
+                self.sessions.read_events(&principal, &id, &query, Some(&self.session)).await?
             }
             "project_list" => {
                 let agents = self.sessions.options.agents.keys();

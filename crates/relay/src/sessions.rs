@@ -176,6 +176,7 @@ impl Sessions {
         let places = self.options.max_pending;
         let spawned = message.session_id.as_deref().is_none_or(str::is_empty);
         let session = if let Some(id) = message.session_id.as_deref().filter(|id| !id.is_empty()) {
+            self.check_reach(principal, within, id).await?;
             let session = match self.enter(principal, id) {
                 Ok(session) => session,
                 Err(unknown) => return Err(self.ended_or(principal, id, unknown).await),
@@ -241,6 +242,25 @@ impl Sessions {
             None if agents.len() == 1 => Ok(agents.keys().next().cloned()),
             None => Ok(None),
         }
+    }
+
+    /// An agent reaches its own session and those that were started from it. Its owner's other sessions are unknown to it.
+    pub(crate) async fn check_reach(
+        &self,
+        principal: &Principal,
+        within: Option<&Arc<Session>>,
+        id: &str,
+    ) -> Result<(), CallError> {
+        let Some(own) = within else { return Ok(()) };
+        let mut at = id.to_owned();
+        for _ in 0..MAX_DEPTH {
+            if *at == *own.id {
+                return Ok(());
+            }
+            let Some(parent) = self.show(principal, &at).await?.parent else { break };
+            at = parent;
+        }
+        Err(unknown(id))
     }
 
     /// An agent in a sandbox may give work only to agents that are at least as confined. Otherwise it would leave the

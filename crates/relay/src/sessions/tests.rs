@@ -136,10 +136,12 @@ async fn an_agent_in_a_sandbox_uses_only_agents_that_are_as_confined() {
         assert!(names_both && refused.message.contains("as confined"), "{}", refused.message);
     }
     // Neither by a session that is there, nor by one that waits for an agent from outside.
-    for args in [json!({ "session_id": &*free.id }), json!({ "session_id": &*waiting.id }), json!({})] {
-        let refused = ask(args.clone(), Some(&boxed)).await.expect_err(&args.to_string());
-        assert_eq!(refused.kind, CallErrorKind::NotAllowed, "{args}");
+    let refused =
+        async |args: serde_json::Value| ask(args.clone(), Some(&boxed)).await.expect_err(&args.to_string()).kind;
+    for session in [&free, &waiting] {
+        assert_eq!(refused(json!({ "session_id": &*session.id })).await, CallErrorKind::NotFound);
     }
+    assert_eq!(refused(json!({})).await, CallErrorKind::NotAllowed);
     // What it says to its own caller is no work for another agent.
     ask(json!({ "session_id": &*boxed.id }), Some(&boxed)).await.unwrap();
     for within in [&free, &waiting] {

@@ -90,6 +90,11 @@ impl Kit {
         finished.outcome.map(|output| output.content.to_value().unwrap())
     }
 
+    /// The path of a session's socket.
+    pub(crate) async fn socket(&self, who: &Arc<Principal>, session: &str) -> String {
+        self.sessions.show(who, session).await.unwrap().socket.unwrap()
+    }
+
     /// A new session in which a tool is lent, and its agent's socket.
     pub(crate) async fn session(&self, who: &Arc<Principal>) -> (String, Agent) {
         let tool = json!({ "name": "send", "inputSchema": { "type": "object" } });
