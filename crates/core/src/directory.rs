@@ -27,6 +27,7 @@ mod reserved;
 mod resolve;
 mod saved;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -280,7 +281,15 @@ impl Directory {
     /// Forgets the offline providers of a grant that is not valid any more: what they held is free. Online ones leave when
     /// their connections are closed.
     pub fn forget_grant(&self, grant: &Grant) {
-        self.change(None, |index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
+        self.forget_grants(&HashSet::from([grant.clone()]));
+    }
+
+    /// The same for several grants.
+    pub fn forget_grants(&self, grants: &HashSet<Grant>) {
+        // Nearly always there is nobody, and calls need not wait for that.
+        if self.read(|index| index.absent_of(grants).next().is_some()) {
+            self.change(None, |index| index.forget_grants(grants).then_some(()).ok_or(())).ok();
+        }
     }
 
     /// Says what to do when a tool's definition changes, and takes up what an earlier process has saved. To be called before

@@ -6,7 +6,7 @@ mod holders;
 mod names;
 mod views;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -348,10 +348,15 @@ impl Index {
         self.forget(&expired)
     }
 
-    /// Forgets the offline providers of a grant that is not valid any more.
-    pub(super) fn forget_grant(&mut self, grant: &Grant) -> bool {
-        let gone = self.members.values().filter(|member| member.owner.grant == *grant && !member.is_online());
-        let gone: Vec<ProviderId> = gone.map(|member| member.owner.id.clone()).collect();
+    /// The offline providers of these grants.
+    pub(super) fn absent_of(&self, grants: &HashSet<Grant>) -> impl Iterator<Item = &ProviderId> {
+        let absent = self.members.values().filter(|member| !member.is_online());
+        absent.filter(|member| grants.contains(&member.owner.grant)).map(|member| &member.owner.id)
+    }
+
+    /// Forgets the offline providers of grants that are not valid any more.
+    pub(super) fn forget_grants(&mut self, grants: &HashSet<Grant>) -> bool {
+        let gone: Vec<ProviderId> = self.absent_of(grants).cloned().collect();
         self.forget(&gone)
     }
 
