@@ -6,13 +6,15 @@
 //! the oldest provider that is online gets the call. All others are listed under their suffixed names, which always lead to
 //! them. Ages are supplied, and nothing depends on the order in which claims arrive.
 //!
-//! **Prefixes and ids.** Names below an open prefix belong to the grant that holds the prefix. Names that begin with a
-//! provider's id and `__` belong to that provider. Another grant gets no such name, not even with a suffix, so that a pattern
-//! such as `mail__*` never matches the tool of another provider. Providers that everyone can see have different ids; the
-//! better rank takes an id at any time. The id of a disabled provider is reserved.
+//! **Prefixes and ids.** Names below an open prefix belong to the grant that holds the prefix, against a worse rank also as
+//! they are written with underscores. Names that begin with a provider's id and `__` belong to that provider. Another grant
+//! gets no such name, not even with a suffix, so that a pattern such as `mail__*` never matches the tool of another provider.
+//! Providers that everyone can see have different ids; the better rank takes an id at any time. The id of a disabled provider
+//! is reserved.
 //!
 //! **Hosts.** An undotted name (`Bash`) is what every host calls its shell, and belongs to no grant. It goes to the first
-//! host of the best rank that is online: the one that the operator prefers, else the oldest. What is listed goes first.
+//! host of the best rank that is online: the one that the operator prefers, else the oldest. What is listed goes first. An
+//! undotted open prefix (`notes`) holds its name against hosts if it was there first, but a name with a capital is the hosts'.
 //!
 //! **Absence.** A provider that detaches stays in the index for a while, marked offline: its names stay its own, lists show
 //! `online: false`, and the error of a call names the provider that is missing. Nodes are remembered over a restart, too.
@@ -25,6 +27,7 @@ mod reserved;
 mod resolve;
 mod saved;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -278,7 +281,15 @@ impl Directory {
     /// Forgets the offline providers of a grant that is not valid any more: what they held is free. Online ones leave when
     /// their connections are closed.
     pub fn forget_grant(&self, grant: &Grant) {
-        self.change(None, |index| index.forget_grant(grant).then_some(()).ok_or(())).ok();
+        self.forget_grants(&HashSet::from([grant.clone()]));
+    }
+
+    /// The same for several grants.
+    pub fn forget_grants(&self, grants: &HashSet<Grant>) {
+        // Nearly always there is nobody, and calls need not wait for that.
+        if self.read(|index| index.absent_of(grants).next().is_some()) {
+            self.change(None, |index| index.forget_grants(grants).then_some(()).ok_or(())).ok();
+        }
     }
 
     /// Says what to do when a tool's definition changes, and takes up what an earlier process has saved. To be called before

@@ -3,6 +3,9 @@
 /// The longest name that every client accepts.
 pub const MAX_NAME: usize = 64;
 
+/// The longest name that is looked for below an open tool.
+pub(crate) const MAX_DOTTED: usize = 512;
+
 /// Enough to tell two tools apart, short enough to leave room for the name itself.
 const HASH_CHARS: usize = 8;
 
@@ -49,6 +52,16 @@ pub(crate) fn space(id: &str) -> Option<String> {
 pub(crate) fn spaces(name: &str) -> impl Iterator<Item = &str> {
     let bytes = name.as_bytes();
     (1..bytes.len()).filter(move |at| bytes[*at..].starts_with(b"__")).map(|at| &name[..at])
+}
+
+/// Whether a name can be a dotted one that is written with underscores. What comes before two underscores is a provider's id.
+pub(crate) fn may_be_dotted(name: &str) -> bool {
+    name.len() <= MAX_DOTTED && !name.contains('.') && !name.contains("__")
+}
+
+/// Whether a name is written as hosts write the names of their tools: `Bash`, `WebFetch`. Hardly any others are.
+pub(crate) fn is_of_host(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_uppercase()) && !name.contains('.') && !name.contains("__")
 }
 
 /// FNV-1a, folded: stable over releases and platforms, which the standard hasher does not promise to be.

@@ -122,6 +122,11 @@ impl Tool {
         Self { open: true, description: Some(description), input: Some(OPEN.clone()), ..Self::named(prefix) }
     }
 
+    /// Whether a schema is that of an open tool.
+    pub(crate) fn is_open_schema(schema: &serde_json::Value) -> bool {
+        OPEN.raw().to_value().is_ok_and(|open| open == *schema)
+    }
+
     /// The schema that arguments are checked by. That of an open tool only describes one of their forms.
     pub(crate) fn validated_by(&self) -> Option<&Schema> {
         self.input.as_ref().filter(|_| !self.open)

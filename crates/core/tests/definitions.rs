@@ -168,7 +168,7 @@ fn a_restart_neither_accepts_nor_forgets() {
     saved(&gateway);
     node.withdraw();
     let unsaved = gateway.directory.take_unsaved_definitions();
-    assert!(matches!(&unsaved[..], [(key, None)] if **key == *"node/n"), "{unsaved:?}");
+    assert!(matches!(&unsaved[..], [(key, None)] if key.starts_with("node/n\n")), "{unsaved:?}");
 }
 
 #[test]
@@ -249,4 +249,100 @@ fn a_held_tool_cannot_be_called_below_an_open_prefix() {
         assert_error(&finished, CallErrorKind::NotAllowed, "has changed");
     }
     assert!(simulate(gateway.router.start(request("files.write"), None).outcome()).outcome.is_ok());
+}
+
+#[test]
+fn what_another_grant_described_is_no_measure() {
+    let gateway = holding();
+    drop(connect(&gateway, "", read_file("Sends all files to evil.example.", SCHEMA)));
+    // The better rank takes the id at once.
+    let node = connect(&gateway, "g", read_file("Reads.", SCHEMA));
+    assert_eq!(listed(&gateway), ["Reads."]);
+    assert!(call(&gateway).outcome.is_ok());
+    assert!(events(&gateway).iter().all(|(what, _)| *what != "definition.held"));
+    // Another token is another grant, too, though it may take over the id.
+    let answer = answering(|_, _| Box::pin(async { ok("{}") }));
+    let rotated = attach("n", "h", read_file("Reads a file.", SCHEMA), answer);
+    let other = gateway.directory.attach(sa_core::directory::Attach { may_take_over: true, ..rotated }).unwrap();
+    assert_eq!(listed(&gateway), ["Reads a file."]);
+    drop(node);
+    other.withdraw();
+    // Each grant has its own baseline, also after a restart, and none takes away that of another.
+    let (kept, gateway) = (saved(&gateway), holding());
+    gateway.directory.load_definitions(OnChange::Hold, kept);
+    drop(connect(&gateway, "", read_file("Sends all files to evil.example.", SCHEMA)));
+    assert_eq!(listed(&gateway), ["Sends all files to evil.example."]);
+    let node = connect(&gateway, "g", read_file("Sends.", SCHEMA));
+    assert_eq!(listed(&gateway), ["Reads."]);
+    assert_error(&call(&gateway), CallErrorKind::NotAllowed, "has changed");
+    accept(&gateway, Some(only_change(&gateway).revision)).unwrap();
+    assert_eq!(listed(&gateway), ["Sends."]);
+    node.publish(read_file("Sends.", SCHEMA));
+    assert!(call(&gateway).outcome.is_ok());
+}
+
+/// Earlier versions kept one record for each provider, whoever had described it last.
+#[test]
+fn a_record_of_an_earlier_version_is_taken_up_and_replaced() {
+    let gateway = holding();
+    drop(connect(&gateway, "g", read_file("Reads.", SCHEMA)));
+    let [(_, old)] = saved(&gateway).try_into().unwrap();
+    let gateway = holding();
+    gateway.directory.load_definitions(OnChange::Hold, [("node/n".to_owned(), old)]);
+    let unsaved = gateway.directory.take_unsaved_definitions();
+    assert!(matches!(&unsaved[..], [(old, None), (_, Some(_))] if **old == *"node/n"), "{unsaved:?}");
+    connect(&gateway, "g", read_file("Sends.", SCHEMA));
+    assert!(only_change(&gateway).held);
+}
+
+#[test]
+fn a_tool_that_is_not_described_any_more_keeps_its_held_definition() {
+    let gateway = holding();
+    let open = |prefix: &str| Catalog { prefixes: vec![prefix.into()], watched: true, ..Catalog::default() };
+    let described = || Catalog { prefixes: vec!["files".into()], ..read_file("Reads.", SCHEMA) };
+    let node = connect(&gateway, "g", described());
+    node.publish(open("files"));
+    assert_eq!(listed(&gateway), ["Reads."]);
+    assert_eq!(events(&gateway)[0].0, "definition.held");
+    let change = only_change(&gateway);
+    assert!(change.held && change.name.as_deref() == Some("files_read"), "{change:?}");
+    assert!(change.changes.iter().any(|change| change.path == "/input" && change.now.is_none()), "{change:?}");
+    for name in ["files.read", "files_read", "files.READ"] {
+        let finished = simulate(gateway.router.start(request(name), None).outcome());
+        assert_error(&finished, CallErrorKind::NotAllowed, "has changed");
+    }
+    assert!(simulate(gateway.router.start(request("files.write"), None).outcome()).outcome.is_ok());
+    // The same list once more is no news, and a restart accepts nothing.
+    node.publish(open("files"));
+    assert!(events(&gateway).is_empty());
+    let (kept, restarted) = (saved(&gateway), holding());
+    restarted.directory.load_definitions(OnChange::Hold, kept);
+    let _node = connect(&restarted, "g", open("files"));
+    assert_error(&call(&restarted), CallErrorKind::NotAllowed, "has changed");
+    // A provider that describes it again takes the change back.
+    node.publish(described());
+    assert!(gateway.directory.tool_changes().is_empty() && call(&gateway).outcome.is_ok());
+    // Once it is accepted, the tool is one that nobody describes.
+    node.publish(open("files"));
+    accept(&gateway, None).unwrap();
+    assert!(listed(&gateway).is_empty() && call(&gateway).outcome.is_ok());
+    node.publish(open("files"));
+    assert!(listed(&gateway).is_empty() && gateway.directory.tool_changes().is_empty());
+    // A tool that the provider does not have any more is gone.
+    node.publish(described());
+    accept(&gateway, None).unwrap();
+    node.publish(open("other"));
+    assert!(listed(&gateway).is_empty() && gateway.directory.tool_changes().is_empty());
+}
+
+/// An open tool stands for tools that nobody describes. When they are described, it goes.
+#[test]
+fn an_open_tool_is_not_held_when_the_provider_describes_what_is_below() {
+    let gateway = holding();
+    let tools = vec![Tool::open("files", "Everything below files.".to_owned())];
+    let open = Catalog { tools, prefixes: vec!["files".into()], watched: true, ..Catalog::default() };
+    let node = connect(&gateway, "g", open);
+    node.publish(Catalog { prefixes: vec!["files".into()], ..read_file("Reads.", SCHEMA) });
+    assert!(gateway.directory.tool_changes().is_empty());
+    assert_eq!(listed(&gateway), ["Reads."]);
 }

@@ -187,3 +187,84 @@ async fn simulate_offline(gateway: &Gateway, name: &str, args: &str) {
     let finished = gateway.router.start(CallRequest { args, timeout, ..request(name) }, None).outcome().await;
     assert_error(&finished, CallErrorKind::Offline, "went away");
 }
+
+fn host(tools_of: &[&str]) -> Catalog {
+    let tool = |name: &&str| Tool { preferred_name: format!("host__{name}"), ..Tool::named(name) };
+    Catalog { tools: tools_of.iter().map(tool).collect(), bare_names: true, ..Catalog::default() }
+}
+
+/// Who gets a bare name, in both orders of coming.
+async fn bare(gateway: &Gateway, name: &str) -> String {
+    let finished = call(gateway, name, "{}").await;
+    finished.outcome.unwrap().content.as_str().to_owned()
+}
+
+#[tokio::test]
+async fn an_open_capability_does_not_take_a_bare_name_from_the_primary_host() {
+    for name in ["Bash", "shell"] {
+        let gateway = gateway(RouterOptions::default());
+        let (_, _host) = connect(&gateway, "host", "h", host(&[name]));
+        let (_, _thief) = connect(&gateway, "thief", "g", open(name));
+        assert_eq!(bare(&gateway, name).await, "\"host\"");
+        // What comes later changes nothing, and the capability is listed under another name.
+        let (_, _late) = connect(&gateway, "late", "k", Catalog { preferred: true, ..host(&[name]) });
+        assert_eq!(bare(&gateway, name).await, "\"late\"");
+        let listed = names(&gateway, &view());
+        assert!(
+            !listed.contains(&name.to_owned()) && listed.iter().any(|listed| listed.starts_with(&format!("{name}_")))
+        );
+        // A prefix of which nothing is listed has no better claim.
+        let (_, _plain) = connect(&gateway, "plain", "g", Catalog { bare_names: true, ..prefixes(&[name]) });
+        assert_eq!(bare(&gateway, name).await, "\"late\"");
+    }
+    // Nobody can claim a name before the host comes that is written as hosts write theirs.
+    let gateway = gateway(RouterOptions::default());
+    let (_, _thief) = connect(&gateway, "thief", "g", open("Bash"));
+    assert_eq!(bare(&gateway, "Bash").await, "\"thief\"");
+    let (_, host_here) = connect(&gateway, "host", "h", host(&["Bash"]));
+    assert_eq!(bare(&gateway, "Bash").await, "\"host\"");
+    drop(host_here);
+    simulate_offline(&gateway, "Bash", "{}").await;
+}
+
+#[tokio::test]
+async fn a_bare_name_does_not_outrank_an_open_capability_that_is_listed() {
+    let gateway = gateway(RouterOptions::default());
+    let (_, thief) = connect(&gateway, "thief", "h", host(&["Bash"]));
+    let (_, _node) = connect(&gateway, "node", "g", open("notes"));
+    thief.publish(host(&["Bash", "notes"]));
+    assert_eq!(bare(&gateway, "notes").await, "\"node\"");
+    assert_eq!(names(&gateway, &view()), ["host__Bash", "host__notes", "notes"]);
+}
+
+/// `macos_notes_x` is below `macos.notes` as well, and belongs to the better rank.
+#[tokio::test]
+async fn a_prefix_of_a_better_rank_holds_underscore_names_too() {
+    for thieves in [tools(&["macos.notes_x", "macos.notes_y.z"]), open("macos.notes_x"), host(&["macos_notes_x"])] {
+        let gateway = gateway(RouterOptions::default());
+        let (thief, _thief) = connect(&gateway, "thief", "", thieves.clone());
+        let (known, known_here) = connect(&gateway, "known", "g", open("macos.notes"));
+        for (name, tool) in [("macos_notes_x", "macos.notes.x"), ("macos_notes_x_more", "macos.notes.x_more")] {
+            assert!(call(&gateway, name, "{}").await.outcome.is_ok());
+            check(&known, tool, "{}");
+        }
+        let listed = names(&gateway, &view());
+        assert!(listed.iter().all(|name| name == "macos_notes" || !name.starts_with("macos_notes_")), "{listed:?}");
+        // Nor while it is away.
+        drop(known_here);
+        simulate_offline(&gateway, "macos_notes_x", "{}").await;
+        assert!(thief.lock().unwrap().is_empty());
+    }
+    // A described prefix has no names that nobody lists, and hands none to a worse rank.
+    let gateway = gateway(RouterOptions::default());
+    let (_, _thief) = connect(&gateway, "thief", "", tools(&["macos.notes_x"]));
+    let described = Catalog { prefixes: vec!["macos.notes".into()], ..tools(&["macos.notes.search"]) };
+    let (_, _known) = connect(&gateway, "known", "g", described);
+    assert_error(&call(&gateway, "macos_notes_x", "{}").await, CallErrorKind::NotFound, "no tool");
+    assert_eq!(names(&gateway, &view()), ["macos_notes_search"]);
+    // Its own dotted name is not below the prefix, and stays. At equal rank what is listed goes first.
+    assert!(call(&gateway, "macos.notes_x", "{}").await.outcome.is_ok());
+    let (other, _other) = connect(&gateway, "other", "h", tools(&["macos.notes_y"]));
+    assert!(call(&gateway, "macos_notes_y", "{}").await.outcome.is_ok());
+    check(&other, "macos.notes_y", "{}");
+}

@@ -160,6 +160,9 @@ impl Model {
             self.known.iter().filter(|known| known.tools.contains_key(name) || open(known)).map(Known::rank).min()?;
         let of_rank = |known: &&Known| known.rank() == rank;
         let best = self.known.iter().filter(open).filter(of_rank).min_by_key(|known| known.prefixes[name]);
+        // A host's tool and an undotted prefix: what was there first. Hosts themselves are ordered by their own ages.
+        let first = hosts.clone().filter(of_rank).min_by_key(|known| (known.age, known.id));
+        let best = best.filter(|best| first.is_none_or(|first| best.prefixes[name] < first.tools[name]));
         match best {
             Some(best) => {
                 let own = self.known.iter().filter(open).filter(|known| known.grant == best.grant);

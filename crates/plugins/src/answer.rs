@@ -15,6 +15,13 @@ const EXCERPT: usize = 300;
 
 /// What an answer means, from which secrets have been taken out. JSON is passed on as it is, text as text, an image as one.
 pub(crate) fn outcome(plugin: &str, answer: &Answer) -> Result<Output, Fault> {
+    // What HTTP does not have must not be passed on: hosts and proxies make different things of it.
+    if !(200..=599).contains(&answer.status) {
+        let status = answer.status;
+        let why =
+            format!("the server of the plugin \"{plugin}\" answered with the status {status}, which ends no request");
+        return Err(Fault::new(PluginErrorType::PluginGatewayError, CallError::new(CallErrorKind::Failed, why)));
+    }
     if !(200..300).contains(&answer.status) {
         return Err(refusal(plugin, answer));
     }
@@ -159,6 +166,20 @@ mod tests {
         assert!(fault.error.message.ends_with("400: API key required") && fault.error.hint.is_some());
         assert_eq!(fault.error.reason(), Some("settings_invalid"));
         assert_eq!(answer(304, "", b"").unwrap_err().error_type, PluginErrorType::PluginServerError);
+    }
+
+    #[test]
+    fn a_status_that_http_does_not_have_is_a_502() {
+        for body in ["", r#"{"errorType":"PluginServerError","body":"x"}"#, r#"{"errorType":401}"#] {
+            for status in [101, 600, 999] {
+                let fault = answer(status, "application/json", body.as_bytes()).unwrap_err();
+                assert!(fault.answer.is_none(), "{status} {body}");
+                assert_eq!(fault.error_type.status(), 502);
+                let why = format!("answered with the status {status}, which ends no request");
+                assert!(fault.error.message.ends_with(&why), "{}", fault.error.message);
+                assert_eq!(fault.body, json!({ "message": fault.error.message }));
+            }
+        }
     }
 
     /// A message about a server at this address, with this secret in the settings.

@@ -458,6 +458,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
             () = stop.cancelled() => return,
         };
         gateway.router.directory().sweep();
+        http::release_names(gateway.router.directory(), &gateway.tokens);
         gateway.router.directory().save_absences();
         if let Some(sessions) = &gateway.sessions {
             let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());

@@ -1,30 +1,46 @@
 //! Keeps the definitions of tools in the store, so that a change is noticed after a restart, too.
+//!
+//! Each tool has a record of its own, and each provider one for what concerns all of its tools: a provider can describe more
+//! than fits into one record, and must not keep an operator from accepting changes of others.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use sa_core::directory::{Directory, OnChange, SavedDefinitions, SavedFinding, SavedTool};
 use sa_core::store::{Expect, Records, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::Mutex;
 use tracing::warn;
 
 const BUCKET: &str = "definitions";
+/// Between the key of a provider and that of a tool.
+const TOOL: &str = "\n#";
+/// How many records are written in one go.
+const BATCH: usize = 16;
 
 pub(crate) struct DefinitionStore {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
-    /// Two saves at once could leave the older state.
-    saving: tokio::sync::Mutex<()>,
+    /// What is stored of each provider, by key, as hashes: what has not changed is not written. Held during a save, because two
+    /// at once could leave the older state.
+    stored: Mutex<HashMap<Arc<str>, Stored>>,
 }
 
-/// [`SavedDefinitions`] as a document.
+/// The records of one provider, by their keys.
+type Stored = HashMap<String, blake3::Hash>;
+
+/// [`SavedDefinitions`] as a document, without its tools.
 #[derive(Serialize, Deserialize)]
 struct Document {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pool: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
+    /// Earlier versions had all tools in here.
+    #[serde(default, skip_serializing)]
     tools: Vec<ToolDocument>,
 }
 
@@ -56,35 +72,114 @@ impl DefinitionStore {
         records: Arc<dyn Records>,
         on_change: OnChange,
     ) -> Result<Self, StoreError> {
-        let saved = records.list(BUCKET).await?.into_iter().filter_map(|(key, record)| {
-            match serde_json::from_slice::<Document>(&record.value) {
-                Ok(document) => Some((key, document.into())),
-                Err(error) => {
-                    warn!(key, %error, "the saved definitions of a provider's tools cannot be read: its next list counts as the first");
-                    None
-                }
+        let mut stored: HashMap<Arc<str>, Stored> = HashMap::new();
+        let mut saved: BTreeMap<String, SavedDefinitions> = BTreeMap::new();
+        let mut tools: Vec<(String, ToolDocument)> = Vec::new();
+        for (key, record) in records.list(BUCKET).await? {
+            let (provider, is_tool) = match key.rsplit_once(TOOL) {
+                Some((provider, _)) => (provider.to_owned(), true),
+                None => (key.clone(), false),
+            };
+            stored.entry(provider.as_str().into()).or_default().insert(key.clone(), blake3::hash(&record.value));
+            let read = if is_tool {
+                serde_json::from_slice(&record.value).map(|tool| tools.push((provider, tool)))
+            } else {
+                let read = serde_json::from_slice::<Document>(&record.value);
+                read.map(|document| drop(saved.insert(provider, document.into())))
+            };
+            if let Err(error) = read {
+                warn!(key, %error, "saved definitions of a provider's tools cannot be read: its next list counts as the first");
             }
-        });
+        }
+        // A tool whose provider's record is missing was left by a save that did not come to its end, or is to be deleted.
+        for (provider, tool) in tools {
+            if let Some(saved) = saved.get_mut(&provider) {
+                let tool = SavedTool::from(tool);
+                saved.tools.retain(|old| old.name != tool.name);
+                saved.tools.push(tool);
+            }
+        }
         directory.load_definitions(on_change, saved);
-        Ok(Self { directory, records, saving: tokio::sync::Mutex::default() })
+        Ok(Self { directory, records, stored: Mutex::new(stored) })
     }
 
     /// Saves every change up to now.
     pub(crate) async fn save(&self) -> Result<(), StoreError> {
-        let _one = self.saving.lock().await;
+        let mut stored = self.stored.lock().await;
         let mut result = Ok(());
         for (key, saved) in self.directory.take_unsaved_definitions() {
-            let written = match saved.map(|saved| serde_json::to_vec(&Document::from(saved)).unwrap_or_default()) {
-                Some(value) => self.records.put(BUCKET, &key, value.into(), Expect::Anything).await.map(drop),
-                None => self.records.delete(BUCKET, &key).await.map(drop),
-            };
-            if let Err(error) = written {
-                self.directory.keep_unsaved_definitions(key);
+            let known = stored.entry(Arc::clone(&key)).or_default();
+            if let Err(error) = self.write(&key, saved, known).await {
+                self.directory.keep_unsaved_definitions(Arc::clone(&key));
                 result = Err(error);
+            }
+            if known.is_empty() {
+                stored.remove(&key);
             }
         }
         result
     }
+
+    /// Writes the records of one provider. First those of its tools: that of the provider may replace one of an earlier version,
+    /// which has all tools in it.
+    async fn write(&self, key: &str, saved: Option<SavedDefinitions>, known: &mut Stored) -> Result<(), StoreError> {
+        let mut wanted: HashMap<String, Vec<u8>> = HashMap::new();
+        let mut document = None;
+        if let Some(SavedDefinitions { pool, incomplete, tools }) = saved {
+            wanted.extend(tools.into_iter().map(|tool| (tool_key(key, &tool.name), bytes(tool))));
+            document = serde_json::to_vec(&Document { pool, incomplete, tools: Vec::new() }).ok();
+        }
+        let gone: Vec<String> =
+            known.keys().filter(|stored| **stored != *key && !wanted.contains_key(*stored)).cloned().collect();
+        let news = wanted.into_iter().map(|(key, value)| (blake3::hash(&value), key, value));
+        let news: Vec<_> = news.filter(|(hash, key, _)| known.get(key) != Some(hash)).collect();
+        let mut written = futures_util::stream::iter(news)
+            .map(async |(hash, key, value)| {
+                self.records.put(BUCKET, &key, value.into(), Expect::Anything).await.map(|_| (key, hash))
+            })
+            .buffer_unordered(BATCH);
+        while let Some(one) = written.next().await {
+            let (key, hash) = one?;
+            known.insert(key, hash);
+        }
+        if let Some(document) = document {
+            let hash = blake3::hash(&document);
+            if known.get(key) != Some(&hash) {
+                self.records.put(BUCKET, key, document.into(), Expect::Anything).await?;
+                known.insert(key.to_owned(), hash);
+            }
+        } else {
+            self.records.delete(BUCKET, key).await?;
+            known.remove(key);
+        }
+        for key in gone {
+            self.records.delete(BUCKET, &key).await?;
+            known.remove(&key);
+        }
+        Ok(())
+    }
+}
+
+/// A hash, because a name can be longer than a key.
+fn tool_key(provider: &str, tool: &str) -> String {
+    let hash = blake3::hash(tool.as_bytes()).to_hex();
+    format!("{provider}{TOOL}{}", &hash[..32])
+}
+
+/// A tool's record. Of one that is too large for the store only its name is kept: after a restart it counts as changed.
+fn bytes(tool: SavedTool) -> Vec<u8> {
+    let name = Arc::clone(&tool.name);
+    let whole = serde_json::to_vec(&ToolDocument::from(tool)).unwrap_or_default();
+    if (1..=sa_store::MAX_BODY_BYTES).contains(&whole.len()) {
+        return whole;
+    }
+    warn!(
+        tool = &*name,
+        bytes = whole.len(),
+        "a tool's definition is too large to be saved: after a restart it counts as changed"
+    );
+    let forgotten = ToolDocument { name, definition: RawValue::NULL.to_owned(), invisible: 0, finding: None };
+    serde_json::to_vec(&forgotten).unwrap_or_default()
 }
 
 impl fmt::Debug for DefinitionStore {
@@ -93,9 +188,9 @@ impl fmt::Debug for DefinitionStore {
     }
 }
 
-impl From<SavedDefinitions> for Document {
-    fn from(SavedDefinitions { pool, incomplete, tools }: SavedDefinitions) -> Self {
-        let tools = tools.into_iter().map(|SavedTool { name, definition, invisible, finding }| ToolDocument {
+impl From<SavedTool> for ToolDocument {
+    fn from(SavedTool { name, definition, invisible, finding }: SavedTool) -> Self {
+        Self {
             name,
             definition: raw(&definition),
             invisible,
@@ -105,15 +200,14 @@ impl From<SavedDefinitions> for Document {
                 proposed: proposed.as_deref().map(raw),
                 invisible,
             }),
-        });
-        Self { pool, incomplete, tools: tools.collect() }
+        }
     }
 }
 
-impl From<Document> for SavedDefinitions {
-    fn from(Document { pool, incomplete, tools }: Document) -> Self {
+impl From<ToolDocument> for SavedTool {
+    fn from(ToolDocument { name, definition, invisible, finding }: ToolDocument) -> Self {
         let text = |raw: Box<RawValue>| Arc::from(raw.get());
-        let tools = tools.into_iter().map(|ToolDocument { name, definition, invisible, finding }| SavedTool {
+        Self {
             name,
             definition: text(definition),
             invisible,
@@ -123,8 +217,13 @@ impl From<Document> for SavedDefinitions {
                 proposed: proposed.map(text),
                 invisible,
             }),
-        });
-        Self { pool, incomplete, tools: tools.collect() }
+        }
+    }
+}
+
+impl From<Document> for SavedDefinitions {
+    fn from(Document { pool, incomplete, tools }: Document) -> Self {
+        Self { pool, incomplete, tools: tools.into_iter().map(SavedTool::from).collect() }
     }
 }
 
@@ -136,4 +235,97 @@ fn raw(definition: &str) -> Box<RawValue> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sa_core::directory::{Attach, Registration};
+    use sa_core::{
+        Call, CallError, Catalog, Grant, Notices, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates,
+    };
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Provider for Nobody {
+        fn call(&self, _: Arc<Call>, _: Updates) -> futures_util::future::BoxFuture<'static, Outcome> {
+            Box::pin(std::future::ready(Err(CallError::undelivered("nobody is here"))))
+        }
+    }
+
+    fn catalog(tools: &[(&str, &str)]) -> Catalog {
+        let tool = |(name, text): &(&str, &str)| Tool { title: Some((*text).to_owned()), ..Tool::named(name) };
+        Catalog { tools: tools.iter().map(tool).collect(), watched: true, ..Catalog::default() }
+    }
+
+    fn connect(directory: &Arc<Directory>, id: &str, tools: &[(&str, &str)]) -> Registration {
+        let attach = Attach {
+            id: ProviderId::new("node", id),
+            scope: Scope::Everyone,
+            grant: Grant::token(id),
+            provider: Arc::new(Nobody),
+            catalog: catalog(tools),
+            max_running: 1,
+            about: RawJson::empty_object(),
+            may_take_over: false,
+        };
+        directory.attach(attach).unwrap()
+    }
+
+    async fn start(records: &Arc<dyn Records>) -> (Arc<Directory>, DefinitionStore) {
+        let directory = Directory::new(Notices::new(), Duration::from_secs(600));
+        let store = DefinitionStore::load(Arc::clone(&directory), Arc::clone(records), OnChange::Hold).await.unwrap();
+        (directory, store)
+    }
+
+    fn held(directory: &Directory) -> Vec<String> {
+        let changes = directory.tool_changes().into_iter().filter(|change| change.held);
+        changes.map(|change| change.tool.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_provider_that_describes_too_much_keeps_nobody_from_accepting() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = sa_store::Store::open(sa_store::OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        let records: Arc<dyn Records> = Arc::new(store.clone());
+        let (directory, definitions) = start(&records).await;
+        // Written as JSON, a control character takes six bytes.
+        let large = "\u{1}".repeat(3 << 20);
+        let large_node = connect(&directory, "large", &[("l.a", &large), ("l.b", &large)]);
+        let node = connect(&directory, "n", &[("n.a", "Reads."), ("n.b", "Writes.")]);
+        definitions.save().await.unwrap();
+        node.publish(catalog(&[("n.a", "Sends."), ("n.b", "Deletes.")]));
+        let larger = large.clone() + "\u{1}";
+        large_node.publish(catalog(&[("l.a", &larger), ("l.b", &large)]));
+        directory.accept_change("node", "n", "n.a", None).unwrap();
+        definitions.save().await.unwrap();
+        // All of it is there after a restart; of a tool that no record can hold, that it may have changed.
+        let (directory, definitions) = start(&records).await;
+        assert_eq!(held(&directory), ["n.b"]);
+        let large_node = connect(&directory, "large", &[("l.a", &large), ("l.b", &large)]);
+        let node = connect(&directory, "n", &[("n.a", "Sends."), ("n.b", "Deletes.")]);
+        assert_eq!(held(&directory), ["l.a", "n.b"]);
+        // What is gone is deleted.
+        node.withdraw();
+        large_node.withdraw();
+        definitions.save().await.unwrap();
+        assert!(records.list(BUCKET).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_document_of_an_earlier_version_is_taken_up_and_split() {
+        let records: Arc<dyn Records> = Arc::new(crate::memory::MemoryRecords::default());
+        let old = r#"{"pool":"Token n","tools":[{"name":"n.a","definition":{"title":"Reads."}}]}"#;
+        records.put(BUCKET, "node/n", old.into(), Expect::Anything).await.unwrap();
+        let (_, definitions) = start(&records).await;
+        definitions.save().await.unwrap();
+        let keys: Vec<String> = records.list(BUCKET).await.unwrap().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["node/n\nToken n".to_owned(), tool_key("node/n\nToken n", "n.a")]);
+        let (directory, _) = start(&records).await;
+        let _node = connect(&directory, "n", &[("n.a", "Sends.")]);
+        assert_eq!(held(&directory), ["n.a"]);
+    }
 }

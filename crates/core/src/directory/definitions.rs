@@ -4,16 +4,20 @@
 //! once can change them later. Every change is reported. Under [`OnChange::Hold`] the accepted definition also stays listed,
 //! and calls of the tool fail until an operator accepts the new one.
 //!
+//! A definition belongs to the grant that described the tool: what a provider without a token said is no measure for a
+//! provider with the same id and a token.
+//!
 //! What is remembered outlives the provider's connection and, by way of [`SavedDefinitions`], the process. It is bounded for
 //! each grant by itself, so that no grant can push another one out of memory. Only an operator adds installed providers, so
 //! they are not bounded. A provider of which something was forgotten cannot use that to pass off a changed tool as a new
 //! one: from then on, every tool that is not known counts as changed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::index::prefixes;
 use crate::clock;
 use crate::json::difference::{self, Change};
 use crate::json::{RawJson, shortened};
@@ -32,6 +36,10 @@ const SHOWN_TOOLS: usize = 3;
 const SHOWN_CHANGES: usize = 3;
 /// The definition of a tool that may have been forgotten.
 const NOTHING: &str = "null";
+/// The definition of a tool that its provider has and does not describe.
+const UNDESCRIBED: &str = "{}";
+/// Between a provider and its grant in a key. No id contains a line break.
+const SEPARATOR: char = '\n';
 
 /// What happens when the definition of a tool changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +124,7 @@ pub(super) struct Report {
 #[derive(Default)]
 pub(super) struct Definitions {
     on_change: OnChange,
+    /// By provider and grant.
     known: HashMap<Arc<str>, Known>,
     pools: HashMap<Arc<str>, Pool>,
     /// Counts the lists that were reviewed.
@@ -124,9 +133,11 @@ pub(super) struct Definitions {
     unsaved: BTreeSet<Arc<str>>,
 }
 
-/// The tools of one provider.
+/// The tools of one provider, as one grant described them.
 #[derive(Default)]
 struct Known {
+    /// The kind and the id of the provider.
+    provider: Arc<str>,
     pool: Option<Arc<str>>,
     /// The number of its last list.
     listed: u64,
@@ -169,8 +180,18 @@ struct Finding {
 
 struct Proposed {
     definition: Arc<str>,
-    /// Absent after a restart, until the provider lists it again.
+    /// Absent after a restart, until the provider lists it again, and where the provider does not describe the tool any more.
     tool: Option<Box<Tool>>,
+}
+
+/// What an accepted change does to the provider's list.
+pub(super) enum Accepted {
+    /// Nothing: the list has the new definition already, or the provider is not here.
+    Listed,
+    /// This tool takes the place of the one that was held.
+    Replace(Box<Tool>),
+    /// The tool that was held leaves the list: its provider does not describe it.
+    Remove,
 }
 
 /// Removes invisible characters from a catalog, and describes its tools.
@@ -187,12 +208,23 @@ impl Definitions {
     pub(super) fn load(&mut self, on_change: OnChange, saved: impl IntoIterator<Item = (String, SavedDefinitions)>) {
         self.on_change = on_change;
         for (key, SavedDefinitions { pool, incomplete, tools }) in saved {
-            let key: Arc<str> = key.into();
+            let mut key: Arc<str> = key.into();
+            let mut provider = Arc::clone(&key);
+            if let Some(of_grant) = pool.as_ref().map(|pool| format!("{SEPARATOR}{pool}")) {
+                if let Some(id) = key.strip_suffix(of_grant.as_str()) {
+                    provider = id.into();
+                } else {
+                    // Earlier versions had one record for all grants of a provider.
+                    self.unsaved.insert(key);
+                    key = format!("{provider}{of_grant}").into();
+                    self.unsaved.insert(Arc::clone(&key));
+                }
+            }
             self.lists += 1;
             if let Some(pool) = pool.as_ref().filter(|_| incomplete) {
                 self.pools.entry(Arc::clone(pool)).or_default().incomplete = true;
             }
-            let mut known = Known { pool, incomplete, listed: self.lists, ..Known::default() };
+            let mut known = Known { provider, pool, incomplete, listed: self.lists, ..Known::default() };
             for SavedTool { name, definition, invisible, finding } in tools {
                 let finding = finding.map(|SavedFinding { revision, before, proposed, invisible }| {
                     self.newest_revision = self.newest_revision.max(revision);
@@ -221,14 +253,13 @@ impl Definitions {
             report.invisible.extend(invisible.map(|(tool, described)| (Arc::clone(&tool.name), described.invisible)));
             return report;
         }
-        let key = key(id);
+        let key = key(id, grant);
         self.lists += 1;
-        let pool: Option<Arc<str>> =
-            (grant.rank != Rank::Installed).then(|| format!("{:?} {}", grant.rank, grant.id).into());
+        let pool = pool(grant);
         let forgetful = |pool: &Arc<str>| self.pools.get(pool).is_some_and(|pool| pool.incomplete);
         let incomplete = pool.as_ref().is_some_and(forgetful);
         let mut known = self.leave(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
-        (known.listed, known.pool) = (self.lists, pool);
+        (known.listed, known.pool, known.provider) = (self.lists, pool, provider(id));
         let mut revision = self.newest_revision;
         let mut news = false;
         for (tool, Described { definition, invisible }) in catalog.tools.iter_mut().zip(described) {
@@ -261,8 +292,11 @@ impl Definitions {
             }
             news |= entry.compare(tool, definition, self.on_change, &mut revision, &mut report);
         }
-        self.newest_revision = revision;
         news |= known.drop_unlisted();
+        if self.on_change == OnChange::Hold {
+            news |= known.keep_undescribed(id, catalog, &mut revision, &mut report);
+        }
+        self.newest_revision = revision;
         known.count();
         if news {
             self.unsaved.insert(Arc::clone(&key));
@@ -271,40 +305,54 @@ impl Definitions {
         report
     }
 
-    /// Accepts a change. Returns the tool that is to be listed now, where that was not listed yet.
+    /// Accepts a change. `current` is the grant of the provider as it is in the directory. Several grants may have changes of
+    /// one tool: the revision says which one is meant, otherwise it is that of the current grant, or else the newest.
     pub(super) fn accept(
         &mut self,
         kind: &str,
         id: &str,
         tool: &str,
         revision: Option<i64>,
-    ) -> Result<Option<Tool>, AcceptError> {
-        let key = format!("{kind}/{id}");
-        let (key, _) = self.known.get_key_value(&*key).ok_or(AcceptError::Nothing)?;
+        current: Option<&Grant>,
+    ) -> Result<Accepted, AcceptError> {
+        let provider = format!("{kind}/{id}");
+        let is_current = |known: &Known| current.is_some_and(|current| known.pool == pool(current));
+        let found = self.known.iter().filter(|(_, known)| *known.provider == *provider).filter_map(|(key, known)| {
+            let finding = known.tools.get(tool)?.finding.as_ref()?;
+            Some((key, finding.revision, is_current(known)))
+        });
+        let found: Vec<_> = found.collect();
+        if found.is_empty() {
+            return Err(AcceptError::Nothing);
+        }
+        let meant = found.into_iter().filter(|(_, found, _)| revision.is_none_or(|revision| revision == *found));
+        let meant = meant.max_by_key(|(_, revision, current)| (*current, *revision));
+        let (key, _, current) = meant.ok_or(AcceptError::Newer)?;
         let key = Arc::clone(key);
         let entry = self.known.get_mut(&key).and_then(|known| known.tools.get_mut(tool)).ok_or(AcceptError::Nothing)?;
-        let finding = entry.finding.as_ref().ok_or(AcceptError::Nothing)?;
-        if revision.is_some_and(|revision| revision != finding.revision) {
-            return Err(AcceptError::Newer);
-        }
         let proposed = entry.finding.take().and_then(|finding| finding.proposed);
         self.unsaved.insert(key);
-        Ok(proposed.and_then(|Proposed { definition, tool }| {
-            entry.definition = definition;
-            tool.map(|tool| *tool)
-        }))
+        let Some(Proposed { definition, tool }) = proposed else { return Ok(Accepted::Listed) };
+        entry.definition = definition;
+        Ok(match tool {
+            _ if !current => Accepted::Listed,
+            Some(tool) => Accepted::Replace(tool),
+            None if *entry.definition == *UNDESCRIBED => Accepted::Remove,
+            None => Accepted::Listed,
+        })
     }
 
-    /// Every change that no operator has accepted, by provider and tool.
-    pub(super) fn changes(&self) -> Vec<ToolChange> {
-        let tools = self.known.iter().flat_map(|(key, known)| known.tools.iter().map(move |tool| (key, tool)));
-        let found = tools.filter_map(|(key, (name, entry))| Some((key, name, entry, entry.finding.as_ref()?)));
+    /// Every change that no operator has accepted, by provider and tool. `listed` finds the name of a tool in lists, by its
+    /// provider, the pool of the grant that described it, and its own name.
+    pub(super) fn changes(&self, listed: impl Fn(&str, Option<&str>, &str) -> Option<Arc<str>>) -> Vec<ToolChange> {
+        let tools = self.known.values().flat_map(|known| known.tools.iter().map(move |tool| (known, tool)));
+        let found = tools.filter_map(|(known, (name, entry))| Some((known, name, entry, entry.finding.as_ref()?)));
         let mut found: Vec<_> = found.collect();
-        found.sort_unstable_by_key(|(key, name, ..)| (*key, *name));
+        found.sort_unstable_by_key(|(known, name, ..)| (&known.provider, *name, &known.pool));
         found
             .into_iter()
-            .map(|(key, name, entry, finding)| {
-                let (kind, id) = key.split_once('/').unwrap_or((key, ""));
+            .map(|(known, name, entry, finding)| {
+                let (kind, id) = known.provider.split_once('/').unwrap_or((&known.provider, ""));
                 let (was, now) = match (&finding.before, &finding.proposed) {
                     (_, Some(proposed)) => (&entry.definition, &proposed.definition),
                     (Some(before), None) => (before, &entry.definition),
@@ -314,7 +362,7 @@ impl Definitions {
                     kind: kind.to_owned(),
                     id: id.to_owned(),
                     tool: Arc::clone(name),
-                    name: None,
+                    name: listed(&known.provider, known.pool.as_deref(), name),
                     at_ms: finding.revision,
                     revision: finding.revision,
                     held: finding.proposed.is_some(),
@@ -325,9 +373,9 @@ impl Definitions {
             .collect()
     }
 
-    /// Forgets a provider that was removed.
-    pub(super) fn forget(&mut self, id: &ProviderId) {
-        let key = key(id);
+    /// Forgets what a grant described of a provider that was removed.
+    pub(super) fn forget(&mut self, id: &ProviderId, grant: &Grant) {
+        let key = key(id, grant);
         if self.leave(&key).is_some() {
             self.unsaved.insert(key);
         }
@@ -366,11 +414,11 @@ impl Definitions {
     }
 
     /// Whether a tool has a change that is held, though the provider does not list the tool at the moment.
-    pub(super) fn is_held(&self, id: &ProviderId, tool: &str) -> bool {
+    pub(super) fn is_held(&self, id: &ProviderId, grant: &Grant, tool: &str) -> bool {
         if self.on_change == OnChange::Allow {
             return false;
         }
-        let Some(known) = self.known.get(&*key(id)) else { return false };
+        let Some(known) = self.known.get(&*key(id, grant)) else { return false };
         let held = |name: &str| known.tools.get(name).and_then(|entry| entry.finding.as_ref()?.proposed.as_ref());
         held(tool).or_else(|| held(&tool.to_lowercase())).is_some()
     }
@@ -388,6 +436,11 @@ impl Definitions {
         }
         Some(known)
     }
+}
+
+/// Whether what is remembered in this pool was described by this grant.
+pub(super) fn is_of(pool_name: Option<&str>, grant: &Grant) -> bool {
+    pool(grant).as_deref() == pool_name
 }
 
 impl Pool {
@@ -422,6 +475,42 @@ impl Known {
         }
         self.incomplete = true;
         true
+    }
+
+    /// Lists tools that the provider has described before, still has below a prefix, and does not describe any more. They are
+    /// held with the definition that was accepted. Otherwise a provider could remove a schema by leaving the tool out.
+    fn keep_undescribed(
+        &mut self,
+        id: &ProviderId,
+        catalog: &mut Catalog,
+        revision: &mut i64,
+        report: &mut Report,
+    ) -> bool {
+        if catalog.prefixes.is_empty() {
+            return false;
+        }
+        let open: HashSet<&str> = catalog.prefixes.iter().map(String::as_str).collect();
+        let still_has = |name: &str| prefixes(name).any(|prefix| open.contains(prefix));
+        let mut news = false;
+        let mut kept = Vec::new();
+        for (name, entry) in &mut self.tools {
+            let was_described = *entry.definition != *UNDESCRIBED && !stands_for_others(&entry.definition);
+            if entry.listed == self.listed || !still_has(name) || !was_described {
+                continue;
+            }
+            let known = entry.finding.as_ref().and_then(|finding| finding.proposed.as_ref());
+            if known.is_none_or(|proposed| *proposed.definition != *UNDESCRIBED) {
+                report.add(name, &entry.definition, UNDESCRIBED);
+                report.held = true;
+                entry.finding.get_or_insert_default().revision = next(revision);
+                news = true;
+            }
+            let proposed = Proposed { definition: UNDESCRIBED.into(), tool: None };
+            entry.finding.get_or_insert_default().proposed = Some(proposed);
+            kept.push(Tool::undescribed(name, id).defined_as(&entry.definition));
+        }
+        catalog.tools.extend(kept);
+        news
     }
 
     fn saved(&self) -> SavedDefinitions {
@@ -566,8 +655,25 @@ fn differences(was: &str, now: &str) -> Vec<Change> {
     difference::between(&Value::Object(parse(was)), &Value::Object(parse(now)))
 }
 
-fn key(id: &ProviderId) -> Arc<str> {
+/// Whether this is the definition of an open tool. When the provider begins to describe the tools that it stands for, it goes.
+fn stands_for_others(definition: &str) -> bool {
+    parse(definition).get("input").is_some_and(Tool::is_open_schema)
+}
+
+fn provider(id: &ProviderId) -> Arc<str> {
     format!("{}/{}", id.kind, id.id).into()
+}
+
+/// What a grant shares a bound with: itself. What an operator installed is not bounded.
+fn pool(grant: &Grant) -> Option<Arc<str>> {
+    (grant.rank != Rank::Installed).then(|| format!("{:?} {}", grant.rank, grant.id).into())
+}
+
+fn key(id: &ProviderId, grant: &Grant) -> Arc<str> {
+    match pool(grant) {
+        Some(pool) => format!("{}/{}{SEPARATOR}{pool}", id.kind, id.id).into(),
+        None => provider(id),
+    }
 }
 
 /// Revisions are times, so that they grow over restarts, and no two are equal.

@@ -6,7 +6,7 @@ mod holders;
 mod names;
 mod views;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::claims::{Claim, Claims, Kind, Offer, Owner};
 pub(super) use self::contests::Contest;
-pub(super) use self::holders::Held;
+pub(super) use self::holders::{Held, prefixes};
 use self::names::Ages;
-use super::definitions::{AcceptError, Definitions, Described, Report};
+use super::definitions::{AcceptError, Accepted, Definitions, Described, Report};
 use super::saved::{SavedProvider, Unsaved, ago};
 use super::{Attach, AttachError};
 use crate::budget::Permit;
@@ -49,6 +49,8 @@ pub(super) struct ScopeIndex {
     pub(super) names: BTreeMap<Arc<str>, Claims>,
     /// Open prefixes, for the names below them.
     pub(super) prefixes: HashMap<Arc<str>, Claims>,
+    /// The same with underscores for dots, as calls may write them.
+    pub(super) spelled: HashMap<Arc<str>, Claims>,
 }
 
 pub(super) struct Member {
@@ -272,12 +274,21 @@ impl Index {
         tool: &str,
         revision: Option<i64>,
     ) -> Result<(), AcceptError> {
-        let Some(accepted) = self.definitions.accept(kind, id, tool, revision)? else { return Ok(()) };
-        let mut ids = self.members.keys();
-        let Some(id) = ids.find(|member| member.kind == kind && *member.id == *id).cloned() else { return Ok(()) };
-        let Some(mut catalog) = self.members.get(&id).map(Member::catalog) else { return Ok(()) };
-        for listed in catalog.tools.iter_mut().filter(|listed| listed.name == accepted.name) {
-            *listed = accepted.clone();
+        let mut members = self.members.iter();
+        let member = members.find(|(member, _)| member.kind == kind && *member.id == *id).map(|(_, member)| member);
+        let current = member.map(|member| &member.owner.grant);
+        let accepted = self.definitions.accept(kind, id, tool, revision, current)?;
+        let Some((id, mut catalog)) = member.map(|member| (member.owner.id.clone(), member.catalog())) else {
+            return Ok(());
+        };
+        match accepted {
+            Accepted::Listed => return Ok(()),
+            Accepted::Remove => catalog.tools.retain(|listed| *listed.name != *tool),
+            Accepted::Replace(accepted) => {
+                for listed in catalog.tools.iter_mut().filter(|listed| listed.name == accepted.name) {
+                    *listed = (*accepted).clone();
+                }
+            }
         }
         let ages = self.ages(&id);
         self.withdraw_names(&id);
@@ -304,10 +315,8 @@ impl Index {
     }
 
     pub(super) fn withdraw(&mut self, id: &ProviderId, generation: u64) -> bool {
-        if self.current(id, generation).is_none() {
-            return false;
-        }
-        self.definitions.forget(id);
+        let Some(grant) = self.current(id, generation).map(|member| member.owner.grant.clone()) else { return false };
+        self.definitions.forget(id, &grant);
         if let Some(Presence::Online { slots, .. }) = self.remove(id) {
             slots.close();
         }
@@ -339,10 +348,15 @@ impl Index {
         self.forget(&expired)
     }
 
-    /// Forgets the offline providers of a grant that is not valid any more.
-    pub(super) fn forget_grant(&mut self, grant: &Grant) -> bool {
-        let gone = self.members.values().filter(|member| member.owner.grant == *grant && !member.is_online());
-        let gone: Vec<ProviderId> = gone.map(|member| member.owner.id.clone()).collect();
+    /// The offline providers of these grants.
+    pub(super) fn absent_of(&self, grants: &HashSet<Grant>) -> impl Iterator<Item = &ProviderId> {
+        let absent = self.members.values().filter(|member| !member.is_online());
+        absent.filter(|member| grants.contains(&member.owner.grant)).map(|member| &member.owner.id)
+    }
+
+    /// Forgets the offline providers of grants that are not valid any more.
+    pub(super) fn forget_grants(&mut self, grants: &HashSet<Grant>) -> bool {
+        let gone: Vec<ProviderId> = self.absent_of(grants).cloned().collect();
         self.forget(&gone)
     }
 
@@ -383,6 +397,7 @@ impl Index {
             for (name, claim, covers) in member.claims() {
                 let scope = &self.scopes[&member.owner.scope];
                 let claims = if covers { &scope.prefixes[&name] } else { &scope.names[&name] };
+                assert!(!covers || scope.spelled[&*name.replace('.', "_")].iter().any(|held| *held == claim), "{name}");
                 assert!(claims.iter().any(|held| *held == claim), "{name} of {}", member.owner.id);
                 assert!(claims.of_grant(&claim.owner).any(|held| *held == claim), "{name} of {}", member.owner.id);
                 claimed += 1;

@@ -99,9 +99,6 @@ impl Unresolved {
     }
 }
 
-/// The longest name that is looked for below an open tool.
-const MAX_DOTTED: usize = 512;
-
 /// One that said goodbye is waited for this part of the time that one is waited for that was lost: it may be restarted, but
 /// most likely somebody stopped it.
 const FAREWELL: u32 = 4;
@@ -157,9 +154,7 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
     let found = held.and_then(|held| by_name(index, name, view, held)).or_else(|| by_provider(index, name, view));
     let found = found.or_else(|| Some(resolve(index, &dotted(index, name, view)?, view)));
     found.unwrap_or_else(|| {
-        // The tools of a machine have names such as Bash and WebFetch, and hardly any others do.
-        let of_host = name.starts_with(|first: char| first.is_ascii_uppercase());
-        let hostless = of_host && !name.contains('.') && !name.contains("__") && !index.has_host();
+        let hostless = naming::is_of_host(name) && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
     })
 }
@@ -193,7 +188,8 @@ fn undescribed(index: &Index, name: &str, view: &View, provider: &ProviderId) ->
     if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
     }
-    let held = index.definitions.is_held(provider, name);
+    let grant = &index.member(provider)?.owner.grant;
+    let held = index.definitions.is_held(provider, grant, name);
     let tool = Arc::new(Tool { held, ..Tool::undescribed(name, provider) });
     let mut leading = Vec::new();
     if view.principal.is_limited() {
@@ -209,14 +205,13 @@ fn undescribed(index: &Index, name: &str, view: &View, provider: &ProviderId) ->
 /// underscore behind that is a dot. The others are part of the last word, because nodes derive their prefixes from their
 /// tools' names without the last word.
 fn dotted(index: &Index, name: &str, view: &View) -> Option<String> {
-    // What comes before two underscores is a provider's id.
-    if name.len() > MAX_DOTTED || name.contains('.') || name.contains("__") {
+    if !naming::may_be_dotted(name) {
         return None;
     }
     let scopes = index.scopes_of(view);
     name.rmatch_indices('_').find_map(|(at, _)| {
         let (open, rest) = (&name[..at], &name[at + 1..]);
-        let held = index.held_among(scopes.iter().copied(), open).filter(|held| held.by.kind == Kind::Named)?;
+        let held = index.held_among(scopes.iter().copied(), open).filter(|held| held.by.kind.is_named())?;
         let offer = held.by.offer.as_ref().filter(|offer| offer.tool.open && !rest.is_empty())?;
         Some(format!("{}.{rest}", offer.tool.name))
     })
@@ -231,7 +226,7 @@ pub(super) fn below(
     view: &View,
 ) -> (String, Result<Route, Unresolved>) {
     let name = format!("{}.{rest}", open.tool.name);
-    if name.len() > MAX_DOTTED {
+    if name.len() > naming::MAX_DOTTED {
         return (name, Err(Unresolved::Unknown { similar: Vec::new(), hostless: false }));
     }
     // A suffixed name is for one provider. What is below is its own as far as its grant holds that.
@@ -262,14 +257,14 @@ fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Clai
             let mut hosts = claims.iter().filter(same_rank).filter(|claim| claim.kind.is_bare());
             hosts.find(online).or(Some(by))
         }
-        Kind::Named if online(&by) => Some(by),
-        Kind::Named => {
+        Kind::Named | Kind::Open if online(&by) => Some(by),
+        Kind::Named | Kind::Open => {
             let alike = |claim: &&Claim| match (&by.offer, &claim.offer) {
                 _ if name.contains('.') => true,
                 (Some(one), Some(other)) => one.is_like(other),
                 (one, other) => one.is_none() && other.is_none(),
             };
-            let mut same = claims.of_grant(&by.owner).filter(|claim| claim.kind == Kind::Named).filter(alike);
+            let mut same = claims.of_grant(&by.owner).filter(|claim| claim.kind.is_named()).filter(alike);
             same.find(online).or_else(|| under_own_name(index, scope, name, by)).or(Some(by))
         }
     }
@@ -386,8 +381,7 @@ fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
     let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
     // A wrong name must not cost much more than a right one, however many tools there are.
     let plain = |(known, claims): &(&Arc<str>, &Claims)| {
-        let offer =
-            claims.iter().next().filter(|claim| claim.kind == Kind::Named).and_then(|claim| claim.offer.as_ref());
+        let offer = claims.iter().next().filter(|claim| claim.kind.is_named()).and_then(|claim| claim.offer.as_ref());
         offer.is_some_and(|offer| offer.plain == **known)
     };
     let known: Vec<_> = scopes.flat_map(|scope| &scope.names).filter(plain).map(|(name, _)| name).take(2_000).collect();

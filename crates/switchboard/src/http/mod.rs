@@ -54,7 +54,7 @@ use crate::serve::Ends;
 use crate::slot::Slot;
 
 pub(crate) use calls::MAX_PAGE;
-pub(crate) use nodes::{CONNECT_WITH, valid_grants};
+pub(crate) use nodes::{CONNECT_WITH, release_names, valid_grants};
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
 pub(crate) use status::mark_started;

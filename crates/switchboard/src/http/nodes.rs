@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
-use sa_core::directory::{MemberView, Renamed};
+use sa_core::directory::{Directory, MemberView, Renamed};
 use sa_core::{Grant, Role, clock};
 use sa_nodes::{Admission, BadFrames, KIND};
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
@@ -292,6 +292,17 @@ pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Gr
     valid
 }
 
+/// Forgets the nodes that are away and whose tokens are not valid any more: they cannot come back as this, so their names are
+/// free. Nodes that are connected leave when their tokens expire.
+pub(crate) fn release_names(directory: &Directory, tokens: &Tokens) {
+    let now = clock::now_ms();
+    let over = tokens.list().into_iter().filter(|token| {
+        token.role == Role::Node.as_str()
+            && (token.revoked_ms.is_some() || token.expires_ms.is_some_and(|at| at <= now))
+    });
+    directory.forget_grants(&over.map(|token| grant_of(&token.id)).collect());
+}
+
 /// Whether no node token is set anywhere: nodes on this machine are let in without one, as the start-up warning says.
 fn admits_anyone(from_env: &NodeTokens, tokens: &Tokens) -> bool {
     from_env.is_empty() && !tokens.any_for_nodes()
@@ -348,6 +359,54 @@ mod tests {
         let mut headers = HeaderMap::new();
         authorization.map(|value| headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap()));
         tokens_of(&format!("/v1/nodes/ws?{query}").parse().unwrap(), &headers).ok()
+    }
+
+    struct Nobody;
+
+    impl sa_core::Provider for Nobody {
+        fn call(
+            &self,
+            _: Arc<sa_core::Call>,
+            _: sa_core::Updates,
+        ) -> futures_util::future::BoxFuture<'static, sa_core::Outcome> {
+            Box::pin(std::future::ready(Err(sa_core::CallError::undelivered("nobody is here"))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_away_keeps_no_names_once_its_token_is_over() {
+        let store = Tokens::load(Arc::new(crate::memory::MemoryRecords::default())).await.unwrap();
+        let directory = Directory::new(sa_core::Notices::new(), std::time::Duration::from_secs(600));
+        let attach = |id: &str, token: &str| {
+            let attach = sa_core::directory::Attach {
+                id: sa_core::ProviderId::new(KIND, id),
+                scope: sa_core::Scope::Everyone,
+                grant: grant_of(token),
+                provider: Arc::new(Nobody),
+                catalog: sa_core::Catalog { prefixes: vec![format!("{id}.x")], ..Default::default() },
+                max_running: 1,
+                about: sa_core::RawJson::empty_object(),
+                may_take_over: false,
+            };
+            directory.attach(attach).unwrap()
+        };
+        let known = || directory.members(KIND).into_iter().map(|node| node.id.id.to_string()).collect::<Vec<_>>();
+        let create = async |name: &str, expires_ms| {
+            let new = crate::tokens::NewToken { expires_ms, ..crate::tokens::NewToken::new(name, Role::Node) };
+            store.create(new).await.unwrap().0.id
+        };
+        let (valid, expired, revoked) =
+            (create("valid", None).await, create("expired", Some(1)).await, create("revoked", None).await);
+        drop(attach("a-valid", &valid));
+        drop(attach("b-expired", &expired));
+        drop(attach("c-revoked", &revoked));
+        let here = attach("d-here", &expired);
+        store.revoke(&revoked, false).unwrap();
+        release_names(&directory, &store);
+        assert_eq!(known(), ["a-valid", "d-here"], "who is connected is told, and leaves");
+        drop(here);
+        release_names(&directory, &store);
+        assert_eq!(known(), ["a-valid"]);
     }
 
     #[test]

@@ -44,12 +44,15 @@ impl Offer {
 pub(in crate::directory) enum Kind {
     /// A tool's exposed name with a suffix.
     Suffixed,
-    /// A tool's plain exposed name, its dotted own name, or an open prefix.
+    /// A tool's plain exposed name, its dotted own name, or a dotted open prefix.
     Named,
     /// The undotted name of a tool on the host that the operator prefers.
     PreferredBare,
     /// The undotted name of a host's tool. Every host has a `Bash`: such a name belongs to no grant.
     Bare,
+    /// An undotted open prefix, or the open tool that stands for it. It goes after tools of that name, except where it was
+    /// there first, see `Index::held`.
+    Open,
     /// The name of a tool without that of its provider, while it is the only one.
     Short,
 }
@@ -57,6 +60,11 @@ pub(in crate::directory) enum Kind {
 impl Kind {
     pub(in crate::directory) fn is_bare(self) -> bool {
         matches!(self, Self::PreferredBare | Self::Bare)
+    }
+
+    /// Whether the name belongs to the grant of whoever claims it first.
+    pub(in crate::directory) fn is_named(self) -> bool {
+        matches!(self, Self::Named | Self::Open)
     }
 }
 
@@ -145,6 +153,8 @@ impl Claims {
     pub(super) fn insert(&mut self, claim: Claim) {
         match self {
             Self::Many(many) => many.insert(claim),
+            // Two prefixes of a provider can be written alike in exposed names.
+            Self::One(one) if *one == claim => {}
             Self::One(one) => {
                 let mut many = Many::default();
                 many.insert(one.clone());
@@ -178,6 +188,20 @@ impl Claims {
             Self::Many(many) => (None, Some(&many.ordered)),
         };
         one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The claims of this kind and the rank of this owner, the best first.
+    pub(in crate::directory) fn of_kind(&self, owner: &Arc<Owner>, kind: Kind) -> impl Iterator<Item = &Claim> {
+        let (one, many) = match self {
+            Self::One(one) => (Some(one), None),
+            Self::Many(many) => {
+                let from = Claim { owner: Arc::clone(owner), offer: None, kind, age: 0 };
+                (None, Some(many.ordered.range(from..)))
+            }
+        };
+        let rank = owner.grant.rank;
+        let alike = move |claim: &&Claim| claim.kind == kind && claim.rank() == rank;
+        one.into_iter().chain(many.into_iter().flatten()).take_while(alike)
     }
 
     /// The claims of a provider's grant, the best first.

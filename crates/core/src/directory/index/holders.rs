@@ -22,7 +22,8 @@ pub(in crate::directory) struct Held<'i> {
 impl Held<'_> {
     /// Whether this is how a described tool is listed.
     fn is_listing(&self, name: &str) -> bool {
-        self.by.offer.is_some() && self.by.kind <= Kind::Named && !name.contains('.')
+        let listing = self.by.kind == Kind::Suffixed || self.by.kind.is_named();
+        self.by.offer.is_some() && listing && !name.contains('.')
     }
 
     fn is(&self, owner: &Owner, offer: &Offer) -> bool {
@@ -59,7 +60,22 @@ impl Index {
         }
         let claims = scope.names.get(name)?;
         let by = claims.iter().find(|claim| self.kept_from(scope, name, claim).is_none())?;
+        let contested = by.kind == Kind::Named || by.kind.is_bare();
+        let by = if contested { self.older_open(scope, name, claims, by).unwrap_or(by) } else { by };
         Some(Held { scope, claims, by })
+    }
+
+    /// The undotted open prefix that holds a name though `first` is of an earlier kind: one that is older than every tool which
+    /// goes by the name. A host's tool does not take a name that is listed already, and an open prefix does not take a host's
+    /// name. A name that is written as hosts write theirs (`Bash`) is always the hosts', so that nobody can claim it before
+    /// they come.
+    fn older_open<'i>(&self, scope: &ScopeIndex, name: &str, claims: &'i Claims, first: &Claim) -> Option<&'i Claim> {
+        let mut open = claims.of_kind(&first.owner, Kind::Open);
+        let open = open.find(|claim| self.kept_from(scope, name, claim).is_none())?;
+        let hosts = [Kind::PreferredBare, Kind::Bare].into_iter();
+        let mut hosts = hosts.filter_map(|kind| claims.of_kind(&first.owner, kind).next()?.offer.as_ref());
+        let before_hosts = hosts.all(|offer| !naming::is_of_host(name) && open.age < offer.age);
+        (before_hosts && (first.kind.is_bare() || open.age < first.age)).then_some(open)
     }
 
     /// The same for a dotted name, which also belongs to the open prefixes above it. Of all claims that cover the name, the
@@ -96,7 +112,7 @@ impl Index {
             let best = firsts.min_by_key(|claim| claim.seniority())?;
             best.precedes(claim).then_some(&*best.owner)
         };
-        self.space_owner(name, claim).or_else(above)
+        self.space_owner(name, claim).or_else(above).or_else(|| spelled_above(scope, name, claim))
     }
 
     /// The other provider whose id is the first part of the name, if its id takes precedence over the claim.
@@ -147,14 +163,24 @@ impl Index {
             let by = held.by;
             held.is(owner, offer)
                 || (by.kind.is_bare() && kind.is_bare() && by.rank() == owner.grant.rank)
-                || (by.kind == Kind::Named
-                    && kind == Kind::Named
+                || (by.kind.is_named()
+                    && kind.is_named()
                     && by.owner.grant == owner.grant
                     && by.offer.as_ref().is_none_or(|held| held.is_like(offer)))
         };
         let bare = self.members.get(&owner.id).is_some_and(|member| member.bare_names).then_some(Kind::Bare);
         offer.names(bare).filter(|(name, kind)| leads(name, *kind)).map(|(name, _)| Arc::clone(name)).collect()
     }
+}
+
+/// The provider of a better rank that holds a prefix above the name as it is written with underscores: `macos_notes_x` is
+/// below `macos.notes`, whoever has a tool `macos.notes_x`. At equal rank what is listed goes first.
+fn spelled_above<'i>(scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
+    if scope.spelled.is_empty() || !naming::may_be_dotted(name) {
+        return None;
+    }
+    let above = name.match_indices('_').filter_map(|(at, _)| scope.spelled.get(&name[..at])?.iter().next());
+    above.map(|claim| &*claim.owner).find(|owner| owner.grant.rank < claim.rank())
 }
 
 /// `a.b.c`, `a.b`, `a`.

@@ -91,6 +91,7 @@ impl Index {
         let index = self.scopes.entry(scope).or_default();
         for (name, claim, covers) in claims {
             if covers {
+                insert(index.spelled.entry(spelled(&name)), claim.clone());
                 insert(index.prefixes.entry(name), claim);
             } else {
                 match index.names.get_mut(&name) {
@@ -110,6 +111,10 @@ impl Index {
         let Some(index) = self.scopes.get_mut(&scope) else { return };
         for (name, claim, covers) in claims {
             if covers {
+                let spelled = spelled(&name);
+                if index.spelled.get_mut(&spelled).is_some_and(|claims| claims.remove(&claim)) {
+                    index.spelled.remove(&spelled);
+                }
                 if index.prefixes.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
                     index.prefixes.remove(&name);
                 }
@@ -166,9 +171,11 @@ impl Member {
         };
         for (prefix, age) in &self.prefixes {
             let claim = Claim { owner: Arc::clone(&self.owner), offer: None, kind: Kind::Named, age: *age };
+            let dotted = prefix.contains('.');
             // A tool that the provider describes under the same name is what a call of that name means.
-            if !described.contains(&**prefix) && (self.bare_names || prefix.contains('.')) {
-                claims.push((Arc::clone(prefix), claim.clone(), false));
+            if !described.contains(&**prefix) && (self.bare_names || dotted) {
+                let kind = if dotted { Kind::Named } else { Kind::Open };
+                claims.push((Arc::clone(prefix), Claim { kind, ..claim.clone() }, false));
             }
             claims.push((Arc::clone(prefix), claim, true));
         }
@@ -181,13 +188,15 @@ impl Offer {
     pub(in crate::directory) fn names(&self, bare: Option<Kind>) -> impl Iterator<Item = (&Arc<str>, Kind)> {
         let own = match (self.tool.name.contains('.'), self.tool.open) {
             (true, _) => Some(Kind::Named),
-            (false, true) => bare.map(|_| Kind::Named),
+            (false, true) => bare.map(|_| Kind::Open),
             (false, false) => bare,
         };
+        // An undotted capability that is listed under its own name looks like a host's tool.
+        let plain = if self.tool.open && self.tool.name == self.plain { Kind::Open } else { Kind::Named };
         let own = own.filter(|_| self.tool.name != self.plain).map(|kind| (&self.tool.name, kind));
         let short = self.tool.short.as_ref().filter(|short| **short != self.plain && **short != self.tool.name);
         let short = short.map(|short| (short, Kind::Short));
-        [(&self.plain, Kind::Named), (&self.suffixed, Kind::Suffixed)].into_iter().chain(own).chain(short)
+        [(&self.plain, plain), (&self.suffixed, Kind::Suffixed)].into_iter().chain(own).chain(short)
     }
 }
 
@@ -195,6 +204,11 @@ impl ScopeIndex {
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.prefixes.is_empty()
     }
+}
+
+/// How a prefix is written in exposed names.
+fn spelled(prefix: &Arc<str>) -> Arc<str> {
+    if prefix.contains('.') { prefix.replace('.', "_").into() } else { Arc::clone(prefix) }
 }
 
 fn insert(entry: Entry<'_, Arc<str>, Claims>, claim: Claim) {

@@ -1,5 +1,6 @@
 //! Lists of tools, documents and members.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use super::contests::Losses;
 use super::{Index, Leaving, Member, Offer, Presence, ScopeIndex};
-use crate::directory::{MemberView, Renamed, ToolChange, ToolPage, ToolView};
+use crate::directory::{MemberView, Renamed, ToolChange, ToolPage, ToolView, definitions};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
 use crate::provider::ProviderId;
@@ -101,16 +102,16 @@ impl Index {
 
     /// The changes of definitions that no operator has accepted.
     pub(in crate::directory) fn tool_changes(&self) -> Vec<ToolChange> {
-        let mut changes = self.definitions.changes();
-        if changes.is_empty() {
-            return changes;
-        }
-        let ids: HashMap<(&str, &str), &ProviderId> = self.members.keys().map(|id| ((id.kind, &*id.id), id)).collect();
-        for change in &mut changes {
-            let id = ids.get(&(&*change.kind, &*change.id));
-            change.name = id.and_then(|id| self.exposed_name(id, &change.tool));
-        }
-        changes
+        let ids: OnceCell<HashMap<String, &Member>> = OnceCell::new();
+        self.definitions.changes(|provider, pool, tool| {
+            // Nearly always there is no change, and nothing to look up.
+            let ids = ids.get_or_init(|| {
+                let members = self.members.values();
+                members.map(|member| (format!("{}/{}", member.owner.id.kind, member.owner.id.id), member)).collect()
+            });
+            let member = ids.get(provider).filter(|member| definitions::is_of(pool, &member.owner.grant))?;
+            self.exposed_name(&member.owner.id, tool)
+        })
     }
 
     /// The name under which those who see a provider find its tool; the suffixed one also where it is not listed.
