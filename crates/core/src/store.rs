@@ -62,6 +62,10 @@ pub trait Records: Send + Sync + 'static {
     /// All documents of a bucket, by key in byte order.
     fn list(&self, bucket: &str) -> StoreFuture<'_, Vec<(String, Record)>>;
 
+    /// The keys of a bucket in byte order, each with the size of its document in bytes. The documents are not read, so that
+    /// this takes little memory however large they are.
+    fn sizes(&self, bucket: &str) -> StoreFuture<'_, Vec<(String, usize)>>;
+
     /// Stores a document and returns its revision, once it is on disk. Fails with [`StoreErrorKind::Conflict`]
     /// when the document is not as expected.
     fn put(&self, bucket: &str, key: &str, value: Bytes, expect: Expect) -> StoreFuture<'_, u64>;

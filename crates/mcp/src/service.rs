@@ -55,6 +55,8 @@ pub struct Options {
     pub search: bool,
     /// After how long a call becomes a task, of a client that knows tasks.
     pub task_after: Duration,
+    /// How many bytes of results of tasks may be kept.
+    pub task_result_bytes: usize,
     /// Deletes old tasks.
     pub trimmer: Arc<Trimmer>,
 }
@@ -153,9 +155,9 @@ impl Mcp {
         written(response, weight)
     }
 
-    /// What bounds the number of sessions.
-    pub fn budget(&self) -> &Arc<SharedBudget> {
-        self.sessions.budget()
+    /// What bounds the number of sessions, and the results of tasks.
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
+        [self.sessions.budget(), self.shared.tasks.budget()]
     }
 
     /// How many sessions there are.

@@ -45,7 +45,7 @@ impl Shared {
             notices,
             version: options.version,
             search_by_default: options.search,
-            tasks: Arc::new(Tasks::new(records, Arc::clone(&options.trimmer), closing.clone())),
+            tasks: Arc::new(Tasks::new(records, options, closing.clone())),
             task_after: options.task_after,
             max_outbox_bytes: options.max_outbox_bytes,
             closing,

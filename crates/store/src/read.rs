@@ -168,13 +168,29 @@ impl View<'_> {
         let head = heads::read(self.conn, bucket, self.path)?;
         let sql = "SELECT key, revision, crc, value FROM record WHERE bucket = ?1 ORDER BY key";
         let records = self.records(bucket, sql, [bucket])?;
-        let sum = records.iter().fold(0_i64, |sum, (_, _, crc)| sum.wrapping_add(i64::from(*crc)));
-        if head.numbers[1] != records.len() as i64 || head.numbers[2] != sum {
-            let (name, count, expected) = (&head.name, records.len(), head.numbers[1]);
-            let what = format!("bucket {name:?} has {count} documents of {expected}, or others than were put");
-            return Err(error::damaged(self.path, what));
-        }
+        self.all_there(&head, records.iter().map(|(_, _, crc)| i64::from(*crc)))?;
         Ok(records.into_iter().map(|(key, record, _)| (key, record)).collect())
+    }
+
+    /// Keys and sizes. SQLite takes the length of a value from the row's header, and does not read the value.
+    pub(crate) fn sizes(self, bucket: u32) -> Result<Vec<(String, usize)>, StoreError> {
+        let head = heads::read(self.conn, bucket, self.path)?;
+        let sql = "SELECT key, crc, length(value) FROM record WHERE bucket = ?1 ORDER BY key";
+        let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
+        let rows = statement.query_map([bucket], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let rows: Vec<(String, i64, i64)> = rows.and_then(Iterator::collect).map_err(|e| self.failed(&e))?;
+        self.all_there(&head, rows.iter().map(|(_, crc, _)| *crc))?;
+        Ok(rows.into_iter().map(|(key, _, size)| (key, size as usize)).collect())
+    }
+
+    /// Checks that a bucket has as many documents as its head says, with those checksums.
+    fn all_there(self, head: &Head, crcs: impl ExactSizeIterator<Item = i64>) -> Result<(), StoreError> {
+        let (name, count, expected) = (&head.name, crcs.len(), head.numbers[1]);
+        if expected == count as i64 && head.numbers[2] == crcs.fold(0_i64, i64::wrapping_add) {
+            return Ok(());
+        }
+        let what = format!("bucket {name:?} has {count} documents of {expected}, or others than were put");
+        Err(error::damaged(self.path, what))
     }
 
     fn records(

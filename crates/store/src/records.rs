@@ -27,6 +27,16 @@ impl Records for Store {
         })
     }
 
+    fn sizes(&self, bucket: &str) -> StoreFuture<'_, Vec<(String, usize)>> {
+        let bucket = self.inner.shared.directory.bucket(bucket);
+        Box::pin(async move {
+            let Some(bucket) = bucket else {
+                return self.nothing(Vec::new());
+            };
+            self.inner.readers.run(&self.inner.shared, move |view| view.sizes(bucket)).await
+        })
+    }
+
     fn put(&self, bucket: &str, key: &str, value: Bytes, expect: Expect) -> StoreFuture<'_, u64> {
         let valid = check_name("bucket's name", bucket)
             .and_then(|()| check_name("document's key", key))

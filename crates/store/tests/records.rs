@@ -47,6 +47,9 @@ async fn a_bucket_lists_in_byte_order_also_after_a_restart() {
         assert_eq!(listed.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), keys);
         assert!(listed.iter().all(|(key, record)| record.value == key.as_bytes()));
         assert!(store.list("nowhere").await.expect("listed").is_empty());
+        let sizes: Vec<_> = keys.iter().map(|key| ((*key).to_owned(), key.len())).collect();
+        assert_eq!(store.sizes("b").await.expect("sizes"), sizes);
+        assert!(store.sizes("nowhere").await.expect("sizes").is_empty());
         store.shutdown().await.expect("a clean end");
     }
 }

@@ -194,7 +194,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         Arc::clone(&router),
         notices.clone(),
         Arc::new(store.clone()),
-        &mcp_options(settings, &trimmer),
+        &mcp_options(settings, &sizes, &trimmer),
         closing.clone(),
     );
     let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
@@ -264,7 +264,7 @@ impl Gateway {
         all.extend(self.nodes.budgets());
         all.extend(self.sessions.as_ref().map(|sessions| sessions.budget()));
         all.extend(self.channels.budgets());
-        all.push(self.mcp.budget());
+        all.extend(self.mcp.budgets());
         all.sort_by_key(|budget| budget.limit().name);
         all
     }
@@ -343,7 +343,7 @@ fn channel_options(config: &Config, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> Ch
     }
 }
 
-fn mcp_options(settings: &Settings, trimmer: &Arc<Trimmer>) -> sa_mcp::Options {
+fn mcp_options(settings: &Settings, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> sa_mcp::Options {
     let mcp = &settings.mcp;
     sa_mcp::Options {
         version: VERSION,
@@ -354,6 +354,7 @@ fn mcp_options(settings: &Settings, trimmer: &Arc<Trimmer>) -> sa_mcp::Options {
         resume: millis(mcp.resume_ms),
         search: mcp.search,
         task_after: millis(mcp.task_after_ms),
+        task_result_bytes: sizes.task_results,
         trimmer: Arc::clone(trimmer),
     }
 }

@@ -26,11 +26,13 @@ pub struct Sizes {
     pub node_requests: usize,
     pub node_hellos: usize,
     pub channel_messages: usize,
+    /// On disk, and therefore not part of what all of them have together.
+    pub task_results: usize,
 }
 
 impl Sizes {
     pub fn of(settings: &Settings, memory_limit: u64) -> Self {
-        let Settings { limits, nodes, channels, .. } = settings;
+        let Settings { limits, nodes, channels, mcp, .. } = settings;
         let all = match limits.pending_bytes as u64 {
             0 => (memory_limit / 2).min(MOST),
             all => all,
@@ -44,12 +46,14 @@ impl Sizes {
             node_requests: size(nodes.request_bytes, 2),
             node_hellos: size(nodes.hello_bytes, 2),
             channel_messages: size(channels.pending_bytes, 2),
+            task_results: size(mcp.task_result_bytes, 4),
         }
     }
 
-    /// What all of them have together.
+    /// What all of them have together in memory.
     pub fn total(&self) -> usize {
-        let Self { requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages } = *self;
+        let Self { requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages, .. } =
+            *self;
         let all = [requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages];
         all.into_iter().fold(0, usize::saturating_add)
     }
@@ -122,5 +126,6 @@ mod tests {
         settings.limits.answer_bytes = 7;
         let sizes = Sizes::of(&settings, GIB);
         assert_eq!((sizes.requests, sizes.arguments, sizes.answers, sizes.node_hellos), (300, 200, 7, 200));
+        assert_eq!(sizes.task_results, 400);
     }
 }

@@ -51,6 +51,13 @@ impl Records for MemoryRecords {
         Box::pin(async { Ok(found) })
     }
 
+    fn sizes(&self, bucket: &str) -> StoreFuture<'_, Vec<(String, usize)>> {
+        let documents = self.documents.lock().unwrap();
+        let found = documents.iter().filter(|((found, _), _)| found == bucket);
+        let found = found.map(|((_, key), value)| (key.clone(), value.len())).collect();
+        Box::pin(async { Ok(found) })
+    }
+
     fn put(&self, bucket: &str, key: &str, value: Bytes, expect: Expect) -> StoreFuture<'_, u64> {
         let refuse = |kind| Box::pin(async move { Err(StoreError { kind, message: "no room left".into() }) });
         if self.full.load(Ordering::Relaxed) {

@@ -103,6 +103,10 @@ mod tests {
             panic!("the probe reads nothing")
         }
 
+        fn sizes(&self, _: &str) -> StoreFuture<'_, Vec<(String, usize)>> {
+            panic!("the probe reads nothing")
+        }
+
         fn put(&self, _: &str, _: &str, _: Bytes, expect: Expect) -> StoreFuture<'_, u64> {
             assert_eq!(expect, Expect::Anything, "one document is overwritten");
             self.writes.fetch_add(1, Ordering::Relaxed);

@@ -165,10 +165,15 @@ impl Server {
             let known = kept.is_some();
             if let Some(lists) = kept {
                 server.take(lists);
+            }
+            // A program is started by the first call, to save its memory. A server with an address is tried at once: that
+            // costs little, and nobody could tell one that is gone from one that was not tried.
+            let lacks_login = server.account().is_some_and(|account| account.lacks_login());
+            let idle = known && !lacks_login && !server.spec.command.is_empty();
+            if idle {
                 server.enter(State::Idle, None);
             }
             server.attach();
-            let idle = known && !server.account().is_some_and(|account| account.lacks_login());
             tokio::spawn(Arc::clone(&server).supervise(idle));
         } else {
             server.reserve();

@@ -87,6 +87,7 @@ impl Surface {
             resume: MINUTE,
             search: false,
             task_after: MINUTE,
+            task_result_bytes: 1 << 20,
             trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
         };
         let closing = CancellationToken::new();

@@ -1,6 +1,7 @@
 //! `channel`: who is in a channel, what they say, what they can do.
 
 use reqwest::Method;
+use sa_protocol::channel::handle_key;
 use serde_json::{Value, json};
 
 use super::call::{self, CallArgs};
@@ -54,7 +55,8 @@ pub(crate) enum ChannelCommand {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
     },
-    /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it.
+    /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it. Before the dot is
+    /// the participant's id or handle (`@Worker`).
     Call {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
@@ -86,9 +88,14 @@ pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), 
 /// The tool of a method that is called what its participant calls it, and what the roster shows. Any other name is a tool's
 /// already.
 async fn tool_of(client: &Client, channel: &str, method: String) -> Result<String, Failure> {
-    let (mut found, mut named) = (Vec::new(), Vec::new());
-    for participant in everybody(client, channel, |_| Ok(())).await? {
-        let id = text(&participant["id"]);
+    pick(&everybody(client, channel, |_| Ok(())).await?, method)
+}
+
+/// Which of the participants' methods is meant. An id counts before a handle, because only ids are the gateway's own.
+fn pick(participants: &[Value], method: String) -> Result<String, Failure> {
+    let (mut found, mut named, mut by_handle) = (Vec::new(), Vec::new(), Vec::new());
+    for participant in participants {
+        let (id, handle) = (text(&participant["id"]), text(&participant["metadata"]["handle"]));
         for name in array(&participant["metadata"]["methods"]).iter().map(|method| text(&method["name"])) {
             let tool = format!("pubsub_{id}_{name}");
             if tool == method {
@@ -98,8 +105,13 @@ async fn tool_of(client: &Client, channel: &str, method: String) -> Result<Strin
             if name == method || full == method {
                 found.push(tool);
                 named.push(full);
+            } else if is_of_handle(&method, handle, name) {
+                by_handle.push((tool, full));
             }
         }
+    }
+    if found.is_empty() {
+        (found, named) = by_handle.into_iter().unzip();
     }
     match found.len() {
         0 => Ok(method),
@@ -107,6 +119,13 @@ async fn tool_of(client: &Client, channel: &str, method: String) -> Result<Strin
         several => Err(Failure::new(9, format!("{several} participants have a method \"{}\"", printable(&method)))
             .hint(format!("call one of {}", printable(&named.join(", "))))),
     }
+}
+
+/// Whether `@Worker.greet` is what this participant's method is called. Handles are compared as the channels do it: without
+/// case, and without the @ before them.
+fn is_of_handle(typed: &str, handle: &str, name: &str) -> bool {
+    let typed = typed.strip_suffix(name).and_then(|before| before.strip_suffix('.'));
+    !handle.is_empty() && typed.is_some_and(|typed| handle_key(typed) == handle_key(handle))
 }
 
 /// Everybody who is in a channel; each page of it is shown to `page` as it came.
@@ -305,6 +324,28 @@ mod tests {
     fn check(kind: &str, payload: Value, expected: &str) {
         let shown = describe(&json!({ "type": kind, "payload": payload, "senderId": "ann", "ts": 0 }));
         assert_eq!(shown.split_once("  ").unwrap().1, expected);
+    }
+
+    #[test]
+    fn a_method_is_found_by_id_and_by_handle() {
+        let somebody = |id: &str, handle: &str, method: &str| json!({ "id": id, "metadata": { "handle": handle, "methods": [{ "name": method }] } });
+        let everybody = [
+            somebody("p1", "@Worker", "greet"),
+            somebody("p2", "Érik", "greet"),
+            somebody("worker", "", "greet"),
+            somebody("p4", "p1", "files.read"),
+        ];
+        let check = |method: &str, expected: &str| {
+            assert_eq!(pick(&everybody, method.to_owned()).unwrap(), expected, "{method}");
+        };
+        check("p1.greet", "pubsub_p1_greet");
+        check("@worker.greet", "pubsub_p1_greet");
+        check("WORKER.greet", "pubsub_p1_greet");
+        check("érik.greet", "pubsub_p2_greet");
+        check("worker.greet", "pubsub_worker_greet");
+        check("@p1.files.read", "pubsub_p4_files.read");
+        check("nobody.greet", "nobody.greet");
+        assert_eq!(pick(&everybody, "greet".to_owned()).unwrap_err().code, 9);
     }
 
     #[test]

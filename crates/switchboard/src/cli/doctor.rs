@@ -18,6 +18,7 @@ use super::client::Client;
 use super::flags::OfGateway;
 use super::lists::text;
 use super::output::{self, Failure};
+use super::port::Holder;
 use super::run::layers;
 use super::table::facts;
 use super::typed::with_options;
@@ -255,6 +256,11 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
     match client.status("?renamed=true").await {
         Err(failure) => {
             let holder = super::port::holder(config.listen);
+            let (what, holder) = match holder {
+                Holder::Listener(holder) => ("something else listens on", holder),
+                Holder::Connection(holder) => ("nobody listens, but a connection uses", holder),
+                Holder::Unknown => ("something else listens on", "another program".to_owned()),
+            };
             let held =
                 std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
             let told = failure.message.contains(&holder);
@@ -263,7 +269,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             findings.push(Finding::bad(failure.message, fix));
             if held && !told {
                 findings.push(Finding::bad(
-                    format!("something else listens on {}: {holder}", config.listen),
+                    format!("{what} {}: {holder}", config.listen),
                     "end it, or choose another address with --listen",
                 ));
             }
@@ -364,7 +370,10 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
                     format!("set bearer of [upstream.{name}] in the configuration file, and start the gateway again")
                 },
             )),
-            state @ ("ready" | "idle") => findings.push(Finding::good(format!("the upstream \"{name}\" is {state}"))),
+            "ready" => findings.push(Finding::good(format!("the upstream \"{name}\" is ready"))),
+            "idle" => findings.push(Finding::good(format!(
+                "the upstream \"{name}\" is idle: it was not tried yet, the first call starts it"
+            ))),
             "offline" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" is offline{why}"),
                 "the gateway goes on trying; switchboard upstream list shows when it is back",

@@ -1,30 +1,52 @@
-//! Who listens on an address that is taken.
+//! Who has an address that is taken.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// The process that listens there, in words; what cannot be found out (it belongs to another user) is said, too.
-pub(super) fn holder(address: SocketAddr) -> String {
-    listener(address).unwrap_or_else(|| "another program".to_owned())
+/// Who has an address, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Listener(String),
+    /// Nobody listens there. A connection to somewhere else has the port at its own end, by chance or because it was closed
+    /// a moment ago.
+    Connection(String),
+    /// The kernel's tables do not say.
+    Unknown,
 }
 
-/// The same, if anybody is known to listen there.
+/// The process that has the address; what cannot be found out (it belongs to another user) is said, too.
+pub(super) fn holder(address: SocketAddr) -> Holder {
+    let connection = || socket(address, |state| state != LISTENS).map(|inode| Holder::Connection(process(inode)));
+    listener(address).map(Holder::Listener).or_else(connection).unwrap_or(Holder::Unknown)
+}
+
+/// The process that listens there, if anybody is known to.
 pub(super) fn listener(address: SocketAddr) -> Option<String> {
-    let inode = listening_inode(address)?;
-    let Some((pid, name)) = owner(inode) else { return Some("a program of another user".to_owned()) };
-    Some(format!("process {pid} ({name})"))
+    socket(address, |state| state == LISTENS).map(process)
 }
 
-/// The socket that listens where this address would, from the kernel's tables.
-fn listening_inode(address: SocketAddr) -> Option<u64> {
+fn process(inode: u64) -> String {
+    match owner(inode) {
+        Some((pid, name)) => format!("process {pid} ({name})"),
+        // A connection that was closed belongs to nobody any more, and keeps its port for a minute.
+        None if inode == 0 => "a program that has ended".to_owned(),
+        None => "a program of another user".to_owned(),
+    }
+}
+
+/// The state of a socket that listens, in the kernel's tables.
+const LISTENS: &str = "0A";
+
+/// The socket in such a state that has this address, from the kernel's tables.
+fn socket(address: SocketAddr, is_state: impl Fn(&str) -> bool) -> Option<u64> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines().skip(1)).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
         let held = parse(local)?;
-        // 0A is a socket that listens. One for all addresses takes each of them.
+        // A socket for all addresses takes each of them.
         let same = held.ip() == address.ip() || held.ip().is_unspecified() || address.ip().is_unspecified();
-        (*state == "0A" && held.port() == address.port() && same).then(|| inode.parse().ok())?
+        (is_state(state) && held.port() == address.port() && same).then(|| inode.parse().ok())?
     })
 }
 
@@ -66,10 +88,21 @@ mod tests {
             // Not every machine has the second protocol.
             let Ok(listener) = std::net::TcpListener::bind(place) else { continue };
             let taken = listener.local_addr().unwrap();
-            let found = holder(taken);
+            let Holder::Listener(found) = holder(taken) else { panic!("nobody listens on {taken}") };
             assert!(found.starts_with(&format!("process {} (", std::process::id())), "{taken}: {found}");
             drop(listener);
-            assert_eq!(listening_inode(taken), None, "{taken} is free again");
+            assert_eq!(holder(taken), Holder::Unknown, "{taken} is free again");
         }
+    }
+
+    #[test]
+    fn a_clients_own_port_is_no_listener() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        let taken = client.local_addr().unwrap();
+        assert_eq!(std::net::TcpListener::bind(taken).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        let Holder::Connection(found) = holder(taken) else { panic!("{:?} has {taken}", holder(taken)) };
+        assert!(found.starts_with(&format!("process {} (", std::process::id())), "{found}");
+        assert_eq!(listener(taken), None);
     }
 }

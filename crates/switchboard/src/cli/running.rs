@@ -25,8 +25,19 @@ pub(super) async fn in_the_way(config: &Config) -> Failure {
         return failure;
     }
     let listen = config.listen;
-    let holder = port::holder(listen);
     let beside = format!("--listen {}", SocketAddr::new(listen.ip(), 0));
+    let holder = match port::holder(listen) {
+        port::Holder::Listener(holder) => holder,
+        port::Holder::Connection(holder) => {
+            return Failure::other(format!(
+                "cannot listen on {listen}: a connection of {holder} uses that port; nobody listens there"
+            ))
+            .hint(format!(
+                "try again when that connection is closed, or choose another address; {beside} takes a free port"
+            ));
+        }
+        port::Holder::Unknown => "another program".to_owned(),
+    };
     if is_gateway(listen).await {
         let message =
             format!("cannot listen on {listen}: a Switchboard on another data directory listens there, {holder}");

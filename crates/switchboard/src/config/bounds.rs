@@ -34,7 +34,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 54] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 55] {
     let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, .. } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
@@ -65,6 +65,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 54]
         ("mcp.max_sessions", mcp.max_sessions as u64, 1..=MAX_COUNT),
         ("mcp.resume_ms", mcp.resume_ms, 0..=MAX_MS),
         ("mcp.task_after_ms", mcp.task_after_ms, 0..=MAX_MS),
+        ("mcp.task_result_bytes", mcp.task_result_bytes as u64, 0..=MAX_BYTES),
         ("sessions.caller_timeout_ms", sessions.caller_timeout_ms, 1..=MAX_MS),
         ("sessions.caller_grace_ms", sessions.caller_grace_ms, 0..=MAX_MS),
         ("sessions.idle_ms", sessions.idle_ms, 1..=MAX_MS),

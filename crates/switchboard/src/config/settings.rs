@@ -150,6 +150,7 @@ pub struct Mcp {
     pub max_sessions: usize,
     pub resume_ms: u64,
     pub task_after_ms: u64,
+    pub task_result_bytes: usize,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -302,6 +303,7 @@ impl Default for Mcp {
             max_sessions: 1_000,
             resume_ms: 10_000,
             task_after_ms: 10_000,
+            task_result_bytes: 0,
         }
     }
 }
@@ -459,6 +461,10 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "mcp.task_after_ms",
         "After how long a call becomes a task, which its client asks about later, if the client knows tasks.",
+    ),
+    (
+        "mcp.task_result_bytes",
+        "Results of tasks that are kept for a day, on disk. 0: as much as 4/16 of limits.pending_bytes.",
     ),
     ("sessions.enabled", "Whether agents can work in sessions here, with tools that their callers lend them."),
     ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
