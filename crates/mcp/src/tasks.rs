@@ -499,7 +499,7 @@ mod tests {
             let kept = Kept { principal: "p".into(), tool: "t".into(), created_ms: now, updated_ms: now, state };
             before.write(&format!("old{number}"), &kept).await.unwrap();
         }
-        let counted = Arc::new(Counted(store, Default::default()));
+        let counted = Arc::new(Counted(store, AtomicUsize::default()));
         let trimmer = Arc::clone(&before.trimmer);
         let sweeper = Tasks {
             records: Arc::clone(&counted) as _,

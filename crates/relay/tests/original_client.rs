@@ -64,7 +64,9 @@ async fn an_agent_that_stays_has_completed_when_it_sends_a_message() {
     let kit = Kit::new("cat").await;
     let owner = principal("owner");
     let (_, mut agent) = kit.session(&owner).await;
-    let (session, mut other) = kit.session(&owner).await;
+    let sent = agent.request("session_message", json!({ "message": "hi", "agent": "helper" })).await;
+    let session = sent["session_id"].as_str().unwrap().to_owned();
+    let mut other = Agent::connect(&kit.socket(&owner, &session).await).await;
     let task = json!({ "message": "hi", "session_id": session });
     let sent = agent.request("session_message", task.clone()).await;
     assert_eq!(sent["spawned"], false, "{sent}");

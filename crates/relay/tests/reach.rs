@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::kit::{Agent, Kit, principal};
+use self::kit::{Agent, Kit, SOON, principal};
 
 /// The error's kind, or null.
 async fn kind(agent: &mut Agent, method: &str, params: Value) -> Value {
@@ -49,9 +49,11 @@ async fn an_agent_that_reads_its_session_keeps_no_caller_there() {
     let owner = principal("owner");
     let (session, mut agent) = kit.session(&owner).await;
     let mut reader = Agent::connect(&kit.socket(&owner, &session).await).await;
-    // The caller's only stream closes; from here on the agent alone is there.
-    drop(kit.sessions.follow(&owner, &session, None, false).await.unwrap());
+    let mut stream = kit.sessions.follow(&owner, &session, None, false).await.unwrap();
     agent.ask("caller_tool", json!({ "tool": "send" })).await;
+    tokio::time::timeout(SOON, stream.next()).await.unwrap().unwrap().unwrap();
+    // The caller's only stream closes; from here on the agent alone is there.
+    drop(stream);
     let polling = async {
         loop {
             reader.request("session_events", json!({ "wait_ms": 1 })).await;
