@@ -368,6 +368,8 @@ fn unavailable(error: StoreError) -> ErrorData {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use proptest::prelude::*;
     use sa_core::Role;
     use sa_core::retention::{Reading, TrustedClock};
@@ -450,7 +452,7 @@ mod tests {
     }
 
     /// Records that count the bytes that are read of them.
-    struct Counted(Store, std::sync::atomic::AtomicUsize);
+    struct Counted(Store, AtomicUsize);
 
     impl Records for Counted {
         fn get(&self, bucket: &str, key: &str) -> sa_core::store::StoreFuture<'_, Option<sa_core::store::Record>> {
@@ -458,7 +460,7 @@ mod tests {
             Box::pin(async move {
                 let found = read.await?;
                 let bytes = found.as_ref().map_or(0, |record| record.value.len());
-                self.1.fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+                self.1.fetch_max(bytes, Ordering::Relaxed);
                 Ok(found)
             })
         }
@@ -468,7 +470,7 @@ mod tests {
             Box::pin(async move {
                 let found = read.await?;
                 let bytes = found.iter().map(|(_, record)| record.value.len()).sum();
-                self.1.fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+                self.1.fetch_max(bytes, Ordering::Relaxed);
                 Ok(found)
             })
         }
@@ -510,7 +512,7 @@ mod tests {
             closing: CancellationToken::new(),
         };
         sweeper.sweep().await.unwrap();
-        let most = counted.1.load(std::sync::atomic::Ordering::Relaxed);
+        let most = counted.1.load(Ordering::Relaxed);
         assert!(most < 60_000, "{most} bytes were read at once");
         let used = sweeper.budget().used();
         assert!(used > 1_500_000, "{used}");
