@@ -12,17 +12,18 @@
 //! they are not bounded. A provider of which something was forgotten cannot use that to pass off a changed tool as a new
 //! one: from then on, every tool that is not known counts as changed.
 
+mod report;
+mod text;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
+pub(super) use self::report::Report;
+use self::text::{definition, differences, stands_for_others};
 use super::index::prefixes;
 use crate::clock;
-use crate::json::difference::{self, Change};
-use crate::json::{RawJson, shortened};
+use crate::json::difference::Change;
 use crate::provider::{Grant, ProviderId, Rank};
-use crate::schema::Schema;
 use crate::tool::{Catalog, Tool};
 
 /// How much is remembered of the providers of one grant. Beyond it, the provider that listed its tools longest ago is
@@ -31,9 +32,6 @@ const MAX_PROVIDERS: usize = 20_000;
 const MAX_BYTES: usize = 16 << 20;
 /// How much is remembered of the tools that one provider does not list any more.
 const MAX_UNLISTED_BYTES: usize = 1 << 20;
-/// Of this many tools in one list, the audit event shows what has changed.
-const SHOWN_TOOLS: usize = 3;
-const SHOWN_CHANGES: usize = 3;
 /// The definition of a tool that may have been forgotten.
 const NOTHING: &str = "null";
 /// The definition of a tool that its provider has and does not describe.
@@ -110,15 +108,6 @@ pub(super) struct Described {
     /// A JSON object with sorted keys; absent where changes are not noticed.
     definition: Option<Arc<str>>,
     invisible: usize,
-}
-
-/// What a provider's new list brought that an operator should know.
-#[derive(Debug, Default)]
-pub(super) struct Report {
-    pub(super) changed: Vec<String>,
-    pub(super) held: bool,
-    pub(super) more_changed: usize,
-    pub(super) invisible: Vec<(Arc<str>, usize)>,
 }
 
 #[derive(Default)]
@@ -585,79 +574,6 @@ impl Finding {
     fn is_empty(&self) -> bool {
         self.before.is_none() && self.proposed.is_none() && self.invisible == 0
     }
-}
-
-impl Report {
-    pub(super) fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.invisible.is_empty()
-    }
-
-    fn add(&mut self, name: &str, was: &str, now: &str) {
-        if self.changed.len() == SHOWN_TOOLS {
-            self.more_changed += 1;
-            return;
-        }
-        let changes = differences(was, now);
-        let shown = changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
-            (Some(was), Some(now)) => format!("{path} was {}, is {}", shortened(was), shortened(now)),
-            (None, Some(now)) => format!("{path} was added: {}", shortened(now)),
-            (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
-            (None, None) => path.clone(),
-        });
-        let shown = shown.collect::<Vec<_>>().join("; ");
-        let more = changes.len().saturating_sub(SHOWN_CHANGES);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        self.changed.push(format!("{name}: {shown}{more}"));
-    }
-}
-
-impl Tool {
-    /// The tool with another definition. It is held: nobody can call it.
-    fn defined_as(&self, definition: &str) -> Self {
-        let mut parts = parse(definition);
-        let mut text = |key: &str| parts.remove(key).and_then(|text| text.as_str().map(str::to_owned));
-        let (title, description) = (text("title"), text("description"));
-        let mut json = |key: &str| parts.remove(key).as_ref().map(RawJson::of);
-        Self {
-            title,
-            description,
-            input: json("input").map(Schema::new),
-            output_schema: json("output"),
-            annotations: json("annotations"),
-            held: true,
-            ..self.clone()
-        }
-    }
-}
-
-/// What a tool is judged by, as a JSON object. Its keys are sorted: many servers write them in another order each time.
-fn definition(tool: &Tool) -> Arc<str> {
-    let text = |text: &Option<String>| text.as_deref().map(Value::from);
-    let json = |json: Option<&RawJson>| json.map(|json| json.to_value().unwrap_or_else(|_| json.as_str().into()));
-    let parts = [
-        ("title", text(&tool.title)),
-        ("description", text(&tool.description)),
-        ("input", json(tool.input.as_ref().map(Schema::raw))),
-        ("output", json(tool.output_schema.as_ref())),
-        ("annotations", json(tool.annotations.as_ref())),
-    ];
-    let parts = parts.into_iter().filter_map(|(key, part)| Some((key.to_owned(), part?)));
-    let mut all = Value::Object(parts.collect());
-    all.sort_all_objects();
-    all.to_string().into()
-}
-
-fn parse(definition: &str) -> Map<String, Value> {
-    serde_json::from_str(definition).unwrap_or_default()
-}
-
-fn differences(was: &str, now: &str) -> Vec<Change> {
-    difference::between(&Value::Object(parse(was)), &Value::Object(parse(now)))
-}
-
-/// Whether this is the definition of an open tool. When the provider begins to describe the tools that it stands for, it goes.
-fn stands_for_others(definition: &str) -> bool {
-    parse(definition).get("input").is_some_and(Tool::is_open_schema)
 }
 
 fn provider(id: &ProviderId) -> Arc<str> {

@@ -100,7 +100,8 @@ async fn a_gateway_that_is_killed_and_comes_back() {
 
 #[tokio::test]
 async fn a_connection_that_is_cut_again_and_again() {
-    const MESSAGES: usize = 300;
+    // Enough that a fast machine is cut several times before it has sent all of them.
+    const MESSAGES: usize = 2_000;
     let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
     let through = async |name: &str| client(&gateway, name).await.server(proxy.url()).connect().await.unwrap();

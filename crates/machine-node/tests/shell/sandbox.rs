@@ -35,8 +35,9 @@ async fn it_writes_to_the_workspace_and_to_its_own_directory_alone() {
     assert_eq!(said.matches("Read-only file system").count(), 4, "{said}");
     assert_eq!(said.matches("No such file or directory").count(), 1, "{said}");
     // The directory for temporary files is its own as well, by the usual name.
-    assert_eq!(output(&rig, "echo own > /tmp/x && cat /tmp/x").await, "own\n");
-    assert!(!std::path::Path::new("/tmp/x").exists());
+    let temporary = format!("/tmp/sandbox-test-{}", std::process::id());
+    assert_eq!(output(&rig, &format!("echo own > {temporary} && cat {temporary}")).await, "own\n");
+    assert!(!std::path::Path::new(&temporary).exists());
 }
 
 #[tokio::test]

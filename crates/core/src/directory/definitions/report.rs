@@ -1,0 +1,44 @@
+//! What an operator is told of a provider's new list.
+
+use std::sync::Arc;
+
+use super::text::differences;
+use crate::json::difference::Change;
+use crate::json::shortened;
+
+/// Of this many tools in one list, the audit event shows what has changed.
+const SHOWN_TOOLS: usize = 3;
+const SHOWN_CHANGES: usize = 3;
+
+/// What a provider's new list brought that an operator should know.
+#[derive(Debug, Default)]
+pub(in crate::directory) struct Report {
+    pub(in crate::directory) changed: Vec<String>,
+    pub(in crate::directory) held: bool,
+    pub(in crate::directory) more_changed: usize,
+    pub(in crate::directory) invisible: Vec<(Arc<str>, usize)>,
+}
+
+impl Report {
+    pub(in crate::directory) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.invisible.is_empty()
+    }
+
+    pub(super) fn add(&mut self, name: &str, was: &str, now: &str) {
+        if self.changed.len() == SHOWN_TOOLS {
+            self.more_changed += 1;
+            return;
+        }
+        let changes = differences(was, now);
+        let shown = changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
+            (Some(was), Some(now)) => format!("{path} was {}, is {}", shortened(was), shortened(now)),
+            (None, Some(now)) => format!("{path} was added: {}", shortened(now)),
+            (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
+            (None, None) => path.clone(),
+        });
+        let shown = shown.collect::<Vec<_>>().join("; ");
+        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        self.changed.push(format!("{name}: {shown}{more}"));
+    }
+}
