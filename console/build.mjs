@@ -1,5 +1,6 @@
-// Builds the console, with a compressed form of each file beside it for the gateway to embed. Does nothing when no source has
-// changed: a new file in `dist` has the gateway compiled anew.
+// Builds the console, with a compressed copy of each file for the gateway to embed. Does nothing if no source has
+// changed,
+// because a new file in `dist` makes cargo recompile the gateway.
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

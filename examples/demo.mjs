@@ -1,5 +1,6 @@
-// All three examples in one process, for `cargo xtask up`: prints where each is, then `ready`. It ends when its stdin does, and so
-// never outlives whoever started it, however that ended.
+// All three examples in one process, for `cargo xtask up`: prints the address of each, then `ready`. It ends when its
+// stdin
+// closes, and so never outlives its parent process, even if that is killed.
 
 process.stdin.once("end", () => process.exit(0));
 process.stdin.once("error", () => process.exit(0));

@@ -1,4 +1,4 @@
-// What the example plugins share: a small web server with a manifest, some functions and some files. Plain Node.js.
+// The shared code of the example plugins: a small web server with a manifest, functions and files. Plain Node.js.
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 
 const MAX_BYTES = 64 * 1024;
 const TYPES = { html: "text/html", css: "text/css", js: "text/javascript", json: "application/json" };
-/** The headers in which hosts of this family put a user's settings. */
+/** The headers in which hosts of this family send a user's settings. */
 const SETTINGS = [
   "x-sperax-plugin-settings",
   "sperax-plugin-settings",
@@ -14,7 +14,7 @@ const SETTINGS = [
   "x-lobe-plugin-settings",
 ];
 
-/** An error in the form that hosts understand. */
+/** Returns an error in the format of the hosts. */
 export class PluginError extends Error {
   constructor(status, errorType, message) {
     super(message);
@@ -23,9 +23,10 @@ export class PluginError extends Error {
 }
 
 /**
- * Serves a plugin from `folder` (an `import.meta.url`): its manifest, the `functions` by name, and the `files` of its page.
+ * Serves a plugin from `folder` (an `import.meta.url`): its manifest, the `functions` by name, and the `files` of its
+ * page.
  *
- * A function gets the arguments and the user's settings, and returns text, or anything else as JSON.
+ * A function gets the arguments and the user's settings. It returns text, or any other value as JSON.
  */
 export async function servePlugin({ folder, functions, files = [], port = Number(process.argv[2] ?? 0) }) {
   const near = (file) => fileURLToPath(new URL(file, folder));
@@ -63,7 +64,7 @@ export async function servePlugin({ folder, functions, files = [], port = Number
       "content-type": `${type}; charset=utf-8`,
       "access-control-allow-origin": "*",
       "access-control-allow-headers": ["content-type", ...SETTINGS].join(", "),
-      // A page that runs nothing but its own files, and may be shown in any chat.
+      // A page that runs only its own files, and may be shown in any chat.
       "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:",
       "x-content-type-options": "nosniff",
     });
@@ -86,7 +87,7 @@ async function readJson(request) {
     const value = JSON.parse(text || "{}");
     if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
   } catch {
-    // Said below, as for other values that are no arguments.
+    // The code below reports it, like other values that are not arguments.
   }
   throw new PluginError(422, "PluginApiParamsError", "The arguments have to be a JSON object.");
 }

@@ -13,31 +13,35 @@ pub(crate) struct Gateway {
     child: Child,
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
-    /// From the start of the process to the line that says it listens.
+    /// The time from the process start to the "listening on" line.
     pub(crate) ready_after: Duration,
 }
 
 impl Gateway {
-    /// Starts the binary with a data directory of its own.
+    /// Starts the program with its own data directory.
     pub(crate) async fn start(program: &Path, data_dir: &Path) -> anyhow::Result<Self> {
         Self::configured(program, data_dir, None).await
     }
 
-    /// The same with a configuration file.
-    pub(crate) async fn configured(program: &Path, data_dir: &Path, config: Option<&Path>) -> anyhow::Result<Self> {
+    /// Starts the program with a configuration file, if there is one.
+    pub(crate) async fn configured(
+        program: &Path,
+        data_dir: &Path,
+        config: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let log = data_dir.with_extension("log");
         let set_up = |command: &mut tokio::process::Command| {
             command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_dir);
             if let Some(config) = config {
                 command.arg("--config").arg(config);
             }
-            // 256 calls in flight all go to one node.
+            // All 256 calls in flight go to one node.
             command.env("SWITCHBOARD_LIMITS_PENDING_PER_NODE", "1024");
-            // 5,000 tools are one node's.
+            // One node offers 5,000 tools.
             command.env("SWITCHBOARD_NODES_MAX_TOOLS", "10000");
-            // One connection publishes as much as it can.
+            // One connection publishes as fast as it can.
             command.env("SWITCHBOARD_CHANNELS_MAX_MESSAGES_PER_SECOND", "1000000");
-            // Lists are of what a node offers, and nothing beside it.
+            // The tool lists must contain only the node's tools.
             command.env("SWITCHBOARD_SESSIONS_ENABLED", "false");
             command.env_remove("SA_NODE_TOKEN").env_remove("SA_NODE_TOKENS");
         };
@@ -47,7 +51,8 @@ impl Gateway {
         let ready_after = start.elapsed();
         let address = url.strip_prefix("http://").and_then(|address| address.parse().ok());
         let address = address.with_context(|| format!("cannot read the address in \"{url}\""))?;
-        let token = std::fs::read_to_string(data_dir.join("operator.token")).context("no operator token")?;
+        let token = std::fs::read_to_string(data_dir.join("operator.token"))
+            .context("no operator token")?;
         Ok(Self { child, address, token: token.trim().to_owned(), ready_after })
     }
 
@@ -63,16 +68,20 @@ impl Gateway {
         self.child.stop().await
     }
 
-    /// A token for a participant of this name.
+    /// Creates a token for a participant with this name.
     pub(crate) async fn participant(&self, name: &str) -> anyhow::Result<String> {
         let body = serde_json::json!({ "name": name, "role": "participant" }).to_string();
         let (server, path, token) = (self.address, "/v1/tokens".to_owned(), self.token.clone());
-        let request = load::http::Target { server, path, token, body: body.into(), headers: Vec::new() };
+        let request =
+            load::http::Target { server, path, token, body: body.into(), headers: Vec::new() };
         let answer: serde_json::Value = serde_json::from_str(&request.send(1).await?)?;
-        answer["token"].as_str().map(Into::into).with_context(|| format!("no token for {name}: {answer}"))
+        answer["token"]
+            .as_str()
+            .map(Into::into)
+            .with_context(|| format!("no token for {name}: {answer}"))
     }
 
-    /// Waits until a tool of this name is online, and returns its exposed name.
+    /// Waits until a tool with this name is online, and returns its exposed name.
     pub(crate) async fn wait_for_tool(&self, own_name: &str) -> anyhow::Result<String> {
         let until = Instant::now() + Duration::from_secs(20);
         while Instant::now() < until {
@@ -91,5 +100,8 @@ impl Gateway {
 fn tail(log: &PathBuf) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    format!("the gateway did not start; the end of its log:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
+    format!(
+        "the gateway did not start; the end of its log:\n{}",
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    )
 }

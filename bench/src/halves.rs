@@ -1,16 +1,16 @@
-//! Which processors things run on. Where driver, node and what they use share all of them, the scheduler decides from run to
-//! run who waits for whom, and the same program is a third faster or slower for it. So what is measured has one half of the
-//! machine, whatever it is, and those who use it have the other one.
+//! Pins processes to processors. If driver, node and gateway share all processors, results depend
+//! on the scheduler and vary by a third from run to run. So the measured program runs on one half
+//! of the processors, and its clients run on the other half.
 
 use std::fs;
 
 use anyhow::Context as _;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
-/// The halves, until this is dropped. Processes run where this one is when they are started.
+/// The two halves, until this value is dropped. Child processes start on this process's half.
 pub(crate) struct Halves {
     all: CpuSet,
-    /// `None` where everything may be everywhere, as it is on a machine that has nothing to halve.
+    /// `None` without pinning, or on a machine with too few processors.
     both: Option<(CpuSet, CpuSet)>,
 }
 
@@ -30,12 +30,12 @@ impl Halves {
         Ok(Self { all, both })
     }
 
-    /// From here on, this process and those it starts are where what is measured is.
+    /// Moves this process to the half of the measured program. New child processes start there.
     pub(crate) fn with_what_is_measured(&self) -> anyhow::Result<()> {
         self.both.as_ref().map_or(Ok(()), |(first, _)| go(first))
     }
 
-    /// From here on, they are where those are who use it.
+    /// Moves this process to the half of the clients. New child processes start there.
     pub(crate) fn with_its_users(&self) -> anyhow::Result<()> {
         self.both.as_ref().map_or(Ok(()), |(_, second)| go(second))
     }
@@ -47,12 +47,12 @@ impl Drop for Halves {
     }
 }
 
-/// Every thread of this process; what they start goes with them.
+/// Moves every thread of this process; their child processes inherit the setting.
 fn go(processors: &CpuSet) -> anyhow::Result<()> {
     for thread in fs::read_dir("/proc/self/task")? {
         let id = thread?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
         match sched_setaffinity(id, processors) {
-            // It has ended meanwhile.
+            // The thread has ended meanwhile.
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => return Err(error).context("cannot choose processors"),
         }

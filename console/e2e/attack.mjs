@@ -1,5 +1,5 @@
-// A hostile plugin's author and a hostile neighbour: whatever their pages, manifests and texts try, they get no settings, no session and
-// no hold on the console; and what they write is text.
+// A hostile plugin author and a hostile website: their pages, manifests and texts get no settings, no session and no
+// access to the console, and their content is shown as text.
 import { accessible, ask, assert, browse, fitsTheWindow, setup, signedIn, visit } from "./browser.mjs";
 import { endAll } from "./programs.mjs";
 import { gateway, json, serve } from "./site.mjs";
@@ -8,7 +8,7 @@ const SECRET = "canary-3be1";
 const BIDI = "\u202egpj.exe\u2066\u200b";
 const HTML = `<img src=x onerror="alert(1)"><script>alert(2)</script>`;
 
-/** Asks the page above it for everything, by both names, and notes what comes back. */
+/** Requests everything from the page above it, under both prefixes, and records the answers. */
 const GREEDY = `
   window.got = [];
   addEventListener("message", (event) => window.got.push(JSON.stringify(event.data)));
@@ -66,7 +66,7 @@ const manifestOf = (name) => ({
   ui: { ...manifests[name].ui, url: manifests[name].ui.url.replace("OWN", setup.url) },
 });
 
-/** A tool whose name, words and answers are all hostile; and one that answers with Markdown. */
+/** A tool with a hostile name, description and result; and one that answers with Markdown. */
 site.pages["/tell"] = (_, response) => {
   response.setHeader("content-type", "text/markdown");
   response.end(
@@ -120,7 +120,7 @@ try {
         );
         return found();
       };
-      /** A page has asked for everything and was told nothing, after everything that it could have caused has happened. */
+      /** Asserts that a page has requested everything and got no answer, after all possible effects have happened. */
       const gotNothing = async (frame) => {
         await frame.waitForFunction(() => window.asked);
         await page.evaluate(() =>
@@ -130,19 +130,20 @@ try {
         assert.equal(await page.getByText("stolen words").count(), 0);
       };
 
-      // Addresses that are none of the web are no pages.
+      // Addresses that are not web addresses are not shown as pages.
       const known = (await ask("/v1/plugins")).plugins;
       for (const name of ["script", "data", "blob"])
         assert.equal(known.find(({ identifier }) => identifier === `evil-${name}`)?.ui, undefined, name);
 
-      // A page of the gateway's own origin has no origin in its frame, and the console is framed by nobody.
+      // A page of the gateway's own origin has no origin in its frame, and no other page may frame the console.
       await openPlugin("own");
       assert.ok(!(await page.locator("iframe").getAttribute("sandbox")).includes("allow-same-origin"));
       await openPlugin("console");
       await frameOf((url) => url.startsWith("chrome-error:"));
       assert.equal(await page.frameLocator("iframe").getByText("Sign in").count(), 0);
 
-      // The plugin's page itself is heard. One that it makes, or goes to, is not: another frame, a popup, a frame without an origin.
+      // The plugin's page itself is accepted. Pages that it creates or navigates to are not: another frame, a popup, a
+      // frame without an origin.
       await openPlugin("plain");
       const plugin = await frameOf((url) => url === `${site.origin}/page`);
       await plugin.waitForFunction(() => window.heard.length > 0);
@@ -167,7 +168,7 @@ try {
         for (const frame of document.querySelectorAll("iframe")) frame.remove();
       });
 
-      // State is kept as it is, whatever its keys are called, and no larger than it may be.
+      // State is stored unchanged, whatever its keys are, up to its size limit.
       await plugin.evaluate((text) => {
         const tell = (channel, body) => parent.postMessage({ type: `speraxos:${channel}`, ...body }, "*");
         for (const key of ["__proto__", "constructor", "prototype"])
@@ -182,9 +183,9 @@ try {
       );
       assert.deepEqual(states, [{ polluted: true }, undefined]);
       assert.equal(await page.evaluate(() => ({}).polluted), undefined);
-      await page.getByText("the state would be too-large", { exact: false }).waitFor();
+      await page.getByText("the state was rejected (too-large)", { exact: false }).waitFor();
 
-      // A setting that the manifest does not have is refused.
+      // A setting that is not in the manifest is refused.
       await plugin.evaluate(() => {
         const value = JSON.parse('{"__proto__":{"polluted":true}}');
         parent.postMessage({ type: "speraxos:update-plugin-settings", value }, "*");
@@ -192,7 +193,7 @@ try {
       await page.getByText("has no setting", { exact: false }).waitFor();
       assert.equal(await page.evaluate(() => ({}).polluted), undefined);
 
-      // A plugin's page cannot navigate the tab, and a popup of it is not heard either.
+      // A plugin's page cannot navigate the tab, and messages of its popup are not accepted either.
       await plugin.evaluate((address) => {
         for (const way of [
           () => {
@@ -222,14 +223,14 @@ try {
       if (await tab.evaluate(() => window.asked ?? false)) await gotNothing(tab.mainFrame());
       await tab.close();
 
-      // What it navigates to is not heard, though it is in the very same frame.
+      // Messages of the page that it navigates to are not accepted, although it is in the same frame.
       await plugin.evaluate((address) => {
         location.href = address;
       }, `${stranger.origin}/`);
       await gotNothing(await frameOf((url) => url === `${stranger.origin}/`));
-      await page.getByText("came from another origin", { exact: false }).waitFor();
+      await page.getByText("came from a different origin", { exact: false }).waitFor();
 
-      // A page that floods the console is taken down, and the console goes on.
+      // A page that floods the console is removed, and the console continues to work.
       await openPlugin("plain");
       const flood = await frameOf((url) => url === `${site.origin}/page`);
       await flood
@@ -237,10 +238,11 @@ try {
           for (let at = 0; at < 5_000; at++) parent.postMessage({ type: "speraxos:fetch-plugin-settings" }, "*");
         })
         .catch(() => {});
-      await page.getByText("it sent messages without end").waitFor();
+      await page.getByText("it sent too many messages").waitFor();
       assert.equal(await page.locator("iframe").count(), 0);
 
-      // Names, descriptions and results are text; what would steer them is made visible; links say where they lead.
+      // Names, descriptions and results are text; invisible control characters are made visible; links show their
+      // target.
       await visit(page, "plugins");
       await page.getByText("\\u{202e}gpj.exe\\u{2066}\\u{200b}").first().waitFor();
       await page.locator("summary", { hasText: "Settings" }).first().click();
@@ -277,7 +279,8 @@ try {
       await page.locator(".item").filter({ hasText: "demo_echo" }).first().click();
       await page.getByRole("region", { name: "Arguments" }).getByText("\\u{202e}gpj.exe", { exact: false }).waitFor();
 
-      // The neighbour's page: it cannot frame the console, read from it, ask it for anything, or end the session of who is in.
+      // The hostile website's page cannot frame the console, read from it, send requests to it, or end the user's
+      // session.
       assert.equal(await page.evaluate(() => document.cookie), "");
       const neighbour = await page.context().newPage();
       await neighbour.goto(stranger.origin);
@@ -318,7 +321,7 @@ try {
       assert.equal(before, 1, "the neighbour's call did not happen");
       await neighbour.close();
 
-      // A link with a code that somebody made up does not sign anybody out; one that is good works in a tab that has the console open.
+      // A link with an invented code does not sign the user out; a valid one works in a tab with the console open.
       await page.goto(`${stranger.origin}/`);
       await page.goto(`${setup.url}/console/#code=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA`);
       await page.getByRole("heading", { name: "Overview" }).waitFor();
@@ -337,14 +340,14 @@ try {
       );
       const other = await open();
       await other.goto(`${setup.url}${path}`);
-      await other.getByText("was used already").waitFor();
+      await other.getByText("was already used").waitFor();
 
       assert.equal(dialogs, 0, "nothing ran");
     },
     [/^Framing .* violates .* "frame-ancestors 'none'"/],
   );
 
-  // Every route of the console has a policy, and says that it is framed by nobody else.
+  // Every route of the console has a policy, and forbids other pages to frame it.
   const html = await (await fetch(`${setup.url}/console/`)).text();
   for (const path of [
     "/console/",

@@ -1,15 +1,18 @@
-// What every script here does: a browser, a page that must not break its own rules, and words for what is expected.
+// Shared code of all scripts: a browser, a page that must not violate its own policy, and assertions.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
 
-/** The gateway under test, as the test in Rust describes it. */
+/** The gateway under test, as the Rust test describes it. */
 export const setup = JSON.parse(process.env.CONSOLE_TEST ?? "{}");
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Runs a script in a browser of its own; a broken rule or a failed expectation ends it with the reason. `expected` has what is to break. */
+/**
+ * Runs a script in its own browser; a policy violation or a failed assertion ends it with the reason. `expected` lists
+ * the expected violations.
+ */
 export async function browse(script, expected = []) {
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -67,7 +70,7 @@ export async function browse(script, expected = []) {
   }
 }
 
-/** For working on the console: its files as they are on the disk, under the rules of the gateway that runs. */
+/** For development of the console: its files from the disk, under the policy of the running gateway. */
 async function fromDisk(page, dist) {
   await page.route(
     (url) => url.pathname.startsWith("/console/"),
@@ -83,7 +86,7 @@ async function fromDisk(page, dist) {
   );
 }
 
-/** Signs in with the operator's token, as somebody who pastes it. */
+/** Signs in with the operator's token, as a user who pastes it. */
 export async function signedIn(open, options) {
   const page = await open(options);
   await page.goto(`${setup.url}/console/`);
@@ -99,7 +102,7 @@ export async function visit(page, name) {
   }, `#/${name}`);
 }
 
-/** Nothing hangs over the edge of the window. */
+/** Asserts that no element overflows the window. */
 export async function fitsTheWindow(page, what) {
   const over = await page.evaluate(() => {
     const width = document.documentElement.clientWidth;
@@ -111,7 +114,10 @@ export async function fitsTheWindow(page, what) {
   assert.deepEqual(over, [], `${what} is wider than the window`);
 }
 
-/** Each scrolls in its own place: panes in the page, a long page in the window, and the menu beside it stays. */
+/**
+ * Asserts that each part scrolls separately: panes in the page, a long page in the window, while the menu stays in
+ * view.
+ */
 export async function scrollsInPlace(page, what) {
   const found = await page.evaluate(() => {
     const root = document.scrollingElement;
@@ -133,7 +139,9 @@ export async function scrollsInPlace(page, what) {
   assert.ok(Math.abs(found.top) < 1, `the menu leaves with ${what}: ${found.top}`);
 }
 
-/** No serious finding of axe. It is put in by the debugger, which the page's policy does not bind. */
+/**
+ * Asserts that axe has no serious finding. The debugger injects axe, because the page's policy does not apply to it.
+ */
 export async function accessible(page, what) {
   const session = await page.context().newCDPSession(page);
   await session.send("Runtime.evaluate", { expression: axeSource });
@@ -149,7 +157,7 @@ export async function accessible(page, what) {
   assert.deepEqual(JSON.parse(result.value), [], what);
 }
 
-/** What a call to the gateway itself answers. */
+/** Returns the gateway's answer to a call. */
 export async function ask(path, options = {}) {
   const response = await fetch(`${setup.url}${path}`, {
     ...options,

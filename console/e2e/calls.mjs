@@ -1,4 +1,4 @@
-// The inspector: calls as they happen, what they were given, filters, cancel, replay, and ten thousand rows.
+// The inspector: live calls, their arguments, filters, cancel, replay, and ten thousand rows.
 import { ask, assert, browse, setup, signedIn, visit } from "./browser.mjs";
 
 await browse(async (open) => {
@@ -10,7 +10,7 @@ await browse(async (open) => {
   const list = page.getByRole("listbox", { name: "Calls" });
   const few = await scrolling(page, list, 0);
 
-  // Ten thousand rows and more: all can be reached, few are drawn, none is blank.
+  // More than ten thousand rows: all are reachable, few are rendered, none is blank.
   const size = async () => Number(await rows.first().getAttribute("aria-setsize"));
   for (let before = 0; (await size()) < setup.calls; ) {
     const now = await size();
@@ -38,8 +38,8 @@ await browse(async (open) => {
     assert.ok(drawn.covered, `nothing is drawn at ${part}`);
   }
 
-  // Scrolling costs no more among ten thousand than among the first few hundred, and little more than scrolling what only has to be moved:
-  // in the processor's time, so that whatever else the machine does has no part in it.
+  // Scrolling costs the same in ten thousand rows as in the first few hundred, and little more than scrolling static
+  // rows. The measure is CPU time, so that other load on the machine has no effect.
   const many = await scrolling(page, list, 34 * 5_000);
   const plain = await scrollingPlainRows(page);
   const numbers = JSON.stringify({ few, many, plain });
@@ -49,7 +49,7 @@ await browse(async (open) => {
   assert.ok(many.nodes < few.nodes * 1.5, `scrolling leaves something behind: ${numbers}`);
   assert.deepEqual(many.jumps, [], `something jumps while it is scrolled: ${numbers}`);
 
-  // Somebody who reads further down is left there when calls come in.
+  // A user who reads further down keeps the position when calls arrive.
   const reading = async () =>
     (
       await rows.evaluateAll(
@@ -77,14 +77,14 @@ await browse(async (open) => {
   assert.ok(await reading());
   assert.equal(await page.locator('.item[aria-posinset="410"]').innerText(), text);
 
-  // A running call is there at once, and can be cancelled.
+  // A running call appears at once, and can be cancelled.
   await list.evaluate((box) => {
     box.scrollTop = 0;
   });
   const running = ask("/v1/tools/demo_countdown/call", { method: "POST", body: { args: { from: 100 } } });
   const row = rows.filter({ hasText: "running" });
   await row.first().click();
-  // What it was given, where it went and where its time goes are there while it runs, secrets masked.
+  // Its arguments, its provider and its time per step are visible while it runs, with secrets masked.
   const detail = page.getByRole("article", { name: "Call" });
   await detail.getByRole("region", { name: "Arguments" }).getByText('"from"').waitFor();
   await detail.getByText("node demo").waitFor();
@@ -100,7 +100,7 @@ await browse(async (open) => {
   assert.equal((await running).kind, "cancelled");
   await page.getByRole("article", { name: "Call" }).getByText("cancelled").first().waitFor();
 
-  // Arguments and result, secrets masked, so that such a call is filled in again instead of repeated.
+  // Arguments and result with masked secrets, so that such a call is filled in again instead of repeated.
   await ask("/v1/tools/forms_fill/call", {
     method: "POST",
     body: { args: { title: "with a secret", secret: "hunter2" } },
@@ -136,7 +136,9 @@ await browse(async (open) => {
   await rows.first().waitFor();
 });
 
-/** Scrolls a hundred steps of ten rows from here, and says what that took of the processor, in all and at its worst, and what moved by itself. */
+/**
+ * Scrolls a hundred steps of ten rows from here, and returns the CPU time in total and at its maximum, and the layout shifts.
+ */
 async function scrolling(page, list, from) {
   await list.evaluate(async (box, top) => {
     box.scrollTop = top;
@@ -158,7 +160,7 @@ async function scrolling(page, list, from) {
   );
 }
 
-/** The same with rows that are all there already, in a page that has nothing else to do. */
+/** The same with rows that are all rendered already, in a page without other work. */
 async function scrollingPlainRows(page) {
   const bare = await page.context().newPage();
   await bare.setContent(

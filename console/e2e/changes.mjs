@@ -1,4 +1,4 @@
-// A tool whose definition has changed: the overview shows what has changed, and one click accepts it.
+// A tool with a changed definition: the overview shows the change, and one click accepts it.
 import { accessible, ask, assert, browse, fitsTheWindow, setup, signedIn } from "./browser.mjs";
 
 await browse(async (open) => {

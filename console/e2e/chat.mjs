@@ -1,5 +1,5 @@
-// A conversation with a model: its tools at work, its words as Markdown without HTML, a plugin's page beside its message; the
-// plugin's settings. It starts what it talks to: a model's server, a plugin's server and the gateway.
+// A conversation with a model: its tool calls, its text as Markdown without HTML, a plugin's page next to its message,
+// and the plugin's settings. It starts the other programs: a model's server, a plugin's server and the gateway.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -28,7 +28,7 @@ try {
   await browse(async (open) => {
     const page = await signedIn(open);
 
-    // A plugin is added by its address, and set up by its own form; a secret that is stored is not shown again.
+    // A plugin is added by its address, and configured in its own form; a stored secret is not shown again.
     await visit(page, "plugins");
     await page.getByText("No plugins yet").waitFor();
     await page.getByLabel("Address of its manifest").fill(`${plugin}/manifest.json`);
@@ -50,7 +50,7 @@ try {
     assert.equal(await card.getByLabel("Colour").inputValue(), "2");
     await accessible(page, "plugins");
 
-    // A tool of the gateway's.
+    // A tool of the gateway.
     await visit(page, "chat");
     await page.getByLabel("Message", { exact: true }).fill("Please echo something");
     await page.keyboard.press("Enter");
@@ -65,14 +65,14 @@ try {
     await log.getByText("<img src=x onerror=alert(1)> is only text here.", { exact: false }).waitFor();
     assert.equal(await log.locator("img, b").count(), 0);
 
-    // The page of a plugin, in a frame without our origin, beside the message that it belongs to.
+    // The page of a plugin, in a frame without our origin, next to its message.
     await page.getByLabel("Message", { exact: true }).fill("Make a checklist");
     await page.keyboard.press("Enter");
     const frame = page.frameLocator("iframe");
     await frame.getByRole("heading", { name: "For the trip" }).waitFor();
     assert.equal(await frame.getByLabel("Colour").inputValue(), "violet");
     assert.ok(!(await page.locator("iframe").getAttribute("sandbox")).includes("allow-top-navigation"));
-    // The secret that was set above is not for the page.
+    // The page does not get the secret that was set above.
     await log.getByText("The page asks to see a secret: Sync token").waitFor();
     await frame.getByLabel("Passport").check();
     await accessible(page, "chat");
@@ -83,10 +83,10 @@ try {
       .waitFor();
     await frame.getByRole("button", { name: "Leave a note" }).click();
     await log.getByText("1 of 3 done.").waitFor();
-    // In the assistant's place, and not in its name.
+    // At the assistant's position, but not in its name.
     await log.getByText("Checklist, a plugin").waitFor();
 
-    // The conversation is still there after a look elsewhere and after a reload, and so is what the plugin's page kept for its message.
+    // The conversation survives a visit to another page and a reload, and so does the state of the plugin's page.
     await visit(page, "calls");
     await visit(page, "chat");
     await frame.getByLabel("Passport").waitFor();

@@ -1,4 +1,4 @@
-// From the link that the gateway prints to the first call of a tool, and what else signing in means.
+// From the gateway's printed link to the first call of a tool, and the rules of signing in.
 import { accessible, ask, assert, browse, setup } from "./browser.mjs";
 
 await browse(async (open) => {
@@ -14,7 +14,7 @@ await browse(async (open) => {
   await page.getByRole("button", { name: "Call", exact: true }).click();
   const result = page.getByRole("region", { name: "Result" });
   await result.waitFor();
-  // Text from outside is text, and what would steer a reader is shown.
+  // External text is shown as text, and invisible control characters are shown.
   assert.match(await result.innerText(), /<b>hello<\/b>\\u\{202e\} \\u001b\[31m/);
   await page.getByText("Done").waitFor();
 
@@ -25,8 +25,8 @@ await browse(async (open) => {
   const other = await open();
   await other.goto(setup.link);
   await other
-    .getByText("The sign-in link was used already", { exact: false })
-    .or(other.getByText("the sign-in link was used already", { exact: false }))
+    .getByText("The sign-in link was already used", { exact: false })
+    .or(other.getByText("the sign-in link was already used", { exact: false }))
     .waitFor();
   await accessible(other, "sign-in");
   assert.equal(await other.getByRole("heading", { name: "Overview" }).count(), 0);
@@ -34,7 +34,7 @@ await browse(async (open) => {
   await other.getByRole("button", { name: "Sign in" }).click();
   await other.getByRole("alert").waitFor();
 
-  // Signing out ends the token, not the tab alone.
+  // Signing out ends the token, not only the tab.
   const token = await page.evaluate(() => JSON.parse(sessionStorage.getItem("switchboard.session")).token);
   assert.notEqual(token, setup.operator);
   const status = async () =>
@@ -45,7 +45,7 @@ await browse(async (open) => {
   assert.equal(await status(), 401);
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
 
-  // A session that an operator revokes ends on the page as well.
+  // A session that an operator revokes also ends on the page.
   await page.getByLabel("Or by an operator’s token").fill(setup.operator);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByRole("heading", { name: "demo_echo" }).waitFor();

@@ -1,5 +1,5 @@
-// A plugin's page sees a secret setting only with the user's grant: for this plugin, this origin and this manifest, until it is taken
-// back. What the gateway keeps is shown to nobody, whatever is granted.
+// A plugin's page sees a secret setting only with the user's grant: for this plugin, this origin and this manifest,
+// until it is revoked. The gateway's stored secrets are never shown, whatever is granted.
 import { accessible, ask, assert, browse, fitsTheWindow, signedIn, visit } from "./browser.mjs";
 import { endAll } from "./programs.mjs";
 import { gateway, json, serve } from "./site.mjs";
@@ -7,7 +7,7 @@ import { gateway, json, serve } from "./site.mjs";
 const STORED = "stored-5f0c71";
 const TYPED = "typed-81aa0e";
 
-/** A page that writes down everything it is told, and asks for its settings when it is told to. */
+/** A page that records every message, and requests its settings on command. */
 const PAGE = `<!doctype html><title>Vault</title><h1>Vault</h1><pre id="seen"></pre>
 <button id="ask">Ask</button><button id="set">Set</button><button id="echo">Echo</button>
 <script>
@@ -39,7 +39,7 @@ const manifest = { identifier: "vault", type: "standalone", meta: { title: "Vaul
 manifest.ui = { url: `${site.origin}/page`, height: 300 };
 site.pages["/manifest.json"] = (...both) => json(manifest)(...both);
 
-/** Opens the plugin's page by hand, and waits until it has said its first word. */
+/** Opens the plugin's page by hand, and waits for its first message. */
 async function open(page) {
   await visit(page, "overview");
   await visit(page, "chat");
@@ -63,14 +63,14 @@ try {
     const seen = () => frame.locator("#seen").innerText();
     const dialog = page.getByRole("dialog");
 
-    // It is answered without the secret, and nothing opens by itself.
+    // The answer has no secret, and no dialog opens by itself.
     await frame.getByRole("button", { name: "Ask" }).click();
     const asks = page.getByText("The page asks to see a secret: API key");
     await asks.waitFor();
     assert.equal(await dialog.count(), 0);
     assert.doesNotMatch(await seen(), /apiKey|\*\*\*/);
 
-    // The question is in the user's words: which plugin, from where, which field.
+    // The question names the plugin, its origin and the field in the user's words.
     await page.getByRole("button", { name: "Decide…" }).click();
     const question = await dialog.innerText();
     for (const word of ["Vault", site.origin, "API key", "keeps it sealed"])
@@ -91,7 +91,7 @@ try {
     await frame.getByText(`"apiKey":"${TYPED}"`).first().waitFor();
     assert.doesNotMatch(await seen(), new RegExp(`${STORED}|\\*\\*\\*`));
 
-    // A page that sends everything back changes what is stored no more than it says; nobody is asked.
+    // A page that sends all settings back changes only the changed ones; the user is not asked.
     await frame.getByRole("button", { name: "Echo" }).click();
     await frame.getByRole("button", { name: "Ask" }).click();
     await frame.getByText('{"theme":"blue"').first().waitFor();
@@ -99,16 +99,16 @@ try {
     assert.equal(await page.getByRole("button", { name: "Decide…" }).count(), 0);
     await ask(path, { method: "PUT", body: { settings: { theme: "light", apiKey: "***" } } });
 
-    // It is remembered for the next view of it and after a reload, and is in the first answer there.
+    // The grant is remembered for the next view and after a reload, and applies to the first answer there.
     await page.reload();
     await page.getByRole("heading", { name: "Chat" }).waitFor();
     frame = await open(page);
     await frame.getByText(`"apiKey":"${TYPED}"`).first().waitFor();
-    // What was typed is in this tab alone.
+    // The typed value is only in this tab.
     const kept = await page.evaluate(() => JSON.stringify({ ...localStorage }) + document.cookie + location.href);
     assert.ok(!kept.includes(TYPED));
 
-    // It is taken back where plugins are, and the page begins anew without it.
+    // It is revoked on the plugins page, and the page starts again without it.
     await visit(page, "plugins");
     const card = page.getByRole("region", { name: "Vault" });
     await card.getByText(`at ${site.origin}`).waitFor();
@@ -120,7 +120,7 @@ try {
     await asks.waitFor();
     assert.doesNotMatch(await seen(), /apiKey/);
 
-    // A no is remembered as well, and can be changed.
+    // A refusal is also remembered, and can be changed.
     await page.getByRole("button", { name: "Decide…" }).click();
     await dialog.getByRole("button", { name: "Refuse" }).click();
     await page.getByText("Not given to the page: API key").waitFor();
@@ -132,13 +132,13 @@ try {
     await dialog.getByLabel("API key").fill(TYPED);
     await dialog.getByRole("button", { name: "Let the page see it" }).click();
     await frame.getByText(`"apiKey":"${TYPED}"`).first().waitFor();
-    // Beside the page it is taken back, too.
+    // It can also be revoked next to the page.
     await page.getByRole("button", { name: "Take back" }).click();
     await page.waitForFunction(() => document.querySelectorAll("iframe").length === 1);
     await frame.getByText('{"theme":"light"').first().waitFor();
     assert.doesNotMatch(await seen(), /apiKey/);
 
-    // Changing one is a question of its own, which is not a yes to seeing it.
+    // Changing a secret needs a separate permission, which does not permit reading it.
     await frame.getByRole("button", { name: "Set" }).click();
     await page.getByText("The page wants to change a secret: API key").waitFor();
     assert.deepEqual(await stored(), { theme: "dark", apiKey: "***" });
@@ -150,7 +150,7 @@ try {
     assert.doesNotMatch(await seen(), /apiKey/);
     await ask(path, { method: "PUT", body: { settings: { theme: "light", apiKey: "***" } } });
 
-    // A grant is for one origin and one manifest: the same plugin from elsewhere gets nothing of it.
+    // A grant applies to one origin and one manifest: the same plugin from another origin gets nothing.
     await page.getByRole("button", { name: "Decide…" }).click();
     await dialog.getByLabel("API key").fill(TYPED);
     await dialog.getByRole("button", { name: "Let the page see it" }).click();
@@ -176,7 +176,7 @@ try {
     await page.getByRole("heading", { name: "Sign in" }).waitFor();
     assert.ok(!(await page.evaluate(() => JSON.stringify({ ...sessionStorage }))).includes(TYPED));
   });
-  // Nothing that the gateway answers has the secret, and what was typed never went there.
+  // No answer of the gateway has the secret, and the typed value was never sent to it.
   for (const where of [path, "/v1/plugins", "/v1/audit", "/v1/calls"]) {
     const said = JSON.stringify(await ask(where));
     assert.ok(!said.includes(STORED) && !said.includes(TYPED), where);

@@ -1,4 +1,4 @@
-// Everything that a mouse does, a keyboard does, and one sees where one is.
+// Every mouse action is possible with the keyboard, and the focus is visible.
 import { assert, browse, setup } from "./browser.mjs";
 
 await browse(async (open) => {
@@ -14,7 +14,7 @@ await browse(async (open) => {
         outline: style.outlineStyle !== "none" && style.outlineWidth !== "0px",
       };
     });
-  /** Tab until this has the focus, which has to be visible. */
+  /** Presses Tab until this element has the focus, which must be visible. */
   const tabTo = async (wanted) => {
     for (let steps = 0; steps < 60; steps++) {
       await page.keyboard.press("Tab");
@@ -45,7 +45,7 @@ await browse(async (open) => {
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "forms_fill" }).waitFor();
 
-  // An error takes the keyboard to its field, and says what is wrong.
+  // An error moves the focus to its field, and shows the message.
   await tabTo(({ tag, text }) => tag === "BUTTON" && text === "Call");
   await page.keyboard.press("Enter");
   await page.getByText("title is required").waitFor();

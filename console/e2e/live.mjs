@@ -1,4 +1,4 @@
-// Nodes, MCP servers, sessions and channels are shown as they are now: what happens elsewhere appears by itself.
+// Nodes, MCP servers, sessions and channels are shown live: changes elsewhere appear without a reload.
 import { ask, assert, browse, setup, signedIn, visit } from "./browser.mjs";
 
 await browse(async (open) => {
@@ -9,7 +9,7 @@ await browse(async (open) => {
   await node.getByText("connected for").waitFor();
   await node.getByRole("link", { name: "forms_fill" }).waitFor();
 
-  // A channel: what others say comes in, what is typed here goes out.
+  // A channel: messages of others appear, and typed messages are sent.
   await visit(page, "channels/lobby");
   await page.getByRole("log", { name: "Messages" }).waitFor();
   await page.getByLabel("Message to lobby").fill("from the page https://example.com/x");
@@ -23,7 +23,7 @@ await browse(async (open) => {
   });
   await page.getByText("from <i>elsewhere</i>").waitFor();
 
-  // A session that begins elsewhere appears, and can be ended here.
+  // A session that starts elsewhere appears, and can be ended here.
   await visit(page, "sessions");
   await ask("/v1/sessions", {
     method: "POST",
@@ -48,14 +48,14 @@ await browse(async (open) => {
     .first()
     .waitFor();
   await visit(page, "upstream");
-  // What cannot be taken back is asked about first: a double click is one press, and Escape says no.
+  // Irreversible actions need a confirmation: a double click is one press, and Escape cancels.
   await server.getByRole("button", { name: "Remove" }).dblclick();
   await server.getByRole("button", { name: "Remove other?" }).press("Escape");
   await server.getByRole("button", { name: "Remove", exact: true }).click();
   await server.getByRole("button", { name: "Remove other?" }).click();
   await server.waitFor({ state: "detached" });
 
-  // A gateway that goes away is said, and what was known stays.
+  // A disconnected gateway is reported, and known data stays.
   await visit(page, "nodes");
   await node.waitFor();
   console.log("STOP");

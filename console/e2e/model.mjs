@@ -1,4 +1,4 @@
-// A model's server for tests and pictures: it answers by what was last said, in small pieces, as real ones do.
+// A model's server for tests and screenshots: it answers by the last message, in small chunks, like real servers.
 import { createServer } from "node:http";
 
 const piece = (delta, finish_reason = null) => ({
@@ -49,7 +49,7 @@ function* answer(messages, tools) {
   yield piece({}, "stop");
 }
 
-/** Starts it on a free port; `close` ends it. */
+/** Starts it on a free port; `close` stops it. */
 export async function serveModel() {
   const server = createServer(async (request, response) => {
     let body = "";

@@ -1,5 +1,5 @@
-// Each page in light and dark, wide and 320 pixels narrow: nothing hangs over the edge, axe has no serious finding, nothing
-// moves after it was drawn, each scrolls in its own place, and the page keeps its own policy.
+// Each page in light and dark mode, wide and at 320 pixels: no element overflows, axe has no serious finding, the
+// layout does not shift after rendering, each part scrolls separately, and the page keeps its own policy.
 import { accessible, assert, browse, fitsTheWindow, scrollsInPlace, setup, signedIn, visit } from "./browser.mjs";
 
 await browse(async (open) => {
@@ -37,14 +37,14 @@ await browse(async (open) => {
     }
   }
 
-  // The switch outranks the system, and is remembered.
+  // The switch overrides the system's theme, and is remembered.
   const page = await signedIn(open, { colorScheme: "light" });
   await page.getByRole("button", { name: "Dark" }).click();
   await page.reload();
   await page.getByRole("heading", { name: "Overview" }).waitFor();
   assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), "dark");
 
-  // Nothing moves while a page is loaded from nothing either, however much arrives.
+  // The layout does not shift when a page is loaded without any data either, however much arrives.
   for (const [where, sign] of setup.pages) {
     await page.goto(`${setup.url}/console/?${crypto.randomUUID()}#/${where}`);
     await page.getByText(sign, { exact: false }).locator("visible=true").first().waitFor();
@@ -53,7 +53,7 @@ await browse(async (open) => {
   }
 });
 
-/** The chat without a model has no panes, and is as long as the form of whatever tool is chosen in it. */
+/** The chat without a model has no panes, and is as long as the form of the chosen tool. */
 async function byHand(page, colorScheme, viewport) {
   const what = `a long form in the chat in ${colorScheme}, ${viewport.width} wide`;
   await visit(page, "chat");
@@ -64,7 +64,7 @@ async function byHand(page, colorScheme, viewport) {
   await accessible(page, what);
 }
 
-/** Notes what moves on the page without anybody having done something, from its beginning. */
+/** Records layout shifts without user input, from the start of the page. */
 async function watchJumps(page) {
   await page.evaluate(() => {
     window.jumps = [];
@@ -83,7 +83,7 @@ async function watchJumps(page) {
   });
 }
 
-/** Nothing of it has moved, by the measure that browsers have for it; a tenth is what counts as good. */
+/** Asserts that the layout did not shift, by the browsers' measure; up to 0.1 counts as good. */
 async function holdsStill(page, what) {
   const jumps = await page.evaluate(async () => {
     await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));

@@ -1,5 +1,6 @@
-// The example plugins of `up` in the console, and a plugin whose manifest changes: what changed is shown, refused, accepted, and
-// never accepted unseen. It starts what it talks to: the gateway with the examples, and a plugin's server.
+// The example plugins of `up` in the console, and a plugin with a changing manifest: changes are shown, refused and
+// accepted, and never accepted unseen. It starts the other programs: the gateway with the examples, and a plugin's
+// server.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
@@ -17,7 +18,7 @@ const server = createServer((request, response) => {
   response.end(JSON.stringify({ identifier: "fortune", version: "1", meta: { title: "Fortune" }, api }));
 });
 
-/** A plugin whose settings the gateway checks first, and then its own server. */
+/** A plugin with settings that first the gateway checks, and then its own server. */
 function keyed(request, response) {
   response.setHeader("content-type", "application/json");
   if (request.url === "/keyed.json") {
@@ -62,7 +63,8 @@ try {
     await page.getByRole("button", { name: "Call", exact: true }).click();
     await page.frameLocator("iframe").getByText("Oslo").first().waitFor();
 
-    // A call that fails for the plugin's settings opens their form: whether the gateway or the plugin says so.
+    // A call that fails because of the plugin's settings opens their form, whether the gateway or the plugin reports
+    // it.
     await ask("/v1/plugins", { method: "POST", body: { url: `http://${address}/keyed.json` } });
     await visit(page, "tools/keyed__ask");
     const call = page.getByRole("button", { name: "Call", exact: true });
@@ -103,7 +105,7 @@ try {
     assert.equal(await told(), "Tells fortunes.");
     assert.equal(await held.count(), 0, "what was refused is not shown again");
 
-    // What has changed again since it was shown is not what a person said yes to.
+    // A change after the shown one is not accepted with it.
     description = "Tells fortunes, kindly.";
     await look.click();
     await held.locator("ins", { hasText: "kindly" }).waitFor();

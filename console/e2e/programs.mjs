@@ -1,10 +1,10 @@
-// Programs that a script starts and that end with it.
+// Programs that a script starts, and that end with it.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 
 const started = [];
 
-/** Starts a program and waits for the line of its output that begins like this; gives back the rest of that line. */
+/** Starts a program and waits for an output line that begins with this text; returns the rest of that line. */
 export function start(program, args, beginning) {
   const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, RUST_LOG: "error" } });
   started.push(child);
@@ -21,7 +21,7 @@ export function start(program, args, beginning) {
   });
 }
 
-/** Ends the one that was started last. */
+/** Ends the program that was started last. */
 export async function endLast() {
   const child = started.pop();
   if (!child || child.exitCode !== null) return;

@@ -1,5 +1,5 @@
-// A gateway that goes away and comes back: the page says so, keeps what it knew, and goes on by itself, whoever is signed in; a node that
-// is gone, a thousand tools, and names that are too long.
+// A gateway that stops and restarts: the page reports it, keeps its data, and reconnects without a new sign-in. Also an
+// offline node, a thousand tools, and names that are too long.
 import { WebSocket } from "ws";
 import { accessible, ask, assert, browse, fitsTheWindow, setup, signedIn, visit } from "./browser.mjs";
 import { endAll, endLast } from "./programs.mjs";
@@ -7,7 +7,7 @@ import { gateway } from "./site.mjs";
 
 const LONG = `tool_${"with_a_very_long_name_".repeat(5)}`.slice(0, 120);
 
-/** A node with these tools; it is gone when its socket is closed. */
+/** A node with these tools; it disconnects when its socket is closed. */
 async function node(id, tools) {
   const socket = new WebSocket(`${setup.url.replace("http", "ws")}/v1/nodes/ws?node_id=${id}`);
   const hello = {
@@ -36,7 +36,7 @@ try {
     }));
     const socket = await node("many", [...many, { name: `many.${LONG}`, description: "d".repeat(2_000) }]);
 
-    // A thousand tools: few are drawn, each can be found.
+    // A thousand tools: few are rendered, each can be found.
     await visit(page, "tools");
     await page.getByText(/^1\D?0\d\d tools/).waitFor();
     assert.ok((await page.locator(".item").count()) < 80);
@@ -51,7 +51,7 @@ try {
     }
     await page.setViewportSize({ width: 1280, height: 800 });
 
-    // A node that is gone is shown as gone, and so are its tools.
+    // A lost node is shown as lost, and so are its tools.
     await visit(page, "nodes");
     const card = page.getByRole("region", { name: "many" });
     await card.getByText("connected for").waitFor();
@@ -62,7 +62,7 @@ try {
     await page.getByText("Offline, node many").waitFor();
     await page.getByText(/Its node was lost \d+ s ago/).waitFor();
 
-    // One that says goodbye was stopped.
+    // A node that says goodbye is shown as stopped.
     const again = await node("many", many);
     await page.getByText("Online, node many").waitFor();
     again.close(1000);
@@ -72,7 +72,7 @@ try {
     await visit(page, "overview");
     await page.getByText("many stopped").waitFor();
 
-    // The gateway goes away and comes back.
+    // The gateway stops and restarts.
     await visit(page, "overview");
     await page.getByText("Live,").waitFor();
     await ask("/v1/tools/demo_echo/call", { method: "POST", body: { args: { text: "before" } } });

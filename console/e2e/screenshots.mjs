@@ -1,4 +1,4 @@
-// Pictures of each page, light and dark, for the documentation:
+// Makes screenshots of each page, light and dark, for the documentation:
 //   cargo build --package switchboard && node console/e2e/screenshots.mjs [target/debug/switchboard] [docs/screenshots] [PAGE]
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ const program = resolve(process.argv[2] ?? "target/debug/switchboard");
 const out = resolve(process.argv[3] ?? "docs/screenshots");
 mkdirSync(out, { recursive: true });
 const home = mkdtempSync(join(tmpdir(), "console-"));
-/** One page alone, while it is worked on. */
+/** Only one page, for work on it. */
 const only = process.argv[4];
 const examples = join(dirname(fileURLToPath(import.meta.url)), "../../examples");
 const model = await serveModel();
@@ -46,7 +46,7 @@ try {
   for (let tries = 0; tries < 100 && !(await ask("/v1/nodes")).nodes.some(({ id }) => id === "laptop"); tries++)
     await new Promise((again) => setTimeout(again, 100));
 
-  // Something to look at: an agent at work, what people say, and a few things that go wrong.
+  // Sample data: a working agent, messages of people, and a few failures.
   for (const text of ["Good morning", "The build is green", "Deploying 2.4.1 to staging", "Done, all checks pass"])
     await ask("/v1/channels/releases/messages", {
       method: "POST",

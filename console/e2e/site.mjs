@@ -1,11 +1,14 @@
-// Small web servers for what a plugin's author, or a stranger, would serve; and a gateway that lets itself be used with them.
+// Small web servers for a plugin author or a foreign site, and a gateway that allows them.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { setup } from "./browser.mjs";
 import { start } from "./programs.mjs";
 
-/** A site of its own origin. `pages` has what it serves by path: a text as HTML, or a function of the request that says everything. */
+/**
+ * A site with its own origin. `pages` has the content by path: a text as HTML, or a function of the request that
+ * returns the whole response.
+ */
 export async function serve(pages = {}) {
   const server = createServer((request, response) => {
     const page = pages[new URL(request.url, "http://site").pathname];
@@ -27,7 +30,10 @@ export const json = (value) => (_, response) => {
   response.end(JSON.stringify(value));
 };
 
-/** Starts the gateway with these lines in its configuration, and plugins of these hosts allowed. It can be started again where it was. */
+/**
+ * Starts the gateway with these lines in its configuration, and with plugins of these hosts allowed. It can be
+ * restarted at the same address.
+ */
 export async function gateway(hosts, lines = "", listen = "127.0.0.1:0") {
   mkdirSync(setup.dir, { recursive: true });
   const config = join(setup.dir, "switchboard.toml");

@@ -1,4 +1,5 @@
-// A form from any schema; a call with progress, parts, images and cancel; the same call for elsewhere; the list beside it.
+// A form from any schema; a call with progress, parts, images and cancel; the same call as a snippet; the list of
+// tools.
 import { execFileSync } from "node:child_process";
 import { assert, browse, setup, signedIn, visit } from "./browser.mjs";
 
@@ -40,7 +41,7 @@ await browse(async (open) => {
   assert.deepEqual(await result(), filled, "optional parameters that are empty are left out");
   if (process.env.CONSOLE_SHOT) await page.screenshot({ path: process.env.CONSOLE_SHOT, fullPage: true });
 
-  // The form and its JSON are two views of one thing.
+  // The form and its JSON are two views of the same value.
   await page.getByRole("button", { name: "JSON" }).click();
   assert.deepEqual(JSON.parse(await page.getByLabel("Arguments as JSON").inputValue()), filled);
   await page.getByLabel("Arguments as JSON").fill('{"title":"Eggs","extra":1}');
@@ -50,7 +51,7 @@ await browse(async (open) => {
   await page.getByRole("button", { name: "Form" }).click();
   assert.equal(await page.getByLabel("title").inputValue(), "Eggs");
 
-  // What is copied works as it is, in a shell, for all three.
+  // Each of the three copied snippets works unchanged in a shell.
   for (const label of ["curl", "CLI", "MCP"]) {
     await page.getByRole("button", { name: label, exact: true }).click();
     const text = await page.locator(".command pre").last().innerText();
@@ -63,7 +64,7 @@ await browse(async (open) => {
     assert.match(execFileSync("bash", ["-c", text], { encoding: "utf8", env }), /Eggs/, label);
   }
 
-  // A picture is shown.
+  // An image is shown.
   await visit(page, "tools/forms_picture");
   await page.getByRole("heading", { name: "forms_picture" }).waitFor();
   await call();
@@ -71,7 +72,7 @@ await browse(async (open) => {
   await image.waitFor();
   assert.ok(await image.evaluate((picture) => picture.complete && picture.naturalWidth > 0), "the picture is drawn");
 
-  // Progress and parts as they come, until it is cancelled.
+  // Progress and parts appear live, until the call is cancelled.
   await visit(page, "tools/demo_countdown");
   await page.getByLabel("from").fill("100");
   await page.getByRole("button", { name: "Call", exact: true }).click();
@@ -85,7 +86,7 @@ await browse(async (open) => {
   await page.getByText("Cancelled", { exact: true }).waitFor();
   assert.equal(cancels.length, 1, `calls that had ended were left alone: ${cancels}`);
 
-  // An error says what happened and what to do.
+  // An error shows its cause and a suggested action.
   await visit(page, "tools/forms_break");
   await page.getByRole("heading", { name: "forms_break" }).waitFor();
   await page.getByRole("button", { name: "Call", exact: true }).click();
@@ -94,7 +95,7 @@ await browse(async (open) => {
   await theList(open);
 });
 
-/** The list, in a window where few of the tools are in sight. */
+/** The list, in a window with only a few visible tools. */
 async function theList(open) {
   const page = await signedIn(open, { viewport: { width: 1280, height: 400 } });
   await visit(page, "tools");
@@ -104,8 +105,8 @@ async function theList(open) {
   const marked = () => list.locator("[aria-selected=true] .name").allInnerTexts();
   await last.waitFor();
 
-  // A press of the mouse brings the focus to the list and leaves it where it is, also where the page has not heard yet that it was
-  // scrolled: that it is told with the next frame.
+  // A mouse press moves the focus to the list without scrolling it. This also holds before the page gets the scroll
+  // event, which arrives with the next frame.
   await list.hover();
   await list.evaluate((box) => {
     const scroll = () => box.scrollTo(0, box.scrollHeight);
@@ -120,7 +121,7 @@ async function theList(open) {
   await page.getByRole("heading", { name }).waitFor();
   assert.deepEqual(await marked(), [name]);
 
-  // What the address names is the one that is marked, and is in sight.
+  // The tool in the address is marked and visible.
   await visit(page, "tools/demo_echo");
   await page.getByRole("heading", { name: "demo_echo" }).waitFor();
   assert.deepEqual(await marked(), ["demo_echo"]);
@@ -133,7 +134,7 @@ async function theList(open) {
   const below = await last.evaluate((row) => row.getBoundingClientRect().bottom - innerHeight);
   assert.ok(below < 1, `${name} is ${below} pixels below the edge`);
 
-  // A search without a find says so.
+  // A search without a match shows a message.
   await page.getByRole("searchbox").fill("no such thing");
   await page.getByText("No tool fits").waitFor();
   await page.getByRole("button", { name: "Show all tools" }).click();

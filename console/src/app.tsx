@@ -27,7 +27,7 @@ interface Page {
   title: string;
   icon: IconName;
   show: () => ReactNode;
-  /** Begins a group of its own. */
+  /** Whether the link starts a new group. */
   gap?: boolean;
 }
 
@@ -58,7 +58,7 @@ function Frame() {
     if (shown.current === route.page) return;
     shown.current = route.page;
     setOpen(false);
-    // On a narrow screen the window scrolls, and would stay where it was on the page before.
+    // On a narrow screen the window scrolls, and would keep the position of the previous page.
     scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
   }, [route.page, page]);
@@ -132,7 +132,7 @@ function Missing({ name }: { name: string }) {
   );
 }
 
-/** How many there are, beside the name of their page. */
+/** The number of items, next to the name of their page. */
 function Tally({ id }: { id: string }) {
   if (id === "tools") return <ToolTally />;
   if (id === "calls") return <RunningTally />;

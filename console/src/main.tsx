@@ -20,7 +20,7 @@ const useCode = () => {
   void signInWithCode(code);
 };
 useCode();
-// A link that is pasted into a tab with the console in it changes the address and loads nothing.
+// Pasting a link into a tab with the console changes the address without a load.
 addEventListener("hashchange", useCode);
 follow();
 

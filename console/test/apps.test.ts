@@ -1,4 +1,4 @@
-// Which tools have an app, what it may call, and what it is told.
+// Which tools have an app, which tools it may call, and which data it gets.
 import { expect, test } from "vitest";
 import { appOf, mcpResult, textOf, toolsOf } from "../src/data/apps";
 import { askUser, questions } from "../src/data/questions";

@@ -1,4 +1,4 @@
-// A conversation: what is heard of an answer as it comes, and what the model is sent of it afterwards.
+// A conversation: the events of a streamed answer, and the messages that the model gets afterwards.
 import { expect, test } from "vitest";
 import { type AssistantTurn, heard, messagesOf } from "../src/data/chat";
 import { exposedName, type Plugin, pluginOf } from "../src/data/plugins";

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Conversation, STATE_PREFIX } from "../src/data/conversation";
 
-/** Answers of the model that the test gives when it wants to. */
+/** Answers of the model, which the test sends at chosen times. */
 let answers: ((text: string) => void)[];
 let asked: { messages: { role: string; content: string }[] }[];
 let storage: Storage;

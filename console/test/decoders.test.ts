@@ -1,4 +1,4 @@
-// Whatever the gateway, a model or a tool's schema says, the page shows it or says that it cannot.
+// The page shows any answer of the gateway, a model or a tool's schema, or reports that it cannot.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Problem } from "../src/lib/api";
@@ -32,7 +32,7 @@ test("any failure becomes words", () => {
 
 const KINDS = ["string", "integer", "object", "array", "boolean", "null"];
 
-/** Nearly a schema; `below` stands where another one may. */
+/** An almost valid schema; `below` stands for a nested one. */
 const schemaOf = (below: fc.Arbitrary<unknown>) =>
   fc.record(
     {

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers in a readable format.
 import { expect, test } from "vitest";
 import { bytes, count, duration, milliseconds, plural, rate, span } from "../src/lib/format";
 import { href, parseRoute } from "../src/lib/route";

@@ -1,4 +1,4 @@
-// A form made from a JSON Schema: every schema becomes fields, and what is typed becomes the arguments it stands for.
+// A form made from a JSON Schema: every schema becomes fields, and the input becomes the matching arguments.
 import { describe, expect, test } from "vitest";
 import { type Draft, draftOf, emptyDraft, fieldOf, type Json, misfit, typedValue } from "../src/lib/schema";
 

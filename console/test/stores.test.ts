@@ -1,4 +1,4 @@
-// What pages watch: the list of calls, resources, the stream of events.
+// The stores that pages observe: the list of calls, resources, the stream of events.
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { CallList, MAX_CALLS, matches } from "../src/data/calls";
 import { createResource } from "../src/data/resource";

@@ -1,4 +1,4 @@
-// Text from outside is shown as what it is, and only web addresses become links.
+// Invisible characters in external text become visible, and only web addresses become links.
 import { expect, test } from "vitest";
 import { linked, sentence, shortened, visible, visibleLine } from "../src/lib/text";
 
@@ -7,7 +7,7 @@ test("characters that steer a reader become visible", () => {
   expect(visible("\u001b[31mred")).toBe("\\u{1b}[31mred");
   expect(visible("a\u202eb\u2066c\u200fd")).toBe("a\\u{202e}b\\u{2066}c\\u{200f}d");
   expect(visible("a\u0000b\u0085c\u007fd")).toBe("a\\u{0}b\\u{85}c\\u{7f}d");
-  // What a model reads and a person does not.
+  // Characters that a model reads and a person does not see.
   expect(visible("a\u200bb\u2060c\u00add\u{e0041}e\ud800")).toBe("a\\u{200b}b\\u{2060}c\\u{ad}d\\u{e0041}e\\u{d800}");
   expect(visible("👩‍💻 می‌خواهم")).toBe("👩‍💻 می‌خواهم");
   expect(visibleLine("a\nb\tc")).toBe("a\\u{a}b\\u{9}c");
@@ -16,7 +16,7 @@ test("characters that steer a reader become visible", () => {
 test("the gateway's words are sentences", () => {
   expect(sentence("the link was used already")).toBe("The link was used already.");
   expect(sentence("You are signed out.")).toBe("You are signed out.");
-  // What is to be typed has no full stop.
+  // A command to type has no full stop.
   expect(sentence("get a new one with: switchboard console")).toBe("Get a new one with: switchboard console");
   expect(sentence("")).toBe("");
 });

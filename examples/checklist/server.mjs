@@ -1,4 +1,4 @@
-// A plugin that runs in its page: the server has nothing to do but to serve it.
+// A plugin that runs in its page: the server only serves the page.
 
 import { servePlugin } from "../serve.mjs";
 

@@ -1,4 +1,4 @@
-// A plugin that answers with JSON and has a page which shows it.
+// A plugin that answers with JSON and has a page that shows it.
 
 import { PluginError, servePlugin } from "../serve.mjs";
 import { sunTimes } from "./sun.mjs";

@@ -1,4 +1,4 @@
-// Where the sun is, to about a minute: the sunrise equation, with days counted from noon of 1 January 2000.
+// The sun's position, to about a minute: the sunrise equation, with days counted from noon of 1 January 2000.
 
 const RADIANS = Math.PI / 180;
 const J2000 = Date.UTC(2000, 0, 1, 12);
@@ -7,7 +7,10 @@ const DAY_MS = 86_400_000;
 const sin = (degrees) => Math.sin(degrees * RADIANS);
 const cos = (degrees) => Math.cos(degrees * RADIANS);
 
-/** Sunrise, noon and sunset around the day's noon. Where the sun stays up or down all day, there is neither sunrise nor sunset. */
+/**
+ * Returns sunrise, noon and sunset around the day's noon. If the sun stays up or down all day, there is neither sunrise
+ * nor sunset.
+ */
 export function sunTimes(date, latitude, longitude) {
   const days = Math.round((date.getTime() - J2000) / DAY_MS) + 0.0008;
   const meanNoon = days - longitude / 360;
@@ -16,7 +19,7 @@ export function sunTimes(date, latitude, longitude) {
   const ecliptic = (anomaly + centre + 180 + 102.9372) % 360;
   const transit = meanNoon + 0.0053 * sin(anomaly) - 0.0069 * sin(2 * ecliptic);
   const declination = Math.asin(sin(ecliptic) * sin(23.4397)) / RADIANS;
-  // The sun's upper edge, lifted by the air: 0.833° below the horizon.
+  // The sun's upper edge, raised by refraction: 0.833° below the horizon.
   const hourAngle = (sin(-0.833) - sin(latitude) * sin(declination)) / (cos(latitude) * cos(declination));
   const instant = (day) => new Date(J2000 + day * DAY_MS);
   const noon = instant(transit);

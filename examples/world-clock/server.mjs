@@ -1,4 +1,4 @@
-// A plugin that answers with Markdown, which its host shows as it is.
+// A plugin that answers with Markdown, which its host shows unchanged.
 
 import { PluginError, servePlugin } from "../serve.mjs";
 

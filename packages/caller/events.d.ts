@@ -1,21 +1,21 @@
 export interface ServerEvent {
-  /** `message`, where the stream does not say. */
+  /** `message` if the stream sends no type. */
   event: string;
   data: string;
-  /** The id that the stream last gave, with this event or one before it. */
+  /** The last id of the stream, of this event or an earlier one. */
   id?: string;
 }
 
-/** An event is longer than its reader takes. No more can be read of its stream. */
+/** An event is longer than the reader accepts. The rest of its stream cannot be read. */
 export class EventTooLong extends Error {}
 
-/** Makes events of text, cut anywhere. It looks at each character once, and keeps no more than one event. */
+/** Parses events from text that is cut anywhere. It reads each character once, and keeps at most one event. */
 export class EventReader {
-  /** @param most How long an event may be, in characters. */
+  /** @param most The maximum length of an event, in characters. */
   constructor(most?: number);
-  /** Gives the events that this text completes. Throws {@link EventTooLong} after those before the one that is. */
+  /** Returns the events that this text completes. Throws {@link EventTooLong} after the events before the long one. */
   push(text: string): Generator<ServerEvent, void, undefined>;
 }
 
-/** The events of a response's body. */
+/** Yields the events of a response's body. */
 export function eventsOf(body: AsyncIterable<Uint8Array>, most?: number): AsyncGenerator<ServerEvent, void, undefined>;

@@ -3,9 +3,11 @@ export type Schema = Record<string, unknown>;
 
 export interface Tool<Arguments = never> {
   description?: string;
-  /** Arguments are checked against it before they come here. */
+  /** Arguments are validated against it before the call. */
   inputSchema?: Schema;
-  /** Its promise is the tool's result; what it throws is the tool's error. The signal fires when nobody waits any more. */
+  /**
+   * Its promise is the tool's result; an exception is the tool's error. The signal fires when the call is cancelled.
+   */
   run(args: Arguments, signal: AbortSignal): unknown | Promise<unknown>;
 }
 
@@ -21,35 +23,35 @@ export interface StartOptions {
   /** The gateway's address, such as `http://127.0.0.1:3210`. */
   gateway: string;
   token: string;
-  /** What the names of the tools begin with. */
+  /** The prefix of the tools' names. */
   callerId: string;
   tools: Record<string, Tool>;
   message: string;
-  /** The configured agent that is to work; the gateway's usual one otherwise. */
+  /** The configured agent to use; by default, the gateway's default agent. */
   agent?: string;
-  /** How long a tool may take. */
+  /** The timeout of a tool. */
   timeoutMs?: number;
-  /** Hears of everything that happens in the session. */
+  /** Receives every event of the session. */
   onEvent?(event: SessionEvent): void;
 }
 
 export interface Session {
   readonly id: string;
-  /** The session as the gateway described it when it began. */
+  /** The gateway's description of the session at its start. */
   readonly about: Record<string, unknown>;
-  /** Resolves when the session has ended; fails when the gateway is lost for good. */
+  /** Resolves when the session has ended; rejects when the gateway is lost for good. */
   readonly ended: Promise<void>;
-  /** Says more to the agent. */
+  /** Sends another message to the agent. */
   message(text: string): Promise<void>;
   /** Ends the session. */
   end(): Promise<void>;
 }
 
-/** The gateway refuses, and says why. */
+/** A refusal by the gateway, with its reason. */
 export class Refused extends Error {
   readonly status: number;
   readonly kind: string;
 }
 
-/** Starts a session, and answers for the tools until it ends. */
+/** Starts a session, and answers the calls of the tools until it ends. */
 export function startSession(options: StartOptions): Promise<Session>;

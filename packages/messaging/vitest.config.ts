@@ -4,7 +4,7 @@ import { defineConfig } from "vitest/config";
 const source = fileURLToPath(new URL("./src/index.ts", import.meta.url));
 
 export default defineConfig({
-  // The name that programs know the package by, beside its own: both are the sources.
+  // Both package names that programs use; both resolve to the sources.
   resolve: { alias: { "@natstack/agentic-messaging": source, "@switchboard/messaging": source } },
   test: {
     include: ["test/**/*.test.ts"],

@@ -1,5 +1,6 @@
-//! Autobahn's test suite for WebSockets, which runs with Python 2.7 alone. Debian 11 was the last to have that: its packages
-//! are unpacked into the target directory, and nothing of the system is changed.
+//! Installs Autobahn's test suite for WebSockets, which needs Python 2.7. Debian 11 was the last
+//! release with that version. Its packages are unpacked into the target directory, and the system
+//! stays unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{root, run, target};
 
-/// The interpreter, what it links to, what extensions are built with, and pip.
+/// The interpreter, its libraries, the headers for extensions, and pip.
 const PACKAGES: [&str; 7] = [
     "python2.7-minimal",
     "libpython2.7-minimal",
@@ -21,7 +22,8 @@ const PACKAGES: [&str; 7] = [
 ];
 
 pub(crate) fn install() -> Result<()> {
-    let (requirements, place) = (root().join("xtask/autobahn/requirements.txt"), target().join("autobahn"));
+    let (requirements, place) =
+        (root().join("xtask/autobahn/requirements.txt"), target().join("autobahn"));
     let wanted = fs::read_to_string(&requirements)?;
     let installed = place.join("installed");
     if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
@@ -32,21 +34,32 @@ pub(crate) fn install() -> Result<()> {
     let wheels = place.join("python/usr/share/python-wheels");
     let pip = |args: &[&str]| {
         let mut command = python(&place);
-        command.arg(find(&wheels, "pip-")?.join("pip")).args(["install", "--user", "--no-deps", "--quiet"]);
-        command.args(["--no-warn-script-location", "--disable-pip-version-check", "--no-python-version-warning"]);
+        command.arg(find(&wheels, "pip-")?.join("pip")).args([
+            "install",
+            "--user",
+            "--no-deps",
+            "--quiet",
+        ]);
+        command.args([
+            "--no-warn-script-location",
+            "--disable-pip-version-check",
+            "--no-python-version-warning",
+        ]);
         run(command.args(args))
     };
-    // What others are built with comes first.
+    // Build dependencies of the other packages, so they are installed first.
     pip(&["setuptools==44.1.1", "wheel==0.37.1"])?;
     pip(&["--requirement", &requirements.to_string_lossy()])?;
     Ok(fs::write(installed, wanted)?)
 }
 
-/// The interpreter with its own libraries and packages. The test has the same environment for it.
+/// Returns the interpreter with its own libraries and packages. The test uses the same environment.
 fn python(place: &Path) -> Command {
     let mut command = Command::new(place.join("python/usr/bin/python2.7"));
     let libraries = fs::read_dir(place.join("python/usr/lib")).into_iter().flatten().flatten();
-    let libraries = libraries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
+    let libraries = libraries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with("-linux-gnu"));
     command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap_or_default());
     command.env("PYTHONUSERBASE", place.join("packages"));
     command
@@ -58,7 +71,10 @@ fn unpack(place: &Path) -> Result<()> {
         fs::create_dir_all(apt.join(directory))?;
     }
     fs::create_dir_all(&downloads)?;
-    fs::write(apt.join("sources.list"), format!("deb [signed-by={KEYRING}] {} bullseye main\n", mirror()?))?;
+    fs::write(
+        apt.join("sources.list"),
+        format!("deb [signed-by={KEYRING}] {} bullseye main\n", mirror()?),
+    )?;
     let apt_get = |args: &[&str]| {
         let mut command = Command::new("apt-get");
         for (key, value) in [
@@ -75,7 +91,8 @@ fn unpack(place: &Path) -> Result<()> {
             "-o",
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
         ]);
-        // Downloads are checked and unpacked by whoever runs this; there is no other user whose right to them would count.
+        // The current user checks and unpacks the downloads, so the sandbox user and the locks are
+        // not needed.
         command.args(["-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1", "--quiet=2"]);
         run(command.args(args).current_dir(&downloads))
     };
@@ -90,20 +107,32 @@ fn unpack(place: &Path) -> Result<()> {
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where this machine gets its own packages from.
+/// Returns the mirror from which this machine gets its packages.
 fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
-    command.args(["indextargets", "--format", "$(SITE)", "Origin: Debian", "Label: Debian", "Created-By: Packages"]);
+    command.args([
+        "indextargets",
+        "--format",
+        "$(SITE)",
+        "Origin: Debian",
+        "Label: Debian",
+        "Created-By: Packages",
+    ]);
     let output = command.output().context("cannot run apt-get")?;
     let sites = String::from_utf8_lossy(&output.stdout);
     let site = sites.lines().next().map(str::to_owned);
-    ensure!(output.status.success() && site.is_some(), "apt-get knows no mirror of Debian; run: apt-get update");
+    ensure!(
+        output.status.success() && site.is_some(),
+        "apt-get has no Debian mirror; run `apt-get update`"
+    );
     Ok(site.unwrap_or_default())
 }
 
-/// The file whose name begins with this.
+/// Returns the file with this prefix.
 fn find(place: &Path, prefix: &str) -> Result<std::path::PathBuf> {
     let mut files = fs::read_dir(place)?.flatten().map(|entry| entry.path());
-    let found = files.find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)));
+    let found = files.find(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    });
     found.with_context(|| format!("there is no {prefix} in {}", place.display()))
 }

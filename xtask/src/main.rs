@@ -1,6 +1,6 @@
-//! The project's own chores: `cargo xtask up`, `test`, `ci`, `bench`, `prove`, `web`, `docs`.
+//! Project tasks: `cargo xtask up`, `test`, `ci`, `bench`, `prove`, `web`, `docs`.
 //!
-//! They install what they need, so that a fresh Debian machine with Rust, Node.js and npm is enough.
+//! They install their requirements, so a fresh Debian machine needs only Rust, Node.js and npm.
 
 mod autobahn;
 mod docs;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The project's own chores")]
+#[command(name = "cargo xtask", about = "Run the project's development tasks")]
 struct Cli {
     #[command(subcommand)]
     chore: Chore,
@@ -23,43 +23,45 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Build the gateway and start it with a demo node and example plugins; prints what to do next.
+    /// Build the gateway, start it with a demo node and example plugins, and print the next steps.
     Up {
-        /// Optimised, as in production; takes longer to build.
+        /// Build with optimisations, as in production; takes longer.
         #[arg(long)]
         release: bool,
-        /// Passed on to `switchboard up`, such as `--listen 127.0.0.1:4000`.
+        /// Arguments for `switchboard up`, such as `--listen 127.0.0.1:4000`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
-    /// Install what the tests need, and run every test.
+    /// Install the test requirements and run every test.
     Test {
-        /// Only tests whose name contains this.
+        /// Run only tests with this text in their name.
         filter: Option<String>,
     },
-    /// Format, lints, generated files, then every test: what has to pass before a change lands.
+    /// Run all checks for a change: format, lints, generated files, and every test.
     Ci,
-    /// Measure the gateway beside its peers; prints a table of ratios.
+    /// Measure the gateway against comparable programs and print a table of ratios.
     Bench {
-        /// Passed on to the load driver, such as `--quick` or `--json`.
+        /// Arguments for the load driver, such as `--quick` or `--json`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         more: Vec<String>,
     },
-    /// The long versions of the fault and crash tests: hundreds of kills, a thousand damaged files. Takes hours.
+    /// Run the long versions of the fault and crash tests: hundreds of kills, a thousand damaged
+    /// files. Takes hours.
     Prove {
-        /// Only these.
+        /// Run only these.
         proofs: Vec<prove::Proof>,
     },
-    /// Build the web console, which the gateway's program has inside.
+    /// Build the web console, which is embedded in the gateway's program.
     Web,
-    /// Write the generated documentation anew.
+    /// Write the generated documentation.
     Docs,
 }
 
 fn main() -> ExitCode {
     match run_chore(Cli::parse().chore) {
         Ok(()) => ExitCode::SUCCESS,
-        // Without a backtrace, whatever the environment says: the tool that failed has said why.
+        // Without a backtrace, regardless of the environment: the failed tool has already printed
+        // the reason.
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -90,7 +92,7 @@ fn up(release: bool, more: &[String]) -> Result<()> {
     run(cargo().args(["build", "--profile", profile, "--package", "switchboard"]))?;
     let mut gateway = Command::new(&binary);
     gateway.arg("up").arg("--examples").arg(root().join("examples")).args(more);
-    // In place of this process, so that Ctrl-C is the gateway's alone and its exit code is the last word.
+    // Replaces this process, so that Ctrl-C reaches only the gateway and its exit code is returned.
     Err(gateway.exec()).with_context(|| format!("cannot run {}", binary.display()))
 }
 
@@ -100,37 +102,48 @@ fn test(filter: Option<&str>) -> Result<()> {
         npm("check")?;
         npm("test")?;
     }
-    // The examples in the docs first: the last line is then the one that counts.
+    // Runs the documentation examples first, so that the last line shows the main result.
     if filter.is_none() {
         run(cargo().args(["test", "--workspace", "--doc", "--quiet"]))?;
     }
-    // More than there are cores: the tests with real processes wait for a third of their time.
+    // More tests than cores run at once, because tests with real processes spend a third of their
+    // time waiting.
     let cores = std::thread::available_parallelism()?.get();
     let at_once = (cores + cores / 2).to_string();
-    let tests = ["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests=pass", "--test-threads", &at_once];
-    // Machine nodes start login shells. The profile of a developer's own shell may be slow, or wait for a lock.
+    let tests = [
+        "nextest",
+        "run",
+        "--workspace",
+        "--no-fail-fast",
+        "--no-tests=pass",
+        "--test-threads",
+        &at_once,
+    ];
+    // Machine nodes start login shells. The profile of a developer's own shell may be slow or wait
+    // for a lock.
     run(cargo().args(tests).args(filter).env("SHELL", "/bin/sh"))
 }
 
-/// What has to be there before a test runs.
+/// Prepares everything that the tests need.
 fn prepare() -> Result<()> {
     setup::for_tests()?;
     setup::while_installing(|| {
-        // Built first: tests in Rust start programs that use the packages.
+        // Built first, because Rust tests start programs that use the packages.
         npm("build")?;
-        // The end-to-end tests start these as processes of their own.
+        // The end-to-end tests start these as separate processes.
         run(cargo().args(["build", "--workspace", "--bins", "--examples"]))
     })
 }
 
 fn ci() -> Result<()> {
-    run(cargo().args(["fmt", "--all", "--check"])).context("run: cargo fmt --all")?;
+    run(cargo().args(["fmt", "--all", "--check"])).context("run `cargo fmt --all`")?;
     setup::for_tests()?;
-    // Before anything is compiled: it becomes part of the program.
+    // Built before compilation, because the console becomes part of the program.
     web()?;
     setup::while_installing(|| {
         run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
-        // A test checks the same rules everywhere; advisories need the internet, and somebody who reads them.
+        // A test checks the same rules on every machine. Advisories need the internet and a person
+        // to read them.
         if setup::has_cargo_deny() {
             run(cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
         }
@@ -142,28 +155,32 @@ fn ci() -> Result<()> {
 fn bench(more: &[String]) -> Result<()> {
     setup::for_benchmarks()?;
     web()?;
-    // As it is shipped; what it is compared with is built in the same way.
+    // Built like a release; the reference programs use the same profile.
     run(cargo().args(["build", "--release", "--package", "switchboard", "--package", "sa-bench"]))?;
     let folder = target().join("release");
-    run(Command::new(folder.join("sa-bench")).arg("--switchboard").arg(folder.join("switchboard")).args(more))
+    run(Command::new(folder.join("sa-bench"))
+        .arg("--switchboard")
+        .arg(folder.join("switchboard"))
+        .args(more))
 }
 
-/// Builds the console, when there is something to build it with. Without, the gateway has a page that says so.
+/// Builds the console if npm is installed. Without it, the gateway serves a page that explains
+/// this.
 fn web() -> Result<()> {
     if !setup::has_npm() {
-        eprintln!("Node.js and npm are not here, so the gateway is built without its web console");
+        eprintln!("Node.js or npm was not found, so the gateway is built without its web console");
         return Ok(());
     }
     setup::workspace_packages()?;
     run(npm_in(root()).args(["run", "--silent", "build", "--workspace", "console"]))
 }
 
-/// Runs a script of every TypeScript package that has it.
+/// Runs a script in every TypeScript package that has it.
 fn npm(script: &str) -> Result<()> {
     run(npm_in(root()).args(["run", "--silent", script]))
 }
 
-/// npm, without a word on newer versions of itself.
+/// Returns npm without its notices about newer versions.
 pub(crate) fn npm_in(place: &Path) -> Command {
     let mut npm = Command::new("npm");
     npm.env("npm_config_update_notifier", "false").current_dir(place);
@@ -176,7 +193,7 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// Runs a command in the foreground; its failure is ours.
+/// Runs a command in the foreground and returns an error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}").replace('"', "");
     let status = command.status().with_context(|| format!("cannot run {shown}"))?;
@@ -199,8 +216,9 @@ mod tests {
     #[test]
     fn what_follows_up_is_the_gateways() {
         for typed in [&["--listen", "127.0.0.1:0"][..], &["--", "--listen", "127.0.0.1:0"]] {
-            let cli = Cli::try_parse_from(["xtask", "up", "--release"].iter().chain(typed)).unwrap();
-            let Chore::Up { release, more } = cli.chore else { panic!("it is another chore") };
+            let cli =
+                Cli::try_parse_from(["xtask", "up", "--release"].iter().chain(typed)).unwrap();
+            let Chore::Up { release, more } = cli.chore else { panic!("it is another task") };
             assert!(release && more == ["--listen", "127.0.0.1:0"], "{more:?}");
         }
     }

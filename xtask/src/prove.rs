@@ -1,4 +1,4 @@
-//! What takes too long for every change: the same tests as ever, with more of everything.
+//! The long tests: the ordinary tests with larger numbers, too slow to run for every change.
 
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,24 +11,28 @@ use crate::{autobahn, cargo, prepare, run, target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Proof {
-    /// Power loss, kills and damage, of the store; random histories of the core.
+    /// Run power loss, kills and damage of the store, and random histories of the core.
     Store,
-    /// Kills, cuts and slow readers, of channels.
+    /// Run kills, cut connections and slow readers of channels.
     Channels,
-    /// A thousand clients of a channel, cut off at random for minutes.
+    /// Run a thousand channel clients that are disconnected at random for minutes.
     Storm,
-    /// Ten thousand that come back after a restart, of a gateway as it is shipped.
+    /// Run ten thousand clients that reconnect after a restart of a release build.
     Restart,
-    /// All of Autobahn's test suite, of the gateway and its clients: messages of 16 MiB, and such of 4 MiB in fragments of 64 bytes, included.
+    /// Run all of Autobahn's test suite against the gateway and its clients. Includes messages of
+    /// 16 MiB, and of 4 MiB in fragments of 64 bytes.
     Websocket,
-    /// Half an hour of clients that come and go. The live bytes of the heap must not grow from the second third of the
-    /// rounds to the last one: the first third fills caches, and resident memory also has what the allocator keeps.
+    /// Run half an hour of clients that connect and disconnect. The live heap must not grow from
+    /// the second third of the rounds to the last. The first third fills caches, and resident
+    /// memory includes the allocator's reserve.
     Leaks,
-    /// Thousands of simulated runs that nobody has seen before. A seed that breaks a rule is printed, and kept.
+    /// Run thousands of simulations with new seeds. A seed that breaks a rule is printed and
+    /// stored.
     Simulation,
 }
 
-/// Runs these, or all, each to its end: an hour's work of one is not lost because another has failed.
+/// Runs the given proofs, or all of them. A failure does not stop the others, because a proof can
+/// take an hour.
 pub(crate) fn run_all(proofs: &[Proof]) -> Result<()> {
     prepare()?;
     let proofs = if proofs.is_empty() { Proof::value_variants() } else { proofs };
@@ -38,7 +42,8 @@ pub(crate) fn run_all(proofs: &[Proof]) -> Result<()> {
     });
     let results: Vec<_> = results.collect();
     for (proof, result, minutes) in &results {
-        let result = result.as_ref().map_or_else(|error| format!("{error:#}"), |()| "holds".to_owned());
+        let result =
+            result.as_ref().map_or_else(|error| format!("{error:#}"), |()| "holds".to_owned());
         eprintln!("{proof:?}, {minutes} min: {result}");
     }
     let failed = results.iter().filter(|(_, result, _)| result.is_err()).count();
@@ -58,7 +63,7 @@ impl Proof {
                     ("PROPTEST_CASES", "5000"),
                 ],
             ),
-            // One at a time: each has as many processes and connections as a machine likes to have.
+            // One test at a time, because each uses many processes and connections.
             Self::Channels => tests_with(
                 &["--test-threads", "1"],
                 "package(sa-e2e) & test(/^channel_/)",
@@ -92,7 +97,10 @@ impl Proof {
             }
             Self::Websocket => {
                 autobahn::install()?;
-                tests("package(sa-e2e) & test(/^websocket_conformance/)", &[("SWITCHBOARD_AUTOBAHN_ALL", "1")])
+                tests(
+                    "package(sa-e2e) & test(/^websocket_conformance/)",
+                    &[("SWITCHBOARD_AUTOBAHN_ALL", "1")],
+                )
             }
             Self::Leaks => tests(
                 "package(sa-e2e) & test(/^leaks/)",
@@ -102,23 +110,35 @@ impl Proof {
                 let first = RandomState::new().hash_one("a new place to begin") >> 16;
                 tests(
                     "package(sa-sim)",
-                    &[("SWITCHBOARD_SIM_SEEDS", "5000".to_owned()), ("SWITCHBOARD_SIM_FIRST", first.to_string())],
+                    &[
+                        ("SWITCHBOARD_SIM_SEEDS", "5000".to_owned()),
+                        ("SWITCHBOARD_SIM_FIRST", first.to_string()),
+                    ],
                 )
             }
         }
     }
 }
 
-/// Runs the tests that a filter of nextest's names.
+/// Runs the tests that match a nextest filter.
 fn tests<V: AsRef<OsStr>>(which: &str, how_much: &[(&str, V)]) -> Result<()> {
     tests_with(&[], which, how_much)
 }
 
-fn tests_with<V: AsRef<OsStr>>(options: &[&str], which: &str, how_much: &[(&str, V)]) -> Result<()> {
+fn tests_with<V: AsRef<OsStr>>(
+    options: &[&str],
+    which: &str,
+    how_much: &[(&str, V)],
+) -> Result<()> {
     let mut nextest = cargo();
-    // Of the whole workspace, however few they are: on its own a package has dependencies with other features, built anew.
-    nextest.args(["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", which]).args(options);
-    // The ordinary limit on a test's time is for the ordinary runs.
-    nextest.env("NEXTEST_PROFILE", "prove").envs(how_much.iter().map(|(name, value)| (name, value)));
+    // Builds the whole workspace even for few tests. A single package would have dependencies with
+    // other features, which would be built again.
+    nextest
+        .args(["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", which])
+        .args(options);
+    // The profile has a higher time limit than the ordinary runs.
+    nextest
+        .env("NEXTEST_PROFILE", "prove")
+        .envs(how_much.iter().map(|(name, value)| (name, value)));
     run(&mut nextest)
 }

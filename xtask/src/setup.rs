@@ -1,4 +1,4 @@
-//! Installing what a machine lacks.
+//! Installs the programs that a machine lacks.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{cargo, npm_in, root, run, target};
 
-/// A program, and the Debian package that has it.
+/// Programs, each with its Debian package.
 const COMPILER: [(&str, &str); 2] = [("cc", "build-essential"), ("c++", "build-essential")];
 const PACKAGES: [(&str, &str); 2] = [("npm", "npm"), ("node", "nodejs")];
 const TESTS: [(&str, &str); 6] = [
@@ -24,24 +24,25 @@ pub(crate) fn compiler() -> Result<()> {
     packages(&COMPILER)
 }
 
-/// Those that searching is compared with.
+/// The programs with which searching is compared.
 const SEARCHERS: [(&str, &str); 2] = [("rg", "ripgrep"), ("fdfind", "fd-find")];
 
 pub(crate) fn for_benchmarks() -> Result<()> {
     compiler()?;
     packages(&SEARCHERS)?;
-    // Without Node.js there is a note in place of what is measured with it.
+    // Without Node.js the report has a note instead of that comparison.
     if has_npm() { npm_packages("xtask/plugin-gateway", "plugin-gateway") } else { Ok(()) }
 }
 
-/// What compiling for the tests begins with.
+/// Installs the requirements for compiling the tests.
 pub(crate) fn for_tests() -> Result<()> {
     compiler()?;
     packages(&PACKAGES)?;
     workspace_packages()
 }
 
-/// Does this work while what only running tests needs is installed: that mostly waits for others' servers.
+/// Runs this work while the requirements for running tests are installed, because that mostly waits
+/// for downloads.
 pub(crate) fn while_installing(work: impl FnOnce() -> Result<()>) -> Result<()> {
     std::thread::scope(|scope| {
         let installing = scope.spawn(what_tests_run_with);
@@ -53,7 +54,7 @@ pub(crate) fn while_installing(work: impl FnOnce() -> Result<()>) -> Result<()> 
 
 fn what_tests_run_with() -> Result<()> {
     packages(&TESTS)?;
-    // Debian has Python without what makes virtual environments.
+    // Debian's Python does not include virtual environments.
     if !succeeds(Command::new("python3").args(["-m", "ensurepip", "--version"])) {
         debian(&["python3-venv"])?;
     }
@@ -66,12 +67,12 @@ fn what_tests_run_with() -> Result<()> {
     npm_packages("xtask/openai", "openai-clients")?;
     npm_packages("xtask/plugin-pages", "plugin-pages")?;
     python_package("mcp==2.3.0", "mcp-peers/venv")?;
-    // Most deployed clients use the major version before.
+    // Most deployed clients use the previous major version.
     python_package("mcp==1.30.0", "mcp-peers/venv1")?;
     python_package("openai==3.49.0", "openai-clients/venv")?;
     python_package("schemathesis==4.32.5", "schemathesis/venv")?;
-    // It lives on packages of a system whose time is over: once they are gone, the other tests must still run. Its own ones
-    // fail then, and say how to go on without them.
+    // The suite needs packages of an unsupported Debian release, which may disappear. The other
+    // tests must still run then. The suite's own tests fail and explain how to skip them.
     if let Err(error) = crate::autobahn::install() {
         eprintln!("Autobahn's test suite for WebSockets cannot be installed: {error:#}");
     }
@@ -86,25 +87,29 @@ pub(crate) fn has_cargo_deny() -> bool {
     succeeds(cargo().args(["deny", "--version"]))
 }
 
-/// What the TypeScript packages and the console are built and tested with, in the root's `node_modules`.
+/// Installs the build and test dependencies of the TypeScript packages and the console, in the
+/// root's `node_modules`.
 pub(crate) fn workspace_packages() -> Result<()> {
     let wanted = fs::read_to_string(root().join("package-lock.json"))?;
     let installed = root().join("node_modules/.installed");
     if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    eprintln!("installing what the TypeScript packages are built with");
+    eprintln!("installing the build tools of the TypeScript packages");
     install(root())?;
     Ok(fs::write(installed, wanted)?)
 }
 
-/// Installs exactly what the lock file names. `npm ci` never changes that file, so a fresh clone stays clean.
+/// Installs exactly the versions of the lock file. `npm ci` never changes that file, so a fresh
+/// clone stays clean.
 fn install(place: &Path) -> Result<()> {
     run(npm_in(place).args(["ci", "--no-audit", "--no-fund", "--loglevel", "error"]))
 }
 
-/// Other people's programs, against which the gateway is tested or measured: MCP's conformance suite, the official SDKs, the Inspector,
-/// the reference server, SDKs for plugin pages, OpenAI's client, a plugin gateway. They go into the target directory, once for each set of versions.
+/// Installs third-party programs against which the gateway is tested or measured. These are MCP's
+/// conformance suite, the official SDKs, the Inspector, the reference server, SDKs for plugin
+/// pages, OpenAI's client, and a plugin gateway. They go into the target directory, once for each
+/// set of versions.
 fn npm_packages(source: &str, place: &str) -> Result<()> {
     let (source, place) = (root().join(source), target().join(place));
     let wanted = fs::read_to_string(source.join("package-lock.json"))?;
@@ -112,7 +117,7 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     if fs::read_to_string(&installed).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    eprintln!("installing other people's programs into {}", place.display());
+    eprintln!("installing third-party programs into {}", place.display());
     fs::create_dir_all(&place)?;
     for file in ["package.json", "package-lock.json"] {
         fs::copy(source.join(file), place.join(file))?;
@@ -121,7 +126,8 @@ fn npm_packages(source: &str, place: &str) -> Result<()> {
     Ok(fs::write(installed, wanted)?)
 }
 
-/// The same in Python: the official SDK for MCP, OpenAI's client, a tester of OpenAPI documents.
+/// Installs Python packages: the official MCP SDK, OpenAI's client, and a tester for OpenAPI
+/// documents.
 fn python_package(package: &str, place: &str) -> Result<()> {
     let venv = target().join(place);
     let installed = venv.join("installed");
@@ -130,14 +136,22 @@ fn python_package(package: &str, place: &str) -> Result<()> {
     }
     eprintln!("installing {package} into {}", venv.display());
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", package]))?;
+    run(Command::new(venv.join("bin/pip")).args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        package,
+    ]))?;
     Ok(fs::write(installed, package)?)
 }
 
-/// Installs the packages of those programs that are missing.
+/// Installs the packages of the missing programs.
 fn packages(programs: &[(&str, &str)]) -> Result<()> {
-    let mut missing: Vec<&str> =
-        programs.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    let mut missing: Vec<&str> = programs
+        .iter()
+        .filter(|(program, _)| !exists(program))
+        .map(|(_, package)| *package)
+        .collect();
     missing.dedup();
     if missing.is_empty() { Ok(()) } else { debian(&missing) }
 }
@@ -145,12 +159,14 @@ fn packages(programs: &[(&str, &str)]) -> Result<()> {
 fn debian(packages: &[&str]) -> Result<()> {
     eprintln!("installing {}", packages.join(" "));
     let apt = |args: &[&str]| {
-        let mut command = if exists("sudo") && !is_root() { Command::new("sudo") } else { Command::new("env") };
+        let mut command =
+            if exists("sudo") && !is_root() { Command::new("sudo") } else { Command::new("env") };
         run(command.arg("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"))
     };
-    let install =
-        apt(&["update", "--quiet"]).and_then(|()| apt(&[&["install", "--yes", "--quiet"], packages].concat()));
-    install.with_context(|| format!("install these yourself, then try again: {}", packages.join(" ")))
+    let install = apt(&["update", "--quiet"])
+        .and_then(|()| apt(&[&["install", "--yes", "--quiet"], packages].concat()));
+    install
+        .with_context(|| format!("install these yourself, then try again: {}", packages.join(" ")))
 }
 
 fn exists(program: &str) -> bool {
@@ -164,5 +180,9 @@ fn is_root() -> bool {
 }
 
 fn succeeds(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }

@@ -1,7 +1,8 @@
-//! Rule: what we depend on is what deny.toml allows.
+//! Rule: deny.toml allows every dependency.
 //!
-//! cargo-deny checks the same and more, where it is installed; to build it takes minutes. The rules
-//! are read from its file, so that there is one place for them; one that is not known here is an error.
+//! cargo-deny checks the same and more, where it is installed, but building it takes minutes. This
+//! test reads the rules from cargo-deny's file, so that they exist only once. An unknown rule is an
+//! error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,12 +28,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// All packages that are built here, ours included.
+/// Returns all packages that are built here, including the project's own.
 fn packages() -> Vec<Value> {
     let version = Command::new("rustc").arg("-vV").output().unwrap().stdout;
     let version = String::from_utf8(version).unwrap();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    // What other systems need is not downloaded, and nothing is to be downloaded for a test.
+    // Packages for other systems are not downloaded, and a test must not download anything.
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["metadata", "--format-version", "1", "--all-features", "--offline", "--locked"])
@@ -40,7 +41,9 @@ fn packages() -> Vec<Value> {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let Value::Object(mut metadata) = serde_json::from_slice(&output.stdout).unwrap() else { panic!("no object") };
+    let Value::Object(mut metadata) = serde_json::from_slice(&output.stdout).unwrap() else {
+        panic!("no object")
+    };
     let Some(Value::Array(packages)) = metadata.remove("packages") else { panic!("no packages") };
     assert!(packages.len() > 100, "{} packages", packages.len());
     packages
@@ -54,7 +57,7 @@ fn text<'a>(package: &'a Value, field: &str) -> &'a str {
 fn every_rule_is_checked() {
     let known = [
         ("licenses", "allow", None),
-        // Only cargo-deny reads the texts of licences.
+        // Only cargo-deny reads licence texts.
         ("licenses", "confidence-threshold", None),
         ("bans", "multiple-versions", Some("deny")),
         ("bans", "skip", None),
@@ -66,14 +69,17 @@ fn every_rule_is_checked() {
     ];
     let rules = Rules::read();
     for (section, keys) in &rules.0 {
-        // What the graph is made of, and what needs the internet, is cargo-deny's alone.
+        // Only cargo-deny checks the graph settings and the advisories, which need the internet.
         if ["graph", "advisories"].contains(&section.as_str()) {
             continue;
         }
         for (key, value) in keys.as_table().unwrap() {
             let rule = known.iter().find(|(known, name, _)| known == section && name == key);
             let (_, _, expected) = rule.unwrap_or_else(|| panic!("nothing checks {section}.{key}"));
-            assert!(expected.is_none_or(|expected| value.as_str() == Some(expected)), "{section}.{key} is {value}");
+            assert!(
+                expected.is_none_or(|expected| value.as_str() == Some(expected)),
+                "{section}.{key} is {value}"
+            );
         }
     }
 }
@@ -84,15 +90,18 @@ fn every_licence_is_allowed() {
     let allowed = rules.list("licenses", "allow");
     for package in packages() {
         let (name, licence) = (text(&package, "name"), text(&package, "license"));
-        assert!(is_allowed(licence, &allowed), "the licence of {name} is {licence:?}, which deny.toml does not allow");
+        assert!(
+            is_allowed(licence, &allowed),
+            "the licence of {name} is {licence:?}, which deny.toml does not allow"
+        );
     }
 }
 
 #[test]
 fn every_source_is_the_registry() {
     for package in packages() {
-        let is_ours =
-            package["source"].is_null() && text(&package, "manifest_path").starts_with(root().to_str().unwrap());
+        let is_ours = package["source"].is_null()
+            && text(&package, "manifest_path").starts_with(root().to_str().unwrap());
         let source = text(&package, "source");
         let is_registry = source.starts_with("registry+") && source.ends_with("/crates.io-index");
         assert!(is_ours || is_registry, "{} comes from {source:?}", text(&package, "name"));
@@ -118,25 +127,31 @@ fn no_second_version_but_those_that_are_listed() {
     let rules = Rules::read();
     let mut versions = BTreeMap::<String, BTreeSet<String>>::new();
     for package in packages() {
-        versions.entry(text(&package, "name").to_owned()).or_default().insert(text(&package, "version").to_owned());
+        versions
+            .entry(text(&package, "name").to_owned())
+            .or_default()
+            .insert(text(&package, "version").to_owned());
     }
     let many = |versions: &BTreeMap<String, BTreeSet<String>>| {
         let many = versions.iter().filter(|(_, versions)| versions.len() > 1);
         many.map(|(name, versions)| format!("{name} {versions:?}")).collect::<Vec<_>>()
     };
     for skip in rules.list("bans", "skip") {
-        let (name, wanted) = skip.split_once('@').unwrap_or_else(|| panic!("{skip} names no version"));
+        let (name, wanted) =
+            skip.split_once('@').unwrap_or_else(|| panic!("{skip} names no version"));
         let found = versions.get_mut(name).filter(|versions| versions.len() > 1);
-        let found = found.unwrap_or_else(|| panic!("{name} has one version: take it out of deny.toml"));
+        let found =
+            found.unwrap_or_else(|| panic!("{name} has one version: take it out of deny.toml"));
         let begins = format!("{wanted}.");
         let version = found.iter().find(|version| version.starts_with(&begins)).cloned();
-        let version = version.unwrap_or_else(|| panic!("there is no {skip}: take it out of deny.toml"));
+        let version =
+            version.unwrap_or_else(|| panic!("there is no {skip}: take it out of deny.toml"));
         found.remove(&version);
     }
     assert!(many(&versions).is_empty(), "more than one version of {:?}", many(&versions));
 }
 
-/// Whether something can be used under licences of this list alone.
+/// Returns whether the licences in this list are sufficient.
 fn is_allowed(licence: &str, allowed: &[&str]) -> bool {
     let spaced = licence.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();

@@ -1,90 +1,116 @@
-//! Rules of the house that a compiler does not check.
+//! Project rules that the compiler does not check.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which crates of ours each crate may see. Direction is what keeps the model one model.
-const SEES: [(&str, &[&str]); 31] = [
-    ("sa-protocol", &[]),
-    ("sa-core", &[]),
-    ("sa-socket", &["sa-core"]),
-    ("sa-sse", &[]),
-    ("sa-openapi", &[]),
-    ("sa-lines", &["sa-core"]),
-    ("sa-store", &["sa-core"]),
-    ("sa-nodes", &["sa-core", "sa-protocol", "sa-socket"]),
-    ("sa-mcp", &["sa-core", "sa-lines"]),
-    ("sa-upstream", &["sa-core", "sa-lines", "sa-protocol", "sa-vault"]),
-    ("sa-chat", &["sa-core", "sa-sse", "sa-vault"]),
-    ("sa-sandbox", &["sa-vault"]),
-    ("sa-relay", &["sa-core", "sa-protocol", "sa-sandbox"]),
-    ("sa-caller", &["sa-sse"]),
-    ("sa-channels", &["sa-core", "sa-protocol", "sa-socket"]),
-    ("sa-egress", &[]),
-    ("sa-vault", &[]),
-    ("sa-plugins", &["sa-core", "sa-egress", "sa-openapi", "sa-protocol", "sa-vault"]),
-    ("sa-messaging", &["sa-protocol"]),
-    ("sa-node-sdk", &["sa-protocol"]),
-    ("sa-hello-node", &["sa-protocol"]),
-    ("sa-node", &["sa-node-sdk", "sa-sandbox", "sa-vault"]),
-    ("sa-sim", &["sa-core", "sa-node-sdk", "sa-nodes", "sa-protocol", "sa-socket"]),
-    ("sa-store-faults", &["sa-core", "sa-store"]),
+/// The layers, and the layers on which the crates of each may depend. A crate belongs to the layer
+/// with the longest matching folder prefix in this list.
+const LAYERS: [(&str, &[&str]); 15] = [
+    ("crates/foundation", &["crates/foundation"]),
+    ("crates/protocol", &["crates/foundation"]),
+    ("crates/core", &["crates/foundation"]),
+    ("crates/store", &["crates/foundation", "crates/core"]),
+    ("crates/providers", &["crates/foundation", "crates/protocol", "crates/core"]),
+    ("crates/surfaces", &["crates/foundation", "crates/protocol", "crates/core"]),
     (
-        "switchboard",
+        "crates/gateway",
         &[
-            "sa-channels",
-            "sa-chat",
-            "sa-core",
-            "sa-lines",
-            "sa-mcp",
-            "sa-node",
-            "sa-node-sdk",
-            "sa-nodes",
-            "sa-plugins",
-            "sa-protocol",
-            "sa-relay",
-            "sa-socket",
-            "sa-sse",
-            "sa-store",
-            "sa-upstream",
-            "sa-vault",
+            "crates/foundation",
+            "crates/protocol",
+            "crates/core",
+            "crates/store",
+            "crates/providers",
+            "crates/surfaces",
+            "crates/node-sdk",
         ],
     ),
-    ("sa-hostile", &[]),
-    ("sa-test-needs", &[]),
-    ("sa-testkit", &["*"]),
-    ("sa-e2e", &["*"]),
-    ("sa-bench", &["*"]),
+    ("crates/cli", &["crates"]),
+    ("crates/node-sdk", &["crates/foundation", "crates/protocol"]),
+    ("crates/hello-node", &["crates/foundation", "crates/protocol"]),
+    ("crates/sdk", &["crates/foundation", "crates/protocol"]),
+    ("crates/machine-node", &["crates/foundation", "crates/protocol", "crates/node-sdk"]),
+    ("crates/testing", &["crates"]),
+    ("bench", &["crates"]),
     ("xtask", &[]),
 ];
 
 #[test]
-fn crates_see_only_what_lies_below_them() {
-    let seen: BTreeMap<&str, &[&str]> = SEES.into_iter().collect();
-    for manifest in tracked(&["*Cargo.toml"]) {
-        let text = fs::read_to_string(&manifest).unwrap();
-        let Some(name) = text.lines().find_map(|line| line.strip_prefix("name = \"")) else { continue };
-        let name = name.trim_end_matches('"');
-        let allowed = seen.get(name).unwrap_or_else(|| panic!("{name}: say in tidy.rs what it may see"));
-        let dependencies =
-            text.split("[dependencies]").nth(1).unwrap_or_default().split("\n[").next().unwrap_or_default();
+fn crates_depend_only_on_the_layers_below_them() {
+    let root = root();
+    let manifests: Vec<_> = tracked(&["*Cargo.toml"])
+        .into_iter()
+        .filter_map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let name = text.lines().find_map(|line| line.strip_prefix("name = \""))?;
+            let name = name.trim_end_matches('"').to_owned();
+            let folder = path.parent().unwrap().strip_prefix(root).unwrap().to_owned();
+            Some((name, folder, text))
+        })
+        .collect();
+    let folders: BTreeMap<&str, &Path> =
+        manifests.iter().map(|(name, folder, _)| (&**name, &**folder)).collect();
+    for (name, folder, text) in &manifests {
+        let (_, below) = LAYERS
+            .iter()
+            .find(|(layer, _)| folder.starts_with(layer))
+            .unwrap_or_else(|| panic!("add the layer of {name} to tidy.rs"));
+        let dependencies = text.split("[dependencies]").nth(1).unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
         for line in dependencies.lines() {
             let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
-            let ours = dependency.starts_with("sa-") || dependency == "switchboard";
-            assert!(
-                !ours || allowed.contains(&"*") || allowed.contains(&dependency),
-                "{name} must not see {dependency}"
-            );
+            let Some(its_folder) = folders.get(dependency) else { continue };
+            let is_below = below.iter().any(|layer| its_folder.starts_with(layer));
+            // Only tests may use the test support crates.
+            let is_for_tests = its_folder.starts_with("crates/testing")
+                && !folder.starts_with("crates/testing")
+                && !folder.starts_with("bench");
+            assert!(is_below && !is_for_tests, "{name} must not depend on {dependency}");
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_used() {
+    for manifest in tracked(&["*Cargo.toml"]) {
+        let table: toml::Table = toml::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+        let folder = manifest.parent().unwrap();
+        let folder_pattern = format!("{}/*.rs", folder.strip_prefix(root()).unwrap().display());
+        // A program may have its source in another crate's folder.
+        let programs = table.get("bin").and_then(|bins| bins.as_array()).into_iter().flatten();
+        let elsewhere: Vec<PathBuf> = programs
+            .filter_map(|program| Some(folder.join(program.get("path")?.as_str()?)))
+            .collect();
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(dependencies) = table.get(section).and_then(|section| section.as_table())
+            else {
+                continue;
+            };
+            let sources: String = tracked(&[&folder_pattern])
+                .iter()
+                .chain(&elsewhere)
+                .map(|file| fs::read_to_string(file).unwrap())
+                .collect();
+            for name in dependencies.keys() {
+                let used = sources
+                    .split(|c: char| !c.is_alphanumeric() && c != '_')
+                    .any(|word| word == name.replace('-', "_"));
+                assert!(used, "{}: {name} in [{section}] is not used", manifest.display());
+            }
         }
     }
 }
 
 #[test]
 fn nothing_is_left_for_later_in_the_code() {
-    // Spelled apart, so that this file does not find itself.
-    let words = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["todo", "!("].concat(), ["#[ign", "ore]"].concat()];
+    // Split, so that this file does not match itself.
+    let words = [
+        ["TO", "DO"].concat(),
+        ["FIX", "ME"].concat(),
+        ["todo", "!("].concat(),
+        ["#[ign", "ore]"].concat(),
+    ];
     for file in tracked(&["*.rs", "*.ts", "*.tsx", "*.html"]) {
         let text = fs::read_to_string(&file).unwrap();
         for word in &words {
@@ -97,10 +123,20 @@ fn nothing_is_left_for_later_in_the_code() {
 fn the_core_does_no_io() {
     for file in tracked(&["crates/core/src/*.rs"]) {
         let text = fs::read_to_string(&file).unwrap();
-        for banned in
-            ["std::fs", "std::net", "tokio::net", "tokio::fs", "axum", "hyper", "rusqlite", "println!", "Serialize"]
-        {
-            let used = text.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(banned));
+        for banned in [
+            "std::fs",
+            "std::net",
+            "tokio::net",
+            "tokio::fs",
+            "axum",
+            "hyper",
+            "rusqlite",
+            "println!",
+            "Serialize",
+        ] {
+            let used = text
+                .lines()
+                .any(|line| !line.trim_start().starts_with("//") && line.contains(banned));
             assert!(!used, "{} uses {banned}", file.display());
         }
     }
@@ -110,7 +146,11 @@ fn the_core_does_no_io() {
 fn files_stay_readable() {
     for file in tracked(&["*.rs"]) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= 600, "{} has {lines} lines; cut it where it tells two stories", file.display());
+        assert!(
+            lines <= 600,
+            "{} has {lines} lines; cut it where it tells two stories",
+            file.display()
+        );
     }
 }
 
@@ -129,12 +169,14 @@ fn links_in_the_docs_lead_somewhere() {
     }
 }
 
-/// `npm ci` refuses a lock file without the packages of other platforms: an `npm` that finds them calls the file out of date.
+/// Lock files must contain the packages of all platforms. Otherwise `npm ci` on another platform
+/// reports the file as out of date.
 #[test]
 fn lock_files_hold_every_platform_and_no_registry() {
     for file in tracked(&["*package-lock.json"]) {
         let name = file.display();
-        let lock: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let lock: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         let packages = lock["packages"].as_object().unwrap();
         for (path, package) in packages {
             for optional in package["optionalDependencies"].as_object().into_iter().flatten() {
@@ -151,14 +193,21 @@ fn lock_files_hold_every_platform_and_no_registry() {
                 is_ours || package["resolved"].is_null(),
                 "{name} names a registry for {path}: see CONTRIBUTING.md"
             );
-            assert!(is_ours || package["integrity"].is_string(), "{name} has no integrity for {path}");
+            assert!(
+                is_ours || package["integrity"].is_string(),
+                "{name} has no integrity for {path}"
+            );
         }
     }
 }
 
-/// Files of the project, as git knows them, new ones included.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Returns the project's files that git knows, including new ones.
 fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = root();
     let output = Command::new("git")
         .current_dir(root)
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "--"])
@@ -166,7 +215,8 @@ fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
         .output()
         .unwrap();
     let files = String::from_utf8(output.stdout).unwrap();
-    let files: Vec<PathBuf> = files.lines().map(|line| root.join(line)).filter(|file| file.exists()).collect();
+    let files: Vec<PathBuf> =
+        files.lines().map(|line| root.join(line)).filter(|file| file.exists()).collect();
     assert!(!files.is_empty(), "git lists no file for {patterns:?}");
     files
 }

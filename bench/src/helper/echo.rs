@@ -1,4 +1,4 @@
-//! The least that an HTTP server in the same framework can do.
+//! A minimal HTTP server in the same framework.
 
 use axum::http::StatusCode;
 use axum::routing::post;
@@ -21,7 +21,8 @@ pub(super) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As a plugin's server, which takes JSON by whatever name: the plugin gateway in JavaScript gives it none.
+/// Acts as a plugin server. It accepts JSON without a content type, because the JavaScript plugin
+/// gateway sends none.
 async fn plugin(body: Bytes) -> Result<Json<Value>, StatusCode> {
     serde_json::from_slice(&body).map(Json).map_err(|_| StatusCode::BAD_REQUEST)
 }

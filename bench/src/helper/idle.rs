@@ -1,5 +1,5 @@
-//! Nodes and participants that say hello and are silent from then on, by the thousand: bare sockets, so that one process
-//! can have them all.
+//! Opens thousands of nodes or participants that send a hello and nothing more. They use bare
+//! sockets, so that one process can hold them all.
 
 use std::net::SocketAddr;
 
@@ -9,24 +9,24 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-/// In the second byte of a frame: that it is masked, and that its length has two bytes of its own.
+/// Bits in the second byte of a frame: the frame is masked; the length is in the next two bytes.
 const MASKED: u8 = 0x80;
 const LONG: u8 = 0x7e;
 
-/// Handshakes at a time.
+/// The maximum number of concurrent handshakes.
 const AT_ONCE: usize = 32;
 
-/// What is idle.
+/// The kind of the idle connections.
 pub(super) enum Who {
     Nodes,
-    /// As many in each room as there are tokens.
+    /// Each channel gets one participant for each token.
     Participants {
         tokens: Vec<String>,
     },
 }
 
 impl Who {
-    /// Where to connect, and what to say then.
+    /// Returns the request path, and the first message to send.
     fn hello(&self, number: usize) -> (String, Option<String>) {
         match self {
             Self::Nodes => {
@@ -53,7 +53,7 @@ pub(super) async fn run(gateway: SocketAddr, who: &Who) -> anyhow::Result<()> {
             .map(|number| Ok::<_, anyhow::Error>(connect(gateway, who, number)))
             .try_buffer_unordered(AT_ONCE)
             .try_for_each(|socket| {
-                // A lost one would make the others look cheaper than they are.
+                // A lost connection would make the memory per connection look too small.
                 tokio::spawn(async {
                     let ended = stay(socket).await;
                     eprintln!("a connection was lost: {ended:?}");
@@ -68,7 +68,8 @@ pub(super) async fn run(gateway: SocketAddr, who: &Who) -> anyhow::Result<()> {
     std::process::exit(0)
 }
 
-/// Standard input by line, from a thread: reading it inside the runtime would keep the runtime from ending.
+/// Reads lines from standard input in a separate thread. A read inside the runtime would prevent
+/// the runtime from shutting down.
 pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -81,7 +82,11 @@ pub(super) fn stdin_lines() -> mpsc::Receiver<String> {
     lines
 }
 
-async fn connect(gateway: SocketAddr, who: &Who, number: usize) -> anyhow::Result<BufReader<TcpStream>> {
+async fn connect(
+    gateway: SocketAddr,
+    who: &Who,
+    number: usize,
+) -> anyhow::Result<BufReader<TcpStream>> {
     let stream = TcpStream::connect(gateway).await?;
     stream.set_nodelay(true)?;
     let mut socket = BufReader::with_capacity(512, stream);
@@ -96,17 +101,24 @@ async fn connect(gateway: SocketAddr, who: &Who, number: usize) -> anyhow::Resul
     anyhow::ensure!(line.contains(" 101 "), "the gateway answered: {}", line.trim());
     while line != "\r\n" {
         line.clear();
-        anyhow::ensure!(socket.read_line(&mut line).await? > 0, "the gateway hung up");
+        anyhow::ensure!(
+            socket.read_line(&mut line).await? > 0,
+            "the gateway closed the connection"
+        );
     }
     if let Some(hello) = hello {
         send(&mut socket, 0x1, hello.as_bytes()).await?;
     }
     let (opcode, welcome) = receive(&mut socket).await?;
-    anyhow::ensure!(opcode == 0x1, "no welcome, but {}", String::from_utf8_lossy(&welcome));
+    anyhow::ensure!(
+        opcode == 0x1,
+        "expected a welcome, but received {}",
+        String::from_utf8_lossy(&welcome)
+    );
     Ok(socket)
 }
 
-/// Answers pings, and ends when the connection does.
+/// Answers pings until the connection ends.
 async fn stay(mut socket: BufReader<TcpStream>) -> anyhow::Result<()> {
     loop {
         let (opcode, payload) = receive(&mut socket).await?;
@@ -126,7 +138,7 @@ async fn send(socket: &mut BufReader<TcpStream>, opcode: u8, payload: &[u8]) -> 
         frame.push(MASKED | LONG);
         frame.extend(u16::try_from(payload.len())?.to_be_bytes());
     }
-    // A mask of zeros leaves the payload as it is.
+    // A mask of zeros leaves the payload unchanged.
     frame.extend([0; 4]);
     frame.extend(payload);
     socket.write_all(&frame).await?;
@@ -137,7 +149,7 @@ async fn receive(socket: &mut BufReader<TcpStream>) -> anyhow::Result<(u8, Vec<u
     let opcode = socket.read_u8().await? & 0xf;
     let length = match socket.read_u8().await? {
         LONG => usize::from(socket.read_u16().await?),
-        127 => anyhow::bail!("a frame that is too long for this"),
+        127 => anyhow::bail!("a frame that is too long for this program"),
         length => usize::from(length),
     };
     let mut payload = vec![0; length];

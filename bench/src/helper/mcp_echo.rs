@@ -1,12 +1,12 @@
-//! The least that an MCP server with the same SDK can do.
+//! A minimal MCP server with the same SDK.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::serve::ListenerExt as _;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -53,8 +53,11 @@ pub(super) async fn run() -> anyhow::Result<()> {
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
-    let service = StreamableHttpService::new(|| Ok(Echo), Arc::new(NeverSessionManager::default()), config);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true);
+    let service =
+        StreamableHttpService::new(|| Ok(Echo), Arc::new(NeverSessionManager::default()), config);
     axum::serve(listener, Router::new().route_service("/mcp", service)).await?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The other ends of what is measured, each in a process of its own, so that they share no runtime with the driver.
+//! The peers of the measured program, each in a separate process, so that they share no runtime
+//! with the driver.
 
 mod echo;
 mod idle;
@@ -19,42 +20,42 @@ pub(crate) const TOOL: &str = "echo";
 #[derive(Debug, Clone, clap::Subcommand)]
 #[command(hide = true)]
 pub(crate) enum Helper {
-    /// A node with one tool, which returns its arguments.
+    /// Run a node with one tool that returns its arguments.
     #[command(hide = true)]
     Node { gateway: SocketAddr },
-    /// A bare axum server that returns the JSON it is sent.
+    /// Run a bare axum server that returns the JSON of each request.
     #[command(hide = true)]
     Echo,
-    /// An MCP server with one tool, which returns its arguments.
+    /// Run an MCP server with one tool that returns its arguments.
     #[command(hide = true)]
     McpEcho,
-    /// A model's server that calls the tool and then answers.
+    /// Run a model server that calls the tool and then answers.
     #[command(hide = true)]
     Model,
-    /// The same, over standard input and output.
+    /// Run the MCP server over standard input and output.
     #[command(hide = true)]
     McpEchoStdio,
-    /// A node with so many tools, which are never called.
+    /// Run a node with this number of tools, which are never called.
     #[command(hide = true)]
     Offer { gateway: SocketAddr, tools: usize },
-    /// Answers NATS requests with what they hold.
+    /// Run a NATS responder that returns each request's payload.
     #[command(hide = true)]
     Responder { server: SocketAddr },
-    /// Many nodes that do nothing: as many as each line on standard input says, in all.
+    /// Run many idle nodes. Each line on standard input sets their total number.
     #[command(hide = true)]
     Idle { gateway: SocketAddr },
-    /// Many participants that do nothing, each in a room with those who have the other tokens of the file.
+    /// Run many idle participants. Those with the tokens of the file share a channel.
     #[command(hide = true)]
     IdleParticipants { gateway: SocketAddr, tokens: PathBuf },
-    /// A participant with one method, which returns its arguments.
+    /// Run a participant with one method that returns its arguments.
     #[command(hide = true)]
     Provider { gateway: SocketAddr, token: String, channel: String },
 }
 
 impl Helper {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        // What stands for a tool behind one connection has one thread, whether it speaks to a gateway or to NATS. The
-        // echo server is compared with the gateway, and has as many threads.
+        // A tool behind one connection has one thread, both for a gateway and for NATS. The echo
+        // server is compared with the gateway, so it has as many threads as the gateway.
         let mut runtime = match self {
             Self::Echo | Self::McpEcho | Self::Model => tokio::runtime::Builder::new_multi_thread(),
             _ => tokio::runtime::Builder::new_current_thread(),
@@ -65,7 +66,9 @@ impl Helper {
                 Self::Model => until_driver_ends(model::run()).await,
                 Self::McpEcho => until_driver_ends(mcp_echo::run()).await,
                 Self::McpEchoStdio => mcp_echo::stdio().await,
-                Self::Offer { gateway, tools } => until_driver_ends(node::offer(*gateway, *tools)).await,
+                Self::Offer { gateway, tools } => {
+                    until_driver_ends(node::offer(*gateway, *tools)).await
+                }
                 Self::Echo => until_driver_ends(echo::run()).await,
                 Self::Responder { server } => until_driver_ends(responder::run(*server)).await,
                 Self::Idle { gateway } => idle::run(*gateway, &idle::Who::Nodes).await,

@@ -1,4 +1,4 @@
-//! A model's server that has one thing to say: it calls the tool, and then it answers.
+//! A model server with a fixed reply: it calls the tool, and then it answers.
 
 use axum::routing::post;
 use axum::serve::ListenerExt as _;
@@ -20,10 +20,12 @@ pub(super) async fn run() -> anyhow::Result<()> {
 async fn answer(Json(request): Json<Value>) -> Json<Value> {
     let mut messages = request["messages"].as_array().into_iter().flatten();
     let (message, finish) = if messages.any(|message| message["role"] == "tool") {
-        (json!({ "role": "assistant", "content": "It says what it was told." }), "stop")
+        (json!({ "role": "assistant", "content": "The tool returned its arguments." }), "stop")
     } else {
         let mut tools = request["tools"].as_array().into_iter().flatten();
-        let name = tools.find_map(|tool| tool["function"]["name"].as_str().filter(|name| name.ends_with(super::TOOL)));
+        let name = tools.find_map(|tool| {
+            tool["function"]["name"].as_str().filter(|name| name.ends_with(super::TOOL))
+        });
         let function = json!({ "name": name, "arguments": ARGS });
         let call = json!({ "id": "call_1", "type": "function", "function": function });
         (json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls")

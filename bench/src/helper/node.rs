@@ -1,4 +1,4 @@
-//! A node as anybody would write one.
+//! A typical node.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ impl NodeTool for Echo {
         Some("Returns its arguments.".into())
     }
 
-    /// Described as a tool should be, so that the gateway's validation is part of what is measured.
+    /// A full schema, so that the gateway's validation is part of the measurement.
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
@@ -34,7 +34,7 @@ pub(super) async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
     connect(gateway, "bench", registry).await
 }
 
-/// Many tools, of which each is described like the one that is called.
+/// Connects a node with many tools, each with the same description as the called one.
 pub(super) async fn offer(gateway: SocketAddr, tools: usize) -> anyhow::Result<()> {
     let mut registry = ToolRegistry::new();
     for number in 0..tools {

@@ -16,12 +16,14 @@ pub(super) async fn run(gateway: SocketAddr, token: &str, room: &str) -> anyhow:
     loop {
         let mut next = Some(socket.next().await);
         while let Some(message) = next {
-            if let Message::Text(text) = message.context("the gateway hung up")?? {
+            if let Message::Text(text) = message.context("the gateway closed the connection")?? {
                 if text.contains("\"type\":\"method-call\"") {
                     let call: Value = serde_json::from_str(&text)?;
                     let (payload, persist) = (&call["payload"], call["kind"] == "persisted");
-                    let result =
-                        format!(r#"{{"callId":{},"content":{},"complete":true}}"#, payload["callId"], payload["args"]);
+                    let result = format!(
+                        r#"{{"callId":{},"content":{},"complete":true}}"#,
+                        payload["callId"], payload["args"]
+                    );
                     socket.feed(channel::publish("method-result", &result, persist, 0)).await?;
                 } else if text.contains("\"ref\":1,") || text.ends_with("\"ref\":1}") {
                     println!("ready");
@@ -29,7 +31,7 @@ pub(super) async fn run(gateway: SocketAddr, token: &str, room: &str) -> anyhow:
             }
             next = socket.next().now_or_never();
         }
-        // Results of calls that came together leave in one write.
+        // The results of calls that arrived together leave in one write.
         socket.flush().await?;
     }
 }

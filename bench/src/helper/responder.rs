@@ -1,4 +1,4 @@
-//! What a tool behind NATS would be.
+//! The NATS equivalent of a tool.
 
 use std::net::SocketAddr;
 

@@ -31,7 +31,10 @@ impl Target {
             lanes.push((self.connect().await?, share));
             left -= share;
         }
-        super::run(lanes, length, |(socket, share), end| drive(socket, self.tool.clone(), share, end)).await
+        super::run(lanes, length, |(socket, share), end| {
+            drive(socket, self.tool.clone(), share, end)
+        })
+        .await
     }
 
     async fn connect(&self) -> anyhow::Result<Socket> {
@@ -40,14 +43,23 @@ impl Target {
         let mut request = format!("ws://{}/v1/calls/ws", self.gateway).into_client_request()?;
         request.headers_mut().insert("authorization", format!("Bearer {}", self.token).parse()?);
         let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await?;
-        let ready = socket.next().await.context("the gateway hung up")??;
-        anyhow::ensure!(matches!(GatewayFrame::decode(ready.to_text()?), Ok(GatewayFrame::Ready(_))), "not ready");
+        let ready = socket.next().await.context("the gateway closed the connection")??;
+        anyhow::ensure!(
+            matches!(GatewayFrame::decode(ready.to_text()?), Ok(GatewayFrame::Ready(_))),
+            "not ready"
+        );
         Ok(socket)
     }
 }
 
-/// Answers that have arrived together are replaced together, and the new calls leave in one write.
-async fn drive(mut socket: Socket, tool: String, share: usize, end: Instant) -> anyhow::Result<Latencies> {
+/// Replaces calls with new ones when their answers arrive; all new calls of a batch leave in one
+/// write.
+async fn drive(
+    mut socket: Socket,
+    tool: String,
+    share: usize,
+    end: Instant,
+) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::new();
     let mut started = vec![Instant::now(); share];
     let mut running = share;
@@ -59,9 +71,9 @@ async fn drive(mut socket: Socket, tool: String, share: usize, end: Instant) -> 
     while running > 0 {
         let mut next = Some(socket.next().await);
         while let Some(message) = next {
-            let message = message.context("the gateway hung up")??;
+            let message = message.context("the gateway closed the connection")??;
             if let Some(slot) = answered(&message)? {
-                latencies.record(*started.get(slot).context("an answer to no call")?);
+                latencies.record(*started.get(slot).context("an answer without a call")?);
                 if Instant::now() < end {
                     started[slot] = Instant::now();
                     socket.feed(call(slot, &tool)).await?;
@@ -79,12 +91,17 @@ async fn drive(mut socket: Socket, tool: String, share: usize, end: Instant) -> 
 
 fn call(slot: usize, tool: &str) -> Message {
     let mut frame = String::new();
-    let call = calls::Call { id: slot.to_string().into(), tool: tool.into(), args: Some(ARGS), ..Default::default() };
+    let call = calls::Call {
+        id: slot.to_string().into(),
+        tool: tool.into(),
+        args: Some(ARGS),
+        ..Default::default()
+    };
     calls::encode_call(&mut frame, &call);
     Message::text(frame)
 }
 
-/// Which call this is the result of, if it is one.
+/// Returns the id of the finished call, if the message is a result.
 fn answered(message: &Message) -> anyhow::Result<Option<usize>> {
     let Message::Text(text) = message else { return Ok(None) };
     match GatewayFrame::decode(text)? {
@@ -92,7 +109,9 @@ fn answered(message: &Message) -> anyhow::Result<Option<usize>> {
             anyhow::ensure!(done.result.len() == ARGS.len(), "not an echo: {}", done.result);
             Ok(Some(done.id.parse()?))
         }
-        GatewayFrame::Error(error) => anyhow::bail!("a call failed: {}: {}", error.kind, error.message),
+        GatewayFrame::Error(error) => {
+            anyhow::bail!("a call failed: {}: {}", error.kind, error.message)
+        }
         _ => Ok(None),
     }
 }

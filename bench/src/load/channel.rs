@@ -1,5 +1,5 @@
-//! Messages in a channel: one connection for each 64 in flight, as on the call socket. What comes back with a reference is
-//! the acknowledgement, which for a stored message means that it is on disk.
+//! Messages in a channel: one connection for each 64 in flight, as on the call socket. A frame with
+//! a reference is the acknowledgement. For a stored message it means that the message is on disk.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ use super::{ARGS, Latencies, PER_SOCKET, Sample};
 
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
-/// What each of the messages is.
+/// The kind of each message.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Note {
         persist: bool,
     },
-    /// A call of the method `echo` of this participant, which is over when its result is here.
+    /// A call of the method `echo` of this participant, which ends when its result arrives.
     Call {
         provider: String,
         persist: bool,
@@ -44,27 +44,42 @@ impl Target {
             let socket = connect(self.gateway, &self.token, &self.channel, "").await?;
             lanes.push((socket, PER_SOCKET.min(in_flight - first)));
         }
-        super::run(lanes, length, |(socket, share), end| drive(socket, self.what.clone(), share, end)).await
+        super::run(lanes, length, |(socket, share), end| {
+            drive(socket, self.what.clone(), share, end)
+        })
+        .await
     }
 }
 
-/// A connection that is ready; `more` is the rest of the query.
-pub(crate) async fn connect(gateway: SocketAddr, token: &str, channel: &str, more: &str) -> anyhow::Result<Socket> {
+/// Opens a connection and waits until it is ready; `more` is the rest of the query.
+pub(crate) async fn connect(
+    gateway: SocketAddr,
+    token: &str,
+    channel: &str,
+    more: &str,
+) -> anyhow::Result<Socket> {
     let mut socket = open(gateway, token, channel, more).await?;
     loop {
-        let message = socket.next().await.context("the gateway hung up")??;
+        let message = socket.next().await.context("the gateway closed the connection")??;
         if message.to_text().is_ok_and(|text| text.starts_with("{\"kind\":\"ready\"")) {
             return Ok(socket);
         }
     }
 }
 
-/// A connection of which nothing has been read.
-pub(crate) async fn open(gateway: SocketAddr, token: &str, channel: &str, more: &str) -> anyhow::Result<Socket> {
+/// Opens a connection and reads nothing from it.
+pub(crate) async fn open(
+    gateway: SocketAddr,
+    token: &str,
+    channel: &str,
+    more: &str,
+) -> anyhow::Result<Socket> {
     let stream = TcpStream::connect(gateway).await?;
     stream.set_nodelay(true)?;
-    let url = format!("ws://{gateway}/v1/channels/ws?token={token}&channel={channel}&roster=snapshot{more}");
-    // Small, for there are thousands of these.
+    let url = format!(
+        "ws://{gateway}/v1/channels/ws?token={token}&channel={channel}&roster=snapshot{more}"
+    );
+    // Small buffers, because there are thousands of connections.
     let limits = WebSocketConfig::default().read_buffer_size(4 * 1024).write_buffer_size(4 * 1024);
     let (socket, _) = client_async_with_config(url, stream, Some(limits)).await?;
     Ok(socket)
@@ -76,16 +91,21 @@ pub(crate) fn publish(kind: &str, payload: &str, persist: bool, reference: usize
     ))
 }
 
-/// The number that follows this text.
+/// Returns the number that follows this text.
 pub(crate) fn number_after(frame: &str, text: &str) -> Option<usize> {
     let rest = &frame[frame.find(text)? + text.len()..];
     rest[..rest.bytes().take_while(u8::is_ascii_digit).count()].parse().ok()
 }
 
-/// Calls of other rounds and lanes must not be mistaken for those of this one.
+/// Makes ids unique, so that calls of other rounds and lanes are not confused with this one's.
 static LANES: AtomicUsize = AtomicUsize::new(0);
 
-async fn drive(mut socket: Socket, what: What, share: usize, end: Instant) -> anyhow::Result<Latencies> {
+async fn drive(
+    mut socket: Socket,
+    what: What,
+    share: usize,
+    end: Instant,
+) -> anyhow::Result<Latencies> {
     let lane = LANES.fetch_add(1, Ordering::Relaxed);
     let mut latencies = Latencies::new();
     let mut started = vec![Instant::now(); share];
@@ -98,9 +118,9 @@ async fn drive(mut socket: Socket, what: What, share: usize, end: Instant) -> an
     while running > 0 {
         let mut next = Some(socket.next().await);
         while let Some(received) = next {
-            let received = received.context("the gateway hung up")??;
+            let received = received.context("the gateway closed the connection")??;
             if let Some(slot) = answered(&received, &what, lane)? {
-                latencies.record(*started.get(slot).context("an answer to nothing")?);
+                latencies.record(*started.get(slot).context("an unexpected answer")?);
                 if Instant::now() < end {
                     started[slot] = Instant::now();
                     socket.feed(message(&what, slot, lane, &mut count)).await?;
@@ -129,10 +149,13 @@ fn message(what: &What, slot: usize, lane: usize, count: &mut usize) -> Message 
     }
 }
 
-/// Which message of this lane's is over with this frame, if it is one.
+/// Returns the number of this lane's message that the frame completes, if it completes one.
 fn answered(message: &Message, what: &What, lane: usize) -> anyhow::Result<Option<usize>> {
     let Message::Text(text) = message else { return Ok(None) };
-    anyhow::ensure!(!text.starts_with("{\"kind\":\"error\""), "the gateway refuses: {text}");
+    anyhow::ensure!(
+        !text.starts_with("{\"kind\":\"error\""),
+        "the gateway rejected the message: {text}"
+    );
     match what {
         What::Note { .. } => Ok(number_after(text, ",\"ref\":")),
         What::Call { .. } if text.contains("\"type\":\"method-result\"") => {

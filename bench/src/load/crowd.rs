@@ -1,4 +1,5 @@
-//! Many readers of one message: so many messages on their way, each done when the last reader has it.
+//! Many readers of one message. A fixed number of messages is in flight, and each is done when the
+//! last reader has it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +18,18 @@ use tokio_tungstenite::tungstenite::Message;
 use super::channel::{self, Socket, number_after};
 use super::{Latencies, Sample};
 
-/// Messages on their way at once: enough to keep the publisher from being what is waited for.
+/// The number of messages in flight: enough that the publisher is not the bottleneck.
 const SLOTS: usize = 4;
-/// Handshakes at a time.
+/// The maximum number of concurrent handshakes.
 const AT_ONCE: usize = 32;
 const SUBJECT: &str = "bench.crowd";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the readers are.
+/// The server to which the readers connect.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// Connections of one participant: what they say when they come and go is not what is measured.
+    /// Connections of one participant, because join and leave events are not part of the
+    /// measurement.
     Channel {
         gateway: SocketAddr,
         token: String,
@@ -41,7 +43,7 @@ enum Publisher {
     Nats(async_nats::Client),
 }
 
-/// Connected readers, and who speaks to them.
+/// Connected readers and their publisher.
 pub(crate) struct Crowd {
     readers: JoinSet<anyhow::Result<()>>,
     publisher: Publisher,
@@ -56,7 +58,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// One more reader has this message.
+    /// Records that one more reader has this message.
     fn arrived(&self, frame: &str) {
         if let Some(slot) = number_after(frame, "\"slot\":").filter(|slot| *slot < SLOTS)
             && self.has[slot].fetch_add(1, Ordering::AcqRel) + 1 == self.size
@@ -75,8 +77,10 @@ impl Crowd {
         let publisher = match place {
             Place::Channel { gateway, token, channel } => {
                 let connect = || channel::connect(*gateway, token, channel, "");
-                let mut sockets = futures_util::stream::iter((0..size).map(|_| Ok::<_, anyhow::Error>(connect())))
-                    .try_buffer_unordered(AT_ONCE);
+                let mut sockets = futures_util::stream::iter(
+                    (0..size).map(|_| Ok::<_, anyhow::Error>(connect())),
+                )
+                .try_buffer_unordered(AT_ONCE);
                 while let Some(socket) = sockets.try_next().await? {
                     readers.spawn(listen(socket, Arc::clone(&shared)));
                 }
@@ -88,9 +92,10 @@ impl Crowd {
                 Publisher::Channel(sink)
             }
             Place::Nats(server) => {
-                let mut sockets =
-                    futures_util::stream::iter((0..size).map(|_| Ok::<_, anyhow::Error>(subscribe(*server))))
-                        .try_buffer_unordered(AT_ONCE);
+                let mut sockets = futures_util::stream::iter(
+                    (0..size).map(|_| Ok::<_, anyhow::Error>(subscribe(*server))),
+                )
+                .try_buffer_unordered(AT_ONCE);
                 while let Some(socket) = sockets.try_next().await? {
                     readers.spawn(listen_nats(socket, Arc::clone(&shared)));
                 }
@@ -100,7 +105,8 @@ impl Crowd {
         Ok(Self { readers, publisher, shared, done })
     }
 
-    /// Speaks for so long. Each latency is until the last reader has the message; the rate is of messages, not of arrivals.
+    /// Publishes for this length of time. Each latency is the time until the last reader has the
+    /// message. The rate counts messages, not arrivals.
     pub(crate) async fn load(&mut self, length: Duration) -> anyhow::Result<Sample> {
         let (start, mut latencies) = (Instant::now(), Latencies::new());
         let mut started = [start; SLOTS];
@@ -111,9 +117,9 @@ impl Crowd {
         let mut running = SLOTS;
         while running > 0 {
             let slot = tokio::select! {
-                slot = self.done.recv() => slot.context("no reader is left")?,
+                slot = self.done.recv() => slot.context("no reader is connected")?,
                 Some(lost) = self.readers.join_next() => anyhow::bail!("a reader was lost: {lost:?}"),
-                () = tokio::time::sleep(PATIENCE) => anyhow::bail!("a message did not reach all {}", self.shared.size),
+                () = tokio::time::sleep(TIMEOUT) => anyhow::bail!("a message did not reach all {}", self.shared.size),
             };
             latencies.record(started[slot]);
             if start.elapsed() < length {
@@ -129,9 +135,12 @@ impl Crowd {
 
 impl Publisher {
     async fn publish(&mut self, slot: usize) -> anyhow::Result<()> {
-        let payload = format!(r#"{{"slot":{slot},"text":"the quick brown fox jumps over the lazy dog"}}"#);
+        let payload =
+            format!(r#"{{"slot":{slot},"text":"the quick brown fox jumps over the lazy dog"}}"#);
         match self {
-            Self::Channel(sink) => sink.send(channel::publish("note", &payload, false, slot)).await?,
+            Self::Channel(sink) => {
+                sink.send(channel::publish("note", &payload, false, slot)).await?;
+            }
             Self::Nats(client) => {
                 client.publish(SUBJECT, payload.into()).await?;
                 client.flush().await?;
@@ -147,21 +156,30 @@ async fn listen(mut socket: Socket, shared: Arc<Shared>) -> anyhow::Result<()> {
             shared.arrived(&text);
         }
     }
-    anyhow::bail!("the gateway hung up")
+    anyhow::bail!("the gateway closed the connection")
 }
 
-/// A bare subscription: one of the client library's would be a task and many buffers.
+/// Opens a bare subscription. A subscription of the client library would need a task and many
+/// buffers.
 async fn subscribe(server: SocketAddr) -> anyhow::Result<BufReader<TcpStream>> {
     let stream = TcpStream::connect(server).await?;
     stream.set_nodelay(true)?;
     let mut socket = BufReader::with_capacity(4 * 1024, stream);
-    let hello = format!("CONNECT {{\"verbose\":false,\"pedantic\":false}}\r\nSUB {SUBJECT} 1\r\nPING\r\n");
+    let hello =
+        format!("CONNECT {{\"verbose\":false,\"pedantic\":false}}\r\nSUB {SUBJECT} 1\r\nPING\r\n");
     socket.write_all(hello.as_bytes()).await?;
     let mut line = String::new();
     while line != "PONG\r\n" {
         line.clear();
-        anyhow::ensure!(socket.read_line(&mut line).await? > 0, "nats-server hung up");
-        anyhow::ensure!(!line.starts_with("-ERR"), "nats-server refuses: {}", line.trim());
+        anyhow::ensure!(
+            socket.read_line(&mut line).await? > 0,
+            "nats-server closed the connection"
+        );
+        anyhow::ensure!(
+            !line.starts_with("-ERR"),
+            "nats-server returned an error: {}",
+            line.trim()
+        );
     }
     Ok(socket)
 }
@@ -170,11 +188,19 @@ async fn listen_nats(mut socket: BufReader<TcpStream>, shared: Arc<Shared>) -> a
     let (mut line, mut payload) = (String::new(), Vec::new());
     loop {
         line.clear();
-        anyhow::ensure!(socket.read_line(&mut line).await? > 0, "nats-server hung up");
+        anyhow::ensure!(
+            socket.read_line(&mut line).await? > 0,
+            "nats-server closed the connection"
+        );
         if line.starts_with("PING") {
             socket.write_all(b"PONG\r\n").await?;
         } else if line.starts_with("MSG ") {
-            let length: usize = line.trim_end().rsplit(' ').next().context("a message without a length")?.parse()?;
+            let length: usize = line
+                .trim_end()
+                .rsplit(' ')
+                .next()
+                .context("a message without a length")?
+                .parse()?;
             payload.resize(length + 2, 0);
             socket.read_exact(&mut payload).await?;
             shared.arrived(std::str::from_utf8(&payload)?);

@@ -1,4 +1,4 @@
-//! Requests over HTTP/1.1: one connection that is kept alive for each in flight.
+//! Requests over HTTP/1.1, with one keep-alive connection for each request in flight.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,11 +19,12 @@ pub(crate) struct Target {
     pub(crate) path: String,
     pub(crate) token: String,
     pub(crate) body: Bytes,
-    /// Beside those that every request has.
+    /// Headers in addition to those of every request.
     pub(crate) headers: Vec<(&'static str, String)>,
 }
 
-type Connection = (http1::SendRequest<Full<Bytes>>, http1::Connection<TokioIo<TcpStream>, Full<Bytes>>);
+type Connection =
+    (http1::SendRequest<Full<Bytes>>, http1::Connection<TokioIo<TcpStream>, Full<Bytes>>);
 
 impl Target {
     pub(super) async fn load(&self, in_flight: usize, length: Duration) -> anyhow::Result<Sample> {
@@ -34,7 +35,7 @@ impl Target {
         super::run(lanes, length, |lane, end| drive(self.clone(), lane, end)).await
     }
 
-    /// Sends so many, one after the other, and gives back the last answer as text.
+    /// Sends this number of requests one after the other, and returns the last response as text.
     pub(crate) async fn send(&self, times: usize) -> anyhow::Result<String> {
         let (mut sender, connection) = connect(self.server).await?;
         let requests = async {
@@ -72,8 +73,13 @@ async fn connect(server: SocketAddr) -> anyhow::Result<Connection> {
     Ok(http1::handshake(TokioIo::new(stream)).await?)
 }
 
-/// The connection and who uses it are one task: a driver that hands requests from task to task would measure itself.
-async fn drive(target: Target, (mut sender, connection): Connection, end: Instant) -> anyhow::Result<Latencies> {
+/// Runs the connection and its client in one task. A driver that passes requests between tasks
+/// would measure its own overhead.
+async fn drive(
+    target: Target,
+    (mut sender, connection): Connection,
+    end: Instant,
+) -> anyhow::Result<Latencies> {
     let requests = async {
         let mut latencies = Latencies::new();
         while Instant::now() < end {
@@ -99,12 +105,16 @@ async fn whole(response: Response<Incoming>) -> anyhow::Result<Bytes> {
     Ok(body)
 }
 
-/// One request of its own.
-pub(crate) async fn get(server: SocketAddr, path: &str, token: &str) -> anyhow::Result<serde_json::Value> {
+/// Sends a single GET request.
+pub(crate) async fn get(
+    server: SocketAddr,
+    path: &str,
+    token: &str,
+) -> anyhow::Result<serde_json::Value> {
     ask(Method::GET, server, path, token, String::new()).await
 }
 
-/// One request of its own, with a body.
+/// Sends a single POST request.
 pub(crate) async fn post(
     server: SocketAddr,
     path: &str,
@@ -122,8 +132,13 @@ async fn ask(
     body: String,
 ) -> anyhow::Result<serde_json::Value> {
     let (mut sender, connection) = connect(server).await?;
-    let target =
-        Target { server, path: path.to_owned(), token: token.to_owned(), body: body.into(), headers: Vec::new() };
+    let target = Target {
+        server,
+        path: path.to_owned(),
+        token: token.to_owned(),
+        body: body.into(),
+        headers: Vec::new(),
+    };
     let answer = async { whole(sender.send_request(target.request(method)?).await?).await };
     let body = tokio::select! {
         biased;

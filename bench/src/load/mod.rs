@@ -1,4 +1,5 @@
-//! Closed-loop load: so many requests in flight, each answered one replaced by the next, for a while.
+//! Closed-loop load. A fixed number of requests is in flight, and each finished one is replaced by
+//! the next.
 
 pub(crate) mod calls_socket;
 pub(crate) mod channel;
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 
-/// Calls of one connection that are in flight at once, where a connection can have more than one.
+/// Calls in flight on one connection, for protocols that allow more than one.
 pub(crate) const PER_SOCKET: usize = 64;
 
-/// What is sent: about as much as a small tool call has.
-pub(crate) const ARGS: &str = r#"{"text":"the quick brown fox jumps over the lazy dog","count":12345}"#;
+/// The arguments to send, about as large as those of a small tool call.
+pub(crate) const ARGS: &str =
+    r#"{"text":"the quick brown fox jumps over the lazy dog","count":12345}"#;
 
-/// Something that can be put under load.
+/// A target for load.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     CallsSocket(calls_socket::Target),
@@ -41,7 +43,7 @@ impl Target {
     }
 }
 
-/// What came of one round.
+/// The result of one round.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) elapsed: Duration,
@@ -54,13 +56,13 @@ impl Sample {
     }
 }
 
-/// How long each request took.
+/// The latency of each request.
 #[derive(Debug, Clone)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        // From a nanosecond to a minute, with three digits: bounds that are always valid.
+        // From a nanosecond to a minute, with three digits. These bounds are always valid.
         Self(Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds"))
     }
 
@@ -69,7 +71,7 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // Both have the same bounds, so that everything fits.
+        // Both have the same bounds, so adding cannot fail.
         let _ = self.0.add(&other.0);
     }
 
@@ -82,7 +84,7 @@ impl Latencies {
     }
 }
 
-/// Runs lanes that are connected already, side by side, and puts what they measured together. A lane takes the time at
+/// Runs connected lanes concurrently and merges their results. Each lane receives the time after
 /// which it starts no further request.
 pub(crate) async fn run<L, F>(
     lanes: Vec<L>,

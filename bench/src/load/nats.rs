@@ -17,12 +17,12 @@ pub(crate) struct Target {
     pub(crate) done: Done,
 }
 
-/// When a message is done with.
+/// The event that completes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// When it is answered.
+    /// The message is answered.
     Answered,
-    /// When its sender, who listens, has it back.
+    /// The sender receives its own message, because it is subscribed.
     Back,
 }
 
@@ -34,11 +34,17 @@ impl Target {
             lanes.extend((first..in_flight.min(first + PER_SOCKET)).map(|_| client.clone()));
         }
         let lanes = lanes.into_iter().enumerate().collect();
-        super::run(lanes, length, |(lane, client), end| drive(self.clone(), lane, client, end)).await
+        super::run(lanes, length, |(lane, client), end| drive(self.clone(), lane, client, end))
+            .await
     }
 }
 
-async fn drive(target: Target, lane: usize, client: async_nats::Client, end: Instant) -> anyhow::Result<Latencies> {
+async fn drive(
+    target: Target,
+    lane: usize,
+    client: async_nats::Client,
+    end: Instant,
+) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::new();
     let own = format!("{}.{lane}", target.subject);
     let mut back = match target.done {
@@ -49,7 +55,7 @@ async fn drive(target: Target, lane: usize, client: async_nats::Client, end: Ins
         let start = Instant::now();
         if let Some(back) = &mut back {
             client.publish(own.clone(), target.payload.clone()).await?;
-            back.next().await.context("nats-server hung up")?;
+            back.next().await.context("nats-server closed the connection")?;
         } else {
             client.request(target.subject.clone(), target.payload.clone()).await?;
         }

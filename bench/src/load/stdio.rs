@@ -1,4 +1,5 @@
-//! An MCP server over its stdin and stdout, spoken to directly: one process, and all calls on its one pipe.
+//! An MCP server over stdin and stdout, called directly: one process, and all calls on its one
+//! pipe.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -20,7 +21,11 @@ pub(crate) struct Target {
 impl Target {
     pub(super) async fn load(&self, in_flight: usize, length: Duration) -> anyhow::Result<Sample> {
         let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+            .args(&self.command[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut server = command.spawn().context("cannot start the MCP server")?;
         let pipes = server.stdout.take().zip(server.stdin.take()).context("no pipes")?;
         let client = ().serve(pipes).await?;

@@ -1,7 +1,9 @@
-//! Two builds of the gateway under the same load, in turns: what a change costs.
+//! Compares two builds of the gateway under the same load, in alternation, to measure the cost of a
+//! change.
 //!
-//! Both builds have the same providers and get the same requests, on the same half of the processors. The figure that
-//! counts is the CPU time of the gateway per call. It depends far less on other work on the machine than a rate does.
+//! Both builds have the same providers and get the same requests, on the same half of the
+//! processors. The decisive figure is the CPU time of the gateway per call. It depends far less on
+//! other work on the machine than a rate does.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,12 +23,20 @@ use crate::report::{Report, Row};
 
 const ROUNDS: usize = 10;
 
-/// The most CPU time per call that a new build may take, as a multiple of the old build's.
+/// The highest CPU time per call of a new build, as a multiple of the old build's.
 const BUDGET: f64 = 1.03;
 
 /// Measures the rows one after the other; within a row the two builds alternate.
-pub(crate) async fn measure(bench: &Bench<'_>, old: &Path, report: &mut Report) -> anyhow::Result<()> {
-    anyhow::ensure!(old.is_file(), "{} is not there: build or copy the gateway to compare with", old.display());
+pub(crate) async fn measure(
+    bench: &Bench<'_>,
+    old: &Path,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        old.is_file(),
+        "{} does not exist; build or copy the gateway to compare with",
+        old.display()
+    );
     let halves = Halves::new(bench.args.anywhere)?;
     let peers = Peers::start(bench, &halves).await?;
     let new = Side::start(bench, &halves, &peers, &bench.args.switchboard, "new").await?;
@@ -39,7 +49,8 @@ pub(crate) async fn measure(bench: &Bench<'_>, old: &Path, report: &mut Report) 
             }
             let (mut ours, mut theirs) = (Round::default(), Round::default());
             for round in 0..ROUNDS {
-                // The first in a round meets the caches of the other: the sides alternate in that, too.
+                // The first build in a round runs with the caches of the other one. So the order
+                // alternates too.
                 if round % 2 == 0 {
                     ours.add(&new.gateway, &target.load, in_flight, length).await?;
                     theirs.add(&old.gateway, &old_target.load, in_flight, length).await?;
@@ -49,11 +60,15 @@ pub(crate) async fn measure(bench: &Bench<'_>, old: &Path, report: &mut Report) 
                 }
             }
             let cpu = ratio(&ours.cpu_us, &theirs.cpu_us);
-            let row = Row::new(format!("{}, {in_flight} in flight", target.name), median(ours.rates.clone()), "/s")
-                .cpu_us(median(ours.cpu_us))
-                .beside("the old rate", ratio(&ours.rates, &theirs.rates))
-                .beside("the old CPU time", cpu)
-                .note(format!("old: {:.1} µs", median(theirs.cpu_us)));
+            let row = Row::new(
+                format!("{}, {in_flight} in flight", target.name),
+                median(ours.rates.clone()),
+                "/s",
+            )
+            .cpu_us(median(ours.cpu_us))
+            .beside("the old rate", ratio(&ours.rates, &theirs.rates))
+            .beside("the old CPU time", cpu)
+            .note(format!("old: {:.1} µs", median(theirs.cpu_us)));
             report.row(row.at_most(cpu, BUDGET, "of the old CPU time"));
         }
     }
@@ -99,7 +114,8 @@ impl Peers {
         let mut model = Child::helper(&["model"], &bench.dir.join("against-model.log"))?;
         let mut mcp = Child::helper(&["mcp-echo"], &bench.dir.join("against-mcp.log"))?;
         let mut plugin = Child::helper(&["echo"], &bench.dir.join("against-plugin.log"))?;
-        let addresses = [model.line("ready ").await?, mcp.line("ready ").await?, plugin.line("ready ").await?];
+        let addresses =
+            [model.line("ready ").await?, mcp.line("ready ").await?, plugin.line("ready ").await?];
         let [model_address, mcp_address, plugin_address] = addresses;
         Ok(Self {
             model: model_address.parse()?,
@@ -110,7 +126,7 @@ impl Peers {
     }
 }
 
-/// A way through the gateway.
+/// A request path through the gateway.
 struct Way {
     name: &'static str,
     load: Target,
@@ -142,7 +158,9 @@ impl Side {
             ),
         )?;
         halves.with_what_is_measured()?;
-        let gateway = Gateway::configured(program, &bench.dir.join(format!("against-{name}")), Some(&config)).await?;
+        let gateway =
+            Gateway::configured(program, &bench.dir.join(format!("against-{name}")), Some(&config))
+                .await?;
         halves.with_its_users()?;
         let (address, token) = (gateway.address, gateway.token.clone());
         let log = |what: &str| bench.dir.join(format!("against-{name}-{what}.log"));
@@ -150,7 +168,8 @@ impl Side {
         let tool = gateway.wait_for_tool(TOOL).await?;
 
         let program = std::env::current_exe().context("cannot find this program itself")?;
-        let stdio = json!({ "name": "stdio", "command": [program, "mcp-echo-stdio"], "max_running": 64 });
+        let stdio =
+            json!({ "name": "stdio", "command": [program, "mcp-echo-stdio"], "max_running": 64 });
         let url = format!("http://{}/mcp", peers.mcp);
         for server in [stdio, json!({ "name": "http", "url": url, "max_running": 64 })] {
             http::post(address, "/v1/upstream", &token, server.to_string()).await?;
@@ -171,8 +190,10 @@ impl Side {
         };
         let body = format!("{{\"args\":{ARGS}}}").into();
         let path = format!("/v1/tools/{tool}/call");
-        let rest = http::Target { server: address, path, token: token.clone(), body, headers: Vec::new() };
-        let socket = calls_socket::Target { gateway: address, token: token.clone(), tool: tool.clone() };
+        let rest =
+            http::Target { server: address, path, token: token.clone(), body, headers: Vec::new() };
+        let socket =
+            calls_socket::Target { gateway: address, token: token.clone(), tool: tool.clone() };
         let way = |name, load, in_flight| Way { name, load, in_flight };
         let targets = vec![
             way("call socket", Target::CallsSocket(socket), &[1, 256]),
@@ -184,7 +205,11 @@ impl Side {
             way("plugin call", plugins::target(address, &token, &plugin), &[32]),
             way("channel, stored", channel(What::Note { persist: true }), &[128]),
             way("channel, not stored", channel(What::Note { persist: false }), &[128]),
-            way("channel method call", channel(What::Call { provider: "provider".into(), persist: false }), &[64]),
+            way(
+                "channel method call",
+                channel(What::Call { provider: "provider".into(), persist: false }),
+                &[64],
+            ),
         ];
         Ok(Self { gateway, _providers: [node, provider], targets })
     }

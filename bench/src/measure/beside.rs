@@ -1,4 +1,4 @@
-//! Two things under the same load, in turns.
+//! Compares two targets under the same load, in alternation.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::gateway::Gateway;
 use crate::load::{Latencies, Target};
 use crate::report::Row;
 
-/// What came of it: a rate for each round, the times of all requests, and what the gateway computed for one of its own.
+/// The result of a comparison: a rate for each round, the latencies of all requests, and the
+/// gateway's CPU time per request.
 pub(super) struct Compared {
     ours: Vec<f64>,
     theirs: Vec<f64>,
@@ -17,7 +18,7 @@ pub(super) struct Compared {
 }
 
 impl Bench<'_> {
-    /// Loads the gateway, and where there is one what it is compared with, in turns.
+    /// Loads the gateway and its reference, if there is one, in alternation.
     pub(super) async fn compare(
         &self,
         gateway: &Gateway,
@@ -30,7 +31,8 @@ impl Bench<'_> {
             target.load(in_flight, length / 4).await?;
         }
         let (our_times, their_times) = (Latencies::new(), Latencies::new());
-        let mut compared = Compared { ours: Vec::new(), theirs: Vec::new(), our_times, their_times, cpu_us: 0.0 };
+        let mut compared =
+            Compared { ours: Vec::new(), theirs: Vec::new(), our_times, their_times, cpu_us: 0.0 };
         let mut cpu = Duration::ZERO;
         for _ in 0..rounds {
             let before = gateway.cpu_time()?;
@@ -50,9 +52,11 @@ impl Bench<'_> {
 }
 
 impl Compared {
-    /// The gateway's rate, times and computing.
+    /// Returns a row with the gateway's rate, latencies and CPU time.
     pub(super) fn ours(&self, what: String) -> Row {
-        Row::new(what, median(self.ours.clone()), "/s").latencies(&self.our_times).cpu_us(self.cpu_us)
+        Row::new(what, median(self.ours.clone()), "/s")
+            .latencies(&self.our_times)
+            .cpu_us(self.cpu_us)
     }
 
     pub(super) fn theirs(&self, what: String) -> Row {

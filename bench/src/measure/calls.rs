@@ -1,4 +1,4 @@
-//! Calls to a node and back, over both front doors, beside what they are compared with.
+//! Measures calls to a node over the WebSocket and HTTP, compared with other servers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::report::{Report, Row};
 
 const IN_FLIGHT: [usize; 3] = [1, 32, 256];
 
-/// One of the things that take turns.
+/// One of the alternating targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subject {
     Socket,
@@ -39,7 +39,8 @@ impl Subject {
         matches!(self, Self::Socket | Self::Http)
     }
 
-    /// At how many in flight there is a budget, against whom, and what the ratio must be.
+    /// Returns the budget, if there is one: the number in flight, the reference, and the minimum
+    /// ratio.
     fn budget(self) -> Option<(usize, Self, f64)> {
         match self {
             Self::Socket => Some((256, Self::Nats, 0.4)),
@@ -48,7 +49,7 @@ impl Subject {
         }
     }
 
-    /// Whom it is shown beside.
+    /// Returns the references for the reported ratios.
     fn others(self) -> &'static [Self] {
         match self {
             Self::Socket => &[Self::Nats],
@@ -65,9 +66,11 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let mut echo = Child::helper(&["echo"], &bench.dir.join("echo.log"))?;
     let echo_address = echo.line("ready ").await?.parse()?;
     let nats = match bench.nats {
-        Some(program) => {
-            Some(Nats::start(program, bench.dir, Keep::Nothing).await.context("cannot compare with NATS")?)
-        }
+        Some(program) => Some(
+            Nats::start(program, bench.dir, Keep::Nothing)
+                .await
+                .context("cannot compare with NATS")?,
+        ),
         None => None,
     };
     halves.with_its_users()?;
@@ -82,8 +85,13 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let token = gateway.token.clone();
     let path = format!("/v1/tools/{tool}/call");
     let body = format!("{{\"args\":{ARGS}}}");
-    let routed =
-        http::Target { server: gateway.address, path, token: token.clone(), body: body.into(), headers: Vec::new() };
+    let routed = http::Target {
+        server: gateway.address,
+        path,
+        token: token.clone(),
+        body: body.into(),
+        headers: Vec::new(),
+    };
     let bare = http::Target { server: echo_address, path: "/echo".into(), ..routed.clone() };
     let socket = calls_socket::Target { gateway: gateway.address, token, tool };
     let mut turns = vec![
@@ -93,13 +101,16 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     ];
     if let Some(nats) = &nats {
         let (server, subject) = (nats.address, SUBJECT.to_owned());
-        let target = nats::Target { server, subject, payload: ARGS.into(), done: nats::Done::Answered };
+        let target =
+            nats::Target { server, subject, payload: ARGS.into(), done: nats::Done::Answered };
         turns.push(Turn::new(Subject::Nats, Target::Nats(target)));
     }
-    turns.retain(|turn| bench.args.subject.is_empty() || bench.args.subject.contains(&turn.subject));
+    turns
+        .retain(|turn| bench.args.subject.is_empty() || bench.args.subject.contains(&turn.subject));
 
     let (rounds, length) = bench.rounds();
-    let in_flight = if bench.args.in_flight.is_empty() { &IN_FLIGHT[..] } else { &bench.args.in_flight };
+    let in_flight =
+        if bench.args.in_flight.is_empty() { &IN_FLIGHT[..] } else { &bench.args.in_flight };
     for &in_flight in in_flight {
         for turn in &mut turns {
             turn.reset();
@@ -120,26 +131,33 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     gateway.stop().await
 }
 
-/// Who answers what NATS passes on.
+/// Starts the program that answers NATS requests.
 async fn responder(nats: &Nats, dir: &Path) -> anyhow::Result<Child> {
-    let mut responder = Child::helper(&["responder", &nats.address.to_string()], &dir.join("responder.log"))?;
+    let mut responder =
+        Child::helper(&["responder", &nats.address.to_string()], &dir.join("responder.log"))?;
     responder.line("ready").await?;
     Ok(responder)
 }
 
-/// What was measured of a subject at one number in flight.
+/// The measurements of one target at one number in flight.
 struct Turn {
     subject: Subject,
     target: Target,
     rates: Vec<f64>,
     latencies: Latencies,
-    /// Of the gateway, while this was under load.
+    /// CPU time of the gateway while this target was under load.
     cpu: Duration,
 }
 
 impl Turn {
     fn new(subject: Subject, target: Target) -> Self {
-        Self { subject, target, rates: Vec::new(), latencies: Latencies::new(), cpu: Duration::ZERO }
+        Self {
+            subject,
+            target,
+            rates: Vec::new(),
+            latencies: Latencies::new(),
+            cpu: Duration::ZERO,
+        }
     }
 
     fn reset(&mut self) {
@@ -158,7 +176,12 @@ impl Turn {
         if self.subject.is_routed() {
             row = row.cpu_us(self.cpu.as_secs_f64() * 1e6 / self.latencies.count() as f64);
         }
-        for other in self.subject.others().iter().filter_map(|other| all.iter().find(|turn| turn.subject == *other)) {
+        for other in self
+            .subject
+            .others()
+            .iter()
+            .filter_map(|other| all.iter().find(|turn| turn.subject == *other))
+        {
             let ratio = ratio(&self.rates, &other.rates);
             row = row.beside(other.subject.name(), ratio);
             if let Some((budgeted, whom, least)) = self.subject.budget()

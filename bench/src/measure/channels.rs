@@ -1,5 +1,5 @@
-//! Channels beside NATS: messages that are stored and that are not, one speaker and many readers, what was said before,
-//! calls between participants, and what an idle one costs.
+//! Measures channels against NATS: stored and unstored messages, one publisher with many readers,
+//! history, calls between participants, and the cost of an idle participant.
 
 use std::time::Duration;
 
@@ -29,13 +29,13 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     idle::measure(bench, report).await
 }
 
-/// One of the things that take turns.
+/// One of the alternating targets.
 struct Turn {
     name: &'static str,
     target: Target,
     rates: Vec<f64>,
     latencies: Latencies,
-    /// Of the gateway, while this was under load; for what goes through it.
+    /// CPU time of the gateway under this load, for targets that use the gateway.
     cpu: Option<Duration>,
 }
 
@@ -50,8 +50,9 @@ impl Turn {
     }
 }
 
-/// Puts all under load in turns, and reports each, with the ratios of those that go through the gateway to the others. The
-/// first may have a budget: so many times the second, at so many in flight.
+/// Puts all targets under load in alternation and reports each one. For targets that use the
+/// gateway, the report has their ratios to the others. The first target may have a budget: a number
+/// in flight, and a minimum ratio to the second target.
 async fn take_turns(
     bench: &Bench<'_>,
     report: &mut Report,
@@ -72,7 +73,9 @@ async fn take_turns(
             let sample = turn.target.load(in_flight, length).await?;
             turn.rates.push(sample.rate());
             turn.latencies.add(&sample.latencies);
-            turn.cpu = turn.cpu.map(|cpu| cpu + gateway.cpu_time().unwrap_or_default().saturating_sub(before));
+            turn.cpu = turn
+                .cpu
+                .map(|cpu| cpu + gateway.cpu_time().unwrap_or_default().saturating_sub(before));
         }
     }
     for (place, turn) in turns.iter().enumerate() {
@@ -88,7 +91,11 @@ async fn take_turns(
             && at == in_flight
             && second.cpu.is_none()
         {
-            row = row.at_least(ratio(&turn.rates, &second.rates), least, &format!("times {}", second.name));
+            row = row.at_least(
+                ratio(&turn.rates, &second.rates),
+                least,
+                &format!("times {}", second.name),
+            );
         }
         report.row(row);
     }
@@ -108,8 +115,11 @@ async fn publish(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let mut passing = vec![Turn::ours("channel, not stored", target("passing", false))];
     let mut servers = Vec::new();
     if let Some(program) = bench.nats {
-        for (name, keep) in [("JetStream, synced", Keep::Synced), ("JetStream, not synced", Keep::Unsynced)] {
-            let server = JetStream::start(program, bench.dir, keep, "bench.channel", ARGS.into()).await;
+        for (name, keep) in
+            [("JetStream, synced", Keep::Synced), ("JetStream, not synced", Keep::Unsynced)]
+        {
+            let server =
+                JetStream::start(program, bench.dir, keep, "bench.channel", ARGS.into()).await;
             let JetStream { server, target } = server.context("cannot compare with JetStream")?;
             stored.push(Turn::theirs(name, target));
             servers.push(server);
@@ -129,10 +139,11 @@ async fn publish(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     gateway.stop().await
 }
 
-/// One participant calls another's method.
+/// Measures calls from one participant to another's method.
 async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("channel-calls")).await?;
-    let (caller, provider) = (gateway.participant("caller").await?, gateway.participant("provider").await?);
+    let (caller, provider) =
+        (gateway.participant("caller").await?, gateway.participant("provider").await?);
     let arguments = ["provider", &gateway.address.to_string(), &provider, "room"];
     let mut providing = Child::helper(&arguments, &bench.dir.join("provider.log"))?;
     providing.line("ready").await?;
@@ -142,13 +153,16 @@ async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
         channel: "room".into(),
         what: What::Call { provider: "provider".into(), persist },
     };
-    let mut turns =
-        vec![Turn::ours("channel method call", target(false)), Turn::ours("channel method call, stored", target(true))];
+    let mut turns = vec![
+        Turn::ours("channel method call", target(false)),
+        Turn::ours("channel method call, stored", target(true)),
+    ];
     let mut kept = None;
     if let Some(program) = bench.nats {
         let server = Nats::start(program, bench.dir, Keep::Nothing).await?;
         let address = server.address.to_string();
-        let mut responder = Child::helper(&["responder", &address], &bench.dir.join("channel-responder.log"))?;
+        let mut responder =
+            Child::helper(&["responder", &address], &bench.dir.join("channel-responder.log"))?;
         responder.line("ready").await?;
         let (subject, done) = (SUBJECT.to_owned(), nats::Done::Answered);
         let target = nats::Target { server: server.address, subject, payload: ARGS.into(), done };
@@ -162,17 +176,22 @@ async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     gateway.stop().await
 }
 
-/// One speaks, and many read. The two crowds take turns, each with its connections: for both at once a machine may have too
-/// few descriptors.
+/// Measures one publisher with many readers. The two sides connect one after the other, because a
+/// machine may have too few file descriptors for both at once.
 async fn fan_out(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let (rounds, length) = bench.rounds();
     for size in if bench.args.quick { &[100, 1_000][..] } else { &[1_000, 10_000] } {
         let size = *size;
         if size as u64 + 200 > proc::file_limit() {
-            report.note(format!("{size} readers need more descriptors than {}; see ulimit -n", proc::file_limit()));
+            report.note(format!(
+                "{size} readers need more file descriptors than {}; increase `ulimit -n`",
+                proc::file_limit()
+            ));
             break;
         }
-        let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("fan-out-{size}"))).await?;
+        let gateway =
+            Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("fan-out-{size}")))
+                .await?;
         let (address, token) = (gateway.address, gateway.participant("crowd").await?);
         let server = match bench.nats {
             Some(program) => Some(Nats::start(program, bench.dir, Keep::Nothing).await?),
@@ -190,11 +209,17 @@ async fn fan_out(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
                 latencies[at].add(&sample.latencies);
             }
         }
-        let row = Row::new(format!("channel, 1 to {size}, arrivals"), median(rates[0].clone()), "/s");
+        let row =
+            Row::new(format!("channel, 1 to {size}, arrivals"), median(rates[0].clone()), "/s");
         let row = row.latencies(&latencies[0]);
-        report.row(if theirs.is_some() { row.beside("NATS", ratio(&rates[0], &rates[1])) } else { row });
+        report.row(if theirs.is_some() {
+            row.beside("NATS", ratio(&rates[0], &rates[1]))
+        } else {
+            row
+        });
         if theirs.is_some() {
-            let row = Row::new(format!("NATS, 1 to {size}, arrivals"), median(rates[1].clone()), "/s");
+            let row =
+                Row::new(format!("NATS, 1 to {size}, arrivals"), median(rates[1].clone()), "/s");
             report.row(row.latencies(&latencies[1]));
         }
     }

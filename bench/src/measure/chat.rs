@@ -1,5 +1,5 @@
-//! Chats in which the model calls one tool: two requests to the model's server and a call to a node, beside what the server
-//! alone takes for the two requests.
+//! Measures chats in which the model calls one tool: two requests to the model server and a call to
+//! a node. The reference is the server's own time for the two requests.
 
 use std::net::SocketAddr;
 
@@ -21,8 +21,11 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         &config,
         format!("[sessions]\nenabled = false\n[models.bench]\nbase_url = \"http://{server}/v1\"\n"),
     )?;
-    let gateway = Gateway::configured(&bench.args.switchboard, &bench.dir.join("chat"), Some(&config)).await?;
-    let _node = Child::helper(&["node", &gateway.address.to_string()], &bench.dir.join("chat-node.log"))?;
+    let gateway =
+        Gateway::configured(&bench.args.switchboard, &bench.dir.join("chat"), Some(&config))
+            .await?;
+    let _node =
+        Child::helper(&["node", &gateway.address.to_string()], &bench.dir.join("chat-node.log"))?;
     let tool = gateway.wait_for_tool(TOOL).await?;
 
     let ask = first_message();
@@ -30,13 +33,14 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let second = json!([ask, { "role": "assistant", "content": null, "tool_calls": [call] },
         { "role": "tool", "tool_call_id": "call_1", "content": ARGS }]);
     let routed = question(gateway.address, &gateway.token);
-    // The second request is the longer one: it stands for both.
-    let tools: Value = crate::load::http::get(gateway.address, "/v1/functions", &gateway.token).await?;
+    // The second request is the longer one; it is used for both.
+    let tools: Value =
+        crate::load::http::get(gateway.address, "/v1/functions", &gateway.token).await?;
     let direct = target(server, "", second, Some(tools["tools"].clone()));
     for in_flight in [1, 32] {
         let compared = bench.compare(&gateway, in_flight, &routed, Some(&direct)).await?;
         let row = compared.ours(format!("chat with one tool call, {in_flight} in flight"));
-        // A chat is two requests to the server.
+        // A chat makes two requests to the server.
         report.row(row.beside("its model's server alone", compared.ratio() * 2.0));
         if in_flight == 1 {
             let alone = compared.their_times.at(0.5).as_secs_f64() * 2.0;
@@ -51,7 +55,7 @@ fn first_message() -> Value {
     json!({ "role": "user", "content": "What does the tool say?" })
 }
 
-/// A chat in which the model calls the node's tool once.
+/// Builds a chat request in which the model calls the node's tool once.
 pub(super) fn question(server: SocketAddr, token: &str) -> Load {
     target(server, token, json!([first_message()]), None)
 }

@@ -1,7 +1,7 @@
-//! Appends that are on disk when they are acknowledged.
+//! Measures appends that are on disk when they are acknowledged.
 //!
-//! The plainest durable log there is, one `write` and one `fdatasync` for each entry, says what the disk can do, and NATS
-//! JetStream with `sync_interval: always` keeps the same promise as the store.
+//! The simplest durable log, with one `write` and one `fdatasync` for each entry, shows the speed
+//! of the disk. NATS JetStream with `sync_interval: always` gives the same guarantee as the store.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -30,14 +30,21 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let rounds = rounds.min(14);
     let jetstream = match bench.nats {
         Some(program) => Some(
-            JetStream::start(program, bench.dir, Keep::Synced, SUBJECT, Bytes::from_static(&BODY_BYTES))
-                .await
-                .context("cannot compare with JetStream")?,
+            JetStream::start(
+                program,
+                bench.dir,
+                Keep::Synced,
+                SUBJECT,
+                Bytes::from_static(&BODY_BYTES),
+            )
+            .await
+            .context("cannot compare with JetStream")?,
         ),
         None => None,
     };
     for in_flight in IN_FLIGHT {
-        let store = Store::open(OpenOptions::new(bench.dir.join(format!("durable-{in_flight}.db"))))?;
+        let store =
+            Store::open(OpenOptions::new(bench.dir.join(format!("durable-{in_flight}.db"))))?;
         let (mut plain, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         let mut latencies = Latencies::new();
         for round in 0..rounds {
@@ -60,15 +67,21 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
                 row = row.at_least(ratio(&ours, &theirs), 10.0, "times JetStream");
             }
         }
-        report.row(row.note(format!("{:.1} entries a sync", stats.entries as f64 / stats.commits as f64)));
+        report.row(
+            row.note(format!("{:.1} entries a sync", stats.entries as f64 / stats.commits as f64)),
+        );
         if jetstream.is_some() {
-            report.row(Row::new(format!("JetStream, synced, {in_flight} in flight"), median(theirs), "/s"));
+            report.row(Row::new(
+                format!("JetStream, synced, {in_flight} in flight"),
+                median(theirs),
+                "/s",
+            ));
         }
     }
     for (what, rate) in [("as fast as it goes", None), ("50,000 a second", Some(50_000))] {
         let (rate, cpu_us) = unawaited(bench.dir, rate, length * 2).await?;
         report.row(
-            Row::new(format!("entries that nobody waits for, {what}"), rate, "/s")
+            Row::new(format!("entries without a waiter, {what}"), rate, "/s")
                 .note(format!("{cpu_us:.1} µs of CPU each")),
         );
     }
@@ -86,7 +99,12 @@ fn plain_log(dir: &Path, length: Duration) -> anyhow::Result<f64> {
     Ok(f64::from(count) / start.elapsed().as_secs_f64())
 }
 
-async fn append(store: &Store, round: usize, in_flight: usize, length: Duration) -> anyhow::Result<Sample> {
+async fn append(
+    store: &Store,
+    round: usize,
+    in_flight: usize,
+    length: Duration,
+) -> anyhow::Result<Sample> {
     let lanes = (0..in_flight).map(|task| (store.clone(), (round * 256 + task) as u64)).collect();
     let drive = |(store, task): (Store, u64), end: Instant| async move {
         let mut latencies = Latencies::new();
@@ -102,9 +120,11 @@ async fn append(store: &Store, round: usize, in_flight: usize, length: Duration)
     load::run(lanes, length, drive).await
 }
 
-/// The journal's way: entries go to disk soon, and the price that counts is CPU time.
+/// Measures appends without waiting, as the journal does. The cost that matters here is CPU time.
 async fn unawaited(dir: &Path, rate: Option<u64>, length: Duration) -> anyhow::Result<(f64, f64)> {
-    let store = Store::open(OpenOptions::new(dir.join(format!("unawaited-{}.db", rate.unwrap_or_default()))))?;
+    let store = Store::open(OpenOptions::new(
+        dir.join(format!("unawaited-{}.db", rate.unwrap_or_default())),
+    ))?;
     let me = std::process::id();
     let (start, cpu, mut n) = (Instant::now(), proc::cpu_time(me)?, 0_u64);
     while start.elapsed() < length {
@@ -126,9 +146,13 @@ async fn unawaited(dir: &Path, rate: Option<u64>, length: Duration) -> anyhow::R
 }
 
 fn entry(task: u64, n: u64) -> NewEntry {
-    // As UUIDv7: the time first, then what differs.
+    // Like UUIDv7: first the time, then the unique part.
     let ms = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
     let (high, low) = (ms >> 16, ms & 0xffff);
     let key = format!("{high:08x}-{low:04x}-7{:03x}-8{:03x}-{n:012x}", n & 0xfff, task & 0xfff);
-    NewEntry { stream: Arc::from("calls"), key: Some(key.into()), body: Bytes::from_static(&BODY_BYTES) }
+    NewEntry {
+        stream: Arc::from("calls"),
+        key: Some(key.into()),
+        body: Bytes::from_static(&BODY_BYTES),
+    }
 }

@@ -1,4 +1,5 @@
-//! A machine's own tools through the gateway, beside the programs that people use for the same.
+//! Measures a machine's own tools through the gateway, compared with common programs for the same
+//! task.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,12 @@ use crate::report::{Report, Row};
 
 const FILES: usize = 100_000;
 const FILES_IN_DIRECTORY: usize = 50;
-/// One file of so many has a line that is looked for, so that every file must be searched to its end.
+/// One file in this number contains a matching line. Every file must be searched to its end.
 const FILES_TO_NEEDLE: usize = 1_250;
-/// At most so many times as long as the program that it is compared with.
+/// The highest duration, as a multiple of the reference program's.
 const BUDGET: f64 = 1.2;
 const MB: f64 = 1024.0 * 1024.0;
-/// What more a node may hold after it has read far more than that.
+/// The highest increase of a node's memory after it has read much more than that.
 const BUDGET_MB: f64 = 16.0;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
@@ -31,7 +32,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     plant(&tree, files)?;
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("machine")).await?;
     let node = Machine::start(bench, &gateway, &tree).await?;
-    // First: later on the node has held the results of searches, and its peak would say nothing of this.
+    // Runs first. Later the node has held search results, and its peak memory would be useless
+    // here.
     flood(bench, &node, report).await?;
 
     let pattern = r"needle_[0-9]+_\w+";
@@ -42,7 +44,9 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         found: files / FILES_TO_NEEDLE,
         rival: "ripgrep",
         programs: &["rg"],
-        arguments: ["--hidden", "--no-ignore", "--follow", "--line-number", pattern].map(Into::into).into(),
+        arguments: ["--hidden", "--no-ignore", "--follow", "--line-number", pattern]
+            .map(Into::into)
+            .into(),
     };
     let glob = Race {
         what: format!("Glob, {files} files"),
@@ -51,7 +55,9 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         found: files / 10,
         rival: "fd",
         programs: &["fdfind", "fd"],
-        arguments: ["--hidden", "--no-ignore", "--follow", "--type", "f", "--glob", "**/*.rs"].map(Into::into).into(),
+        arguments: ["--hidden", "--no-ignore", "--follow", "--type", "f", "--glob", "**/*.rs"]
+            .map(Into::into)
+            .into(),
     };
     let rounds = if bench.args.quick { 5 } else { 15 };
     for race in [grep, glob] {
@@ -61,19 +67,26 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     gateway.stop().await
 }
 
-/// A machine whose tools are called over HTTP.
+/// A machine node, called over HTTP.
 struct Machine<'a> {
     process: Child,
     gateway: &'a Gateway,
 }
 
 impl<'a> Machine<'a> {
-    async fn start(bench: &Bench<'_>, gateway: &'a Gateway, workspace: &Path) -> anyhow::Result<Self> {
+    async fn start(
+        bench: &Bench<'_>,
+        gateway: &'a Gateway,
+        workspace: &Path,
+    ) -> anyhow::Result<Self> {
         let socket = format!("ws://{}/v1/nodes/ws", gateway.address);
         let set_up = |command: &mut Command| {
-            command.args(["node", "--gateway", &socket, "--id", "bench", "--workspace"]).arg(workspace);
+            command
+                .args(["node", "--gateway", &socket, "--id", "bench", "--workspace"])
+                .arg(workspace);
         };
-        let process = Child::spawn(&bench.args.switchboard, set_up, &bench.dir.join("machine-node.log"))?;
+        let process =
+            Child::spawn(&bench.args.switchboard, set_up, &bench.dir.join("machine-node.log"))?;
         for tool in ["Bash", "Glob", "Grep"] {
             gateway.wait_for_tool(tool).await?;
         }
@@ -88,24 +101,31 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A tool and a program that take turns at the same work.
+/// A tool and a program that alternate with the same task.
 struct Race {
     what: String,
     tool: &'static str,
     args: Value,
-    /// How much there is to be found.
+    /// The expected number of matches.
     found: usize,
     rival: &'static str,
-    /// What the program is called, here or elsewhere.
+    /// The names of the program on different systems.
     programs: &'static [&'static str],
     arguments: Vec<String>,
 }
 
 impl Race {
-    async fn run(&self, node: &Machine<'_>, tree: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    async fn run(
+        &self,
+        node: &Machine<'_>,
+        tree: &Path,
+        rounds: usize,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
         let program = self.programs.iter().find_map(|name| on_path(name));
         if program.is_none() {
-            report.note(format!("{} is not installed, so {} is compared with nothing", self.rival, self.tool));
+            report
+                .note(format!("{} is not installed, so {} is not compared", self.rival, self.tool));
         }
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         // The first round meets a cold cache.
@@ -113,7 +133,13 @@ impl Race {
             let start = Instant::now();
             let result = node.call(self.tool, &self.args).await?;
             let took = start.elapsed();
-            anyhow::ensure!(result["count"] == self.found, "{} found {} of {}", self.tool, result["count"], self.found);
+            anyhow::ensure!(
+                result["count"] == self.found,
+                "{} found {} of {}",
+                self.tool,
+                result["count"],
+                self.found
+            );
             let rival = match &program {
                 Some(program) => Some(self.rival_time(program, tree).await?),
                 None => None,
@@ -126,7 +152,8 @@ impl Race {
         let mut row = Row::new(&self.what, median(ours.clone()), "ms");
         if !theirs.is_empty() {
             let ratio = ratio(&ours, &theirs);
-            row = row.beside(self.rival, ratio).at_most(ratio, BUDGET, &format!("of {}", self.rival));
+            row =
+                row.beside(self.rival, ratio).at_most(ratio, BUDGET, &format!("of {}", self.rival));
         }
         report.row(row);
         Ok(())
@@ -142,7 +169,7 @@ impl Race {
     }
 }
 
-/// Far more output than anybody keeps.
+/// Measures a command with far more output than any limit keeps.
 async fn flood(bench: &Bench<'_>, node: &Machine<'_>, report: &mut Report) -> anyhow::Result<()> {
     let bytes = if bench.args.quick { 100_000_000_u64 } else { 1_000_000_000 };
     let command = format!("yes 'a line of some thirty characters' | head -c {bytes}");
@@ -154,29 +181,43 @@ async fn flood(bench: &Bench<'_>, node: &Machine<'_>, report: &mut Report) -> an
         let start = Instant::now();
         let result = node.call("Bash", &json!({ "command": command })).await?;
         ours.push(start.elapsed().as_secs_f64());
-        anyhow::ensure!(result["exitCode"] == 0 && result["truncated"] == true, "the command failed: {result}");
+        anyhow::ensure!(
+            result["exitCode"] == 0 && result["truncated"] == true,
+            "the command failed: {result}"
+        );
         let start = Instant::now();
-        let status = Command::new("sh").arg("-c").arg(format!("{command} | cat >/dev/null")).status().await?;
-        anyhow::ensure!(status.success(), "the command fails without a gateway, too");
+        let status = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{command} | cat >/dev/null"))
+            .status()
+            .await?;
+        anyhow::ensure!(status.success(), "the command also fails without a gateway");
         theirs.push(start.elapsed().as_secs_f64());
     }
     let gigabytes = bytes as f64 / 1e9;
     let row = Row::new(format!("Bash, {gigabytes} GB of output"), median(ours.clone()), "s");
     report.row(row.beside("cat", ratio(&ours, &theirs)));
     let more = (proc::peak_resident(node.process.pid())? - before) as f64 / MB;
-    let row = Row::new(format!("peak memory of the node for {gigabytes} GB, more than before"), more, "MB");
+    let row = Row::new(
+        format!("peak memory of the node for {gigabytes} GB, more than before"),
+        more,
+        "MB",
+    );
     report.row(row.at_most(more, BUDGET_MB, "MB"));
     Ok(())
 }
 
-/// Source code, or what looks like it: directories in directories, files of one to four kilobytes.
+/// Creates a tree that looks like source code: nested directories, and files of one to four
+/// kilobytes.
 fn plant(tree: &Path, files: usize) -> anyhow::Result<()> {
     let extensions = ["rs", "ts", "md", "json", "py", "txt", "toml", "c", "h", "html"];
     for number in 0..files {
         let directory = number / FILES_IN_DIRECTORY;
-        let parent = tree.join(format!("part{}/module{}/d{directory}", directory % 10, directory % 100));
+        let parent =
+            tree.join(format!("part{}/module{}/d{directory}", directory % 10, directory % 100));
         if number % FILES_IN_DIRECTORY == 0 {
-            fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;
+            fs::create_dir_all(&parent)
+                .with_context(|| format!("cannot create {}", parent.display()))?;
         }
         let lines = 20 + number * 7 % 60;
         let mut text = String::new();
@@ -186,7 +227,10 @@ fn plant(tree: &Path, files: usize) -> anyhow::Result<()> {
         if number % FILES_TO_NEEDLE == 0 {
             text += &format!("needle_{number}_here\n");
         }
-        fs::write(parent.join(format!("file{number}.{}", extensions[number % extensions.len()])), text)?;
+        fs::write(
+            parent.join(format!("file{number}.{}", extensions[number % extensions.len()])),
+            text,
+        )?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The MCP surface: calls to a node, and to other servers, beside an MCP server that is called directly; long lists; abandoned
-//! sessions.
+//! Measures the MCP API: calls to a node and to other servers, compared with direct calls to an MCP
+//! server; long lists; abandoned sessions.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -23,8 +23,14 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     sessions(bench, report).await
 }
 
-/// A request of the revision of 2026-07-28, which stands for itself.
-fn request(server: SocketAddr, token: &str, method: &str, name: Option<&str>, params: serde_json::Value) -> Target {
+/// Builds a self-contained request of the revision of 2026-07-28.
+fn request(
+    server: SocketAddr,
+    token: &str,
+    method: &str,
+    name: Option<&str>,
+    params: serde_json::Value,
+) -> Target {
     let mut params = params;
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -49,17 +55,22 @@ pub(super) fn call(server: SocketAddr, token: &str, tool: &str) -> anyhow::Resul
 
 async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("mcp")).await?;
-    let _node = Child::helper(&["node", &gateway.address.to_string()], &bench.dir.join("mcp-node.log"))?;
+    let _node =
+        Child::helper(&["node", &gateway.address.to_string()], &bench.dir.join("mcp-node.log"))?;
     let tool = gateway.wait_for_tool(TOOL).await?;
     let mut echo = Child::helper(&["mcp-echo"], &bench.dir.join("mcp-echo.log"))?;
     let echo_address = echo.line("ready ").await?.parse()?;
-    let (routed, direct) = (call(gateway.address, &gateway.token, &tool)?, call(echo_address, "", TOOL)?);
+    let (routed, direct) =
+        (call(gateway.address, &gateway.token, &tool)?, call(echo_address, "", TOOL)?);
     for in_flight in [1, 32] {
         let compared = bench.compare(&gateway, in_flight, &routed, Some(&direct)).await?;
         let (ratio, cpu_us) = (compared.ratio(), compared.cpu_us);
-        let row = compared.ours(format!("MCP tools/call, {in_flight} in flight")).beside("rmcp echo", ratio);
+        let row = compared
+            .ours(format!("MCP tools/call, {in_flight} in flight"))
+            .beside("rmcp echo", ratio);
         report.row(if in_flight == 1 {
-            let slower = compared.our_times.at(0.5).as_secs_f64() / compared.their_times.at(0.5).as_secs_f64();
+            let slower = compared.our_times.at(0.5).as_secs_f64()
+                / compared.their_times.at(0.5).as_secs_f64();
             row.at_most(slower, 1.5, "of rmcp echo's p50")
         } else {
             row.at_least(ratio, 0.5, "of rmcp echo")
@@ -73,10 +84,12 @@ async fn calls(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     gateway.stop().await
 }
 
-/// The whole list, page by page.
+/// Measures reading the whole list, page by page.
 async fn lists(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     for tools in [10_usize, 5_000] {
-        let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("mcp-list-{tools}"))).await?;
+        let gateway =
+            Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("mcp-list-{tools}")))
+                .await?;
         let arguments = ["offer", &gateway.address.to_string(), &tools.to_string()];
         let _node = Child::helper(&arguments, &bench.dir.join("mcp-offer.log"))?;
         gateway.wait_for_tool("").await?;
@@ -103,13 +116,13 @@ async fn lists(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients of older revisions that open a session and never come back.
+/// Measures clients of older revisions that open a session and never return.
 async fn sessions(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let count = if bench.args.quick { 1_000 } else { 10_000 };
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("mcp-sessions")).await?;
-    let params =
-        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "b", "version": "0" } });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "b", "version": "0" } });
+    let body =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
     let open = Target {
         server: gateway.address,
         path: "/mcp".into(),
@@ -117,12 +130,16 @@ async fn sessions(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> 
         body: body.into(),
         headers: vec![("accept", "application/json, text/event-stream".to_owned())],
     };
-    // A few first: what the gateway takes once is no session's cost.
+    // Opens some sessions first, so that one-time costs of the gateway are not counted.
     open.send(100).await?;
     let before = gateway.resident()?;
     open.send(count).await?;
     let more = gateway.resident()?.saturating_sub(before) as f64;
-    let row = Row::new(format!("memory after {count} abandoned MCP sessions, more than before"), more / KB / KB, "MB");
+    let row = Row::new(
+        format!("memory after {count} abandoned MCP sessions, more than before"),
+        more / KB / KB,
+        "MB",
+    );
     report.row(row.note(format!("{:.1} KB each", more / KB / count as f64)));
     gateway.stop().await
 }

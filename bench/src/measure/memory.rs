@@ -1,4 +1,4 @@
-//! What a connected node costs while it does nothing.
+//! Measures the memory of a connected, idle node.
 
 use std::time::Duration;
 
@@ -15,12 +15,16 @@ const WARM: usize = 200;
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let counts: &[usize] = if bench.args.quick { &[1_000] } else { &[1_000, 10_000] };
     let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("memory")).await?;
-    let mut nodes = Child::helper(&["idle", &gateway.address.to_string()], &bench.dir.join("idle.log"))?;
-    // A few nodes first: what the gateway takes once, for its first connections, is no node's cost.
+    let mut nodes =
+        Child::helper(&["idle", &gateway.address.to_string()], &bench.dir.join("idle.log"))?;
+    // Connects some nodes first, so that one-time costs of the gateway are not counted.
     let before = connected(&mut nodes, &gateway, WARM).await?;
     for &count in counts {
         if count as u64 + 200 > proc::file_limit() {
-            report.note(format!("{count} idle nodes need more descriptors than {}; see ulimit -n", proc::file_limit()));
+            report.note(format!(
+                "{count} idle nodes need more file descriptors than {}; increase `ulimit -n`",
+                proc::file_limit()
+            ));
             break;
         }
         let taken = connected(&mut nodes, &gateway, count).await? as f64 - before as f64;
@@ -31,8 +35,12 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     Ok(())
 }
 
-/// The gateway's memory with so many nodes, once it has settled.
-pub(super) async fn connected(nodes: &mut Child, gateway: &Gateway, count: usize) -> anyhow::Result<u64> {
+/// Returns the gateway's memory with this number of nodes, once it has settled.
+pub(super) async fn connected(
+    nodes: &mut Child,
+    gateway: &Gateway,
+    count: usize,
+) -> anyhow::Result<u64> {
     nodes.tell(&count.to_string()).await?;
     nodes.line(&format!("ready {count}")).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

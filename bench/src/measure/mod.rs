@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measurements.
 
 pub(crate) mod against;
 mod beside;
@@ -21,7 +21,7 @@ use crate::report::Report;
 
 pub(crate) use calls::Subject;
 
-/// What every part needs.
+/// The inputs of every measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bench<'a> {
     pub(crate) args: &'a Args,
@@ -30,10 +30,14 @@ pub(crate) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// How often things that are compared take turns, and for how long. The machine may be shared: what disturbs one
-    /// round disturbs its neighbours, too, and the median leaves it out.
+    /// Returns the number and the length of alternating rounds. On a shared machine, a disturbance
+    /// affects neighbouring rounds alike, and the median ignores it.
     fn rounds(&self) -> (usize, Duration) {
-        if self.args.quick { (3, Duration::from_millis(150)) } else { (20, Duration::from_millis(350)) }
+        if self.args.quick {
+            (3, Duration::from_millis(150))
+        } else {
+            (20, Duration::from_millis(350))
+        }
     }
 }
 
@@ -63,7 +67,11 @@ impl Part {
         Self::Machine,
     ];
 
-    pub(crate) async fn measure(self, bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
+    pub(crate) async fn measure(
+        self,
+        bench: &Bench<'_>,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
         match self {
             Self::Calls => calls::measure(bench, report).await,
             Self::Memory => memory::measure(bench, report).await,
@@ -87,7 +95,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The median of the ratios of each round, which is steadier than the ratio of two medians.
+/// Returns the median of the ratios of each round, which is steadier than the ratio of two medians.
 fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }

@@ -6,7 +6,7 @@ import { Readable } from 'node:stream';
 
 const require = createRequire(`${process.argv[2]}/`);
 const { createGatewayOnEdgeRuntime } = require('@lobehub/chat-plugins-gateway');
-// It prints a line for each call, which would be measured, too, and which nobody reads here.
+// It prints a line for each call, which would distort the measurement.
 console.info = () => {};
 const handle = createGatewayOnEdgeRuntime();
 
@@ -20,5 +20,5 @@ const server = createServer(async (request, response) => {
   response.end(text);
 });
 server.listen(0, '127.0.0.1', () => console.log(`ready 127.0.0.1:${server.address().port}`));
-// It ends with the driver.
+// Ends with the driver.
 process.stdin.on('end', () => process.exit(0)).resume();

@@ -1,5 +1,5 @@
-//! Plugin calls as hosts make them, `POST /api/gateway`, beside the plugin gateway in JavaScript: the same payload, and the
-//! same plugin server behind both.
+//! Measures plugin calls through `POST /api/gateway`, compared with the JavaScript plugin gateway.
+//! Both get the same payload and use the same plugin server.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,24 +25,28 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let server: SocketAddr = echo.line("ready ").await?.parse()?;
     halves.with_what_is_measured()?;
     let config = bench.dir.join("plugins.toml");
-    // The limits are for hosts that call too often, which is what is done here.
+    // The limits stop hosts that call too often, and this benchmark does exactly that.
     let limits = "calls_per_second = 1000000\nmax_running = 64\n";
     std::fs::write(
         &config,
         format!("[sessions]\nenabled = false\n[plugins]\n{limits}allow_private = [\"{server}\"]\n"),
     )?;
-    let gateway = Gateway::configured(&bench.args.switchboard, &bench.dir.join("plugins"), Some(&config)).await?;
+    let gateway =
+        Gateway::configured(&bench.args.switchboard, &bench.dir.join("plugins"), Some(&config))
+            .await?;
     add(&gateway, json!({ "manifest": manifest(server) })).await?;
     add(&gateway, json!({ "text": document(server).to_string() })).await?;
 
-    // The other one has no registry: a manifest that comes along spares it two requests for each call.
-    let payload =
-        json!({ "identifier": "bench-plugin", "apiName": "echo", "arguments": ARGS, "manifest": manifest(server) });
+    // The JavaScript gateway has no registry. A manifest in the payload saves it two requests per
+    // call.
+    let payload = json!({ "identifier": "bench-plugin", "apiName": "echo", "arguments": ARGS, "manifest": manifest(server) });
     let ours = target(gateway.address, &gateway.token, &payload);
     let theirs = match peer(bench).await {
         Ok((child, address)) => Some((child, target(address, "", &payload))),
         Err(error) => {
-            report.note(format!("no plugin gateway in JavaScript, so nothing is compared with it: {error:#}"));
+            report.note(format!(
+                "the JavaScript plugin gateway is not available, so it is not measured: {error:#}"
+            ));
             None
         }
     };
@@ -52,8 +56,10 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
         beside(bench, report, &gateway, in_flight, &ours, theirs).await?;
     }
 
-    let arguments = json!({ "id": 7, "_requestBody": serde_json::from_str::<Value>(ARGS)? }).to_string();
-    let payload = json!({ "identifier": "bench-document", "apiName": "put", "arguments": arguments });
+    let arguments =
+        json!({ "id": 7, "_requestBody": serde_json::from_str::<Value>(ARGS)? }).to_string();
+    let payload =
+        json!({ "identifier": "bench-document", "apiName": "put", "arguments": arguments });
     let operation = target(gateway.address, &gateway.token, &payload);
     for in_flight in [1, 32] {
         let what = format!("plugin call of an OpenAPI operation, {in_flight} in flight");
@@ -61,7 +67,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     }
 
     let arguments = json!({ "text": format!("{}!", "a".repeat(4_096)) }).to_string();
-    let payload = json!({ "identifier": "bench-plugin", "apiName": "hostile", "arguments": arguments });
+    let payload =
+        json!({ "identifier": "bench-plugin", "apiName": "hostile", "arguments": arguments });
     let hostile = target(gateway.address, &gateway.token, &payload);
     let compared = bench.compare(&gateway, 1, &hostile, None).await?;
     let row = compared.ours("plugin call with a catastrophic pattern".to_owned());
@@ -85,7 +92,7 @@ async fn beside(
     }
     let ratio = compared.ratio();
     let row = row.beside(PEER, ratio);
-    // One call at a time waits for the plugin's server most of the time, which is equally fast behind both.
+    // With one call at a time, most of the time is spent in the plugin server, which both share.
     let rate_counts = in_flight > 1;
     report.row(if rate_counts { row.at_least(ratio, 10.0, &format!("of {PEER}")) } else { row });
     report.row(compared.theirs(format!("{PEER}, {in_flight} in flight")));
@@ -104,7 +111,10 @@ pub(super) fn target(server: SocketAddr, token: &str, payload: &Value) -> Load {
 
 pub(super) async fn add(gateway: &Gateway, source: Value) -> anyhow::Result<()> {
     let added = post(gateway.address, "/v1/plugins", &gateway.token, source.to_string()).await?;
-    anyhow::ensure!(added["plugins"][0]["api"][0]["tool"].is_string(), "the plugin was not taken: {added}");
+    anyhow::ensure!(
+        added["plugins"][0]["api"][0]["tool"].is_string(),
+        "the plugin was rejected: {added}"
+    );
     Ok(())
 }
 
@@ -112,7 +122,8 @@ pub(super) fn manifest(server: SocketAddr) -> Value {
     let url = format!("http://{server}/plugin");
     let text = json!({ "type": "string", "maxLength": 10_000 });
     let count = json!({ "type": "integer", "minimum": 0 });
-    // Whoever backtracks needs longer than the universe is old for the first; the second lets the call pass.
+    // A backtracking matcher would practically never finish the first pattern. The second one lets
+    // the call pass.
     let hostile = json!({ "anyOf": [{ "pattern": "^(a+)+$" }, { "type": "string" }] });
     json!({
         "identifier": "bench-plugin",
@@ -141,14 +152,18 @@ fn document(server: SocketAddr) -> Value {
     })
 }
 
-/// The gateway in JavaScript, where it is installed.
+/// Starts the JavaScript gateway, if it is installed.
 async fn peer(bench: &Bench<'_>) -> anyhow::Result<(Child, SocketAddr)> {
     let place = match &bench.args.plugin_gateway {
         Some(place) => place.clone(),
         None => beside_profile()?,
     };
     let package = place.join("node_modules/@lobehub/chat-plugins-gateway");
-    anyhow::ensure!(package.is_dir(), "{} is not there; cargo xtask bench installs it", package.display());
+    anyhow::ensure!(
+        package.is_dir(),
+        "{} does not exist; run `cargo xtask bench` to install it",
+        package.display()
+    );
     let script = bench.dir.join("plugin-gateway.mjs");
     std::fs::write(&script, SERVER)?;
     let set_up = |command: &mut tokio::process::Command| {
@@ -159,7 +174,7 @@ async fn peer(bench: &Bench<'_>) -> anyhow::Result<(Child, SocketAddr)> {
     Ok((child, address))
 }
 
-/// Beside the directory of the profile, in target/.
+/// Returns the directory next to the build profile's directory, in target/.
 fn beside_profile() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     Ok(program.ancestors().nth(2).context("no target directory")?.join("plugin-gateway"))

@@ -1,4 +1,4 @@
-//! How soon a gateway is there, and what it takes before anybody uses it.
+//! Measures the start time of a gateway, and its resources before the first use.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let mut resident = Vec::new();
     for number in 0..times {
         let dir = bench.dir.join(format!("start-{number}"));
-        // In an empty directory it makes the store and the token, and syncs both.
+        // In an empty directory the gateway creates and syncs the store and the token.
         let gateway = Gateway::start(&bench.args.switchboard, &dir).await?;
         first.push(gateway.ready_after.as_secs_f64() * 1e3);
         gateway.stop().await?;
@@ -26,7 +26,8 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
             resident.push(gateway.resident()? as f64 / 1024.0 / 1024.0);
         }
     }
-    for (what, values) in [("start to ready, first time", first), ("start to ready, later", again)] {
+    for (what, values) in [("start to ready, first time", first), ("start to ready, later", again)]
+    {
         let ms = median(values);
         report.row(Row::new(what, ms, "ms").at_most(ms, BUDGET_MS, "ms"));
     }

@@ -1,4 +1,5 @@
-//! Upstream MCP servers: calls through `/mcp` to one and back, beside a connection to the same one without the gateway.
+//! Measures calls to an upstream MCP server through `/mcp`, compared with a direct connection to
+//! the same server.
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -12,7 +13,8 @@ use crate::load::{Target, http, stdio};
 use crate::report::Report;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("cannot find this program itself")?.display().to_string();
+    let program =
+        std::env::current_exe().context("cannot find this program itself")?.display().to_string();
     let command = vec![program, "mcp-echo-stdio".to_owned()];
     let direct = Target::Stdio(stdio::Target { command: command.clone() });
     beside(bench, report, "stdio", json!({ "command": command }), &direct).await?;
@@ -29,9 +31,11 @@ async fn beside(
     mut spec: serde_json::Value,
     direct: &Target,
 ) -> anyhow::Result<()> {
-    let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("upstream-{name}"))).await?;
+    let gateway =
+        Gateway::start(&bench.args.switchboard, &bench.dir.join(format!("upstream-{name}")))
+            .await?;
     spec["name"] = json!("up");
-    // As many as are in flight, so that none waits for a place.
+    // As many as are in flight, so that no call waits for a slot.
     spec["max_running"] = json!(64);
     let add = http::Target {
         server: gateway.address,
@@ -47,7 +51,9 @@ async fn beside(
         let compared = bench.compare(&gateway, in_flight, &routed, Some(direct)).await?;
         let row = compared.ours(format!("MCP to an upstream by {name}, {in_flight} in flight"));
         report.row(row.beside("the upstream directly", compared.ratio()));
-        report.row(compared.theirs(format!("the upstream by {name} directly, {in_flight} in flight")));
+        report.row(
+            compared.theirs(format!("the upstream by {name} directly, {in_flight} in flight")),
+        );
     }
     gateway.stop().await
 }

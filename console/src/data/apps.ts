@@ -4,12 +4,12 @@ import type { Json } from "../lib/schema";
 import type { Block } from "./run";
 import type { Tool } from "./types";
 
-/** MCP Apps: pages that upstream MCP servers bring along for the results of their tools. */
+/** MCP Apps: pages of upstream MCP servers for the results of their tools. */
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The address of the app that shows a tool's results, where it has one. */
+/** Returns the address of the app that shows a tool's results, if there is one. */
 export function appOf({ provider, _meta }: Tool): string | undefined {
   if (provider.kind !== "upstream") return undefined;
   const ui = isRecord(_meta?.ui) ? _meta.ui.resourceUri : undefined;
@@ -17,7 +17,7 @@ export function appOf({ provider, _meta }: Tool): string | undefined {
   return typeof uri === "string" && uri.startsWith("ui://") ? uri : undefined;
 }
 
-/** A resource of this very server: with another server's page, that one would get at this one's tools. */
+/** Reads a resource of this server only: with another server's page, that server could access this one's tools. */
 export const readResource = (server: string, uri: string) =>
   mcp<{ contents: AppResource[] }>("resources/read", { uri: `${server}+${uri}` });
 
@@ -28,7 +28,7 @@ export async function readApp(server: string, uri: string): Promise<AppResource>
   return { ...first, uri };
 }
 
-/** The tools of a server, in its own words for them, each with ours. */
+/** Returns the tools of a server by its own names, each with the gateway's name. */
 export function toolsOf(server: string, all: readonly Tool[]): Map<string, { tool: AppTool; exposed: string }> {
   const prefix = `${server}__`;
   const own = all.filter(
@@ -62,7 +62,7 @@ export async function callFor(exposed: string, args: Record<string, unknown>, si
   return mcpResult(answer.result, answer.blocks);
 }
 
-/** A result as MCP has it. What a server said without structured content is in that form already. */
+/** Returns a result in MCP's format. A server's result without structured content already has this format. */
 export function mcpResult(result: Json | undefined, blocks?: Block[]): Record<string, unknown> {
   if (isRecord(result) && Array.isArray(result.content)) return result;
   const text = typeof result === "string" ? result : JSON.stringify(result ?? null);
@@ -74,7 +74,7 @@ export function mcpResult(result: Json | undefined, blocks?: Block[]): Record<st
 
 const MAX_MESSAGE = 20_000;
 
-/** What an app would like to say, as text. The host offers to take nothing else. */
+/** Returns an app's message as text. The host accepts only text. */
 export function textOf(blocks: readonly unknown[]): string {
   const texts = blocks.map((block) => (isRecord(block) && block.type === "text" ? block.text : undefined));
   if (!texts.every((text) => typeof text === "string")) throw new Error("Only text can be said here.");

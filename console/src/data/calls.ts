@@ -2,21 +2,21 @@ import { api } from "../lib/api";
 import { createStore } from "../lib/store";
 import type { Call } from "./types";
 
-/** Calls that the page holds at most; the oldest go. */
+/** The maximum number of calls in the page; the oldest are dropped. */
 export const MAX_CALLS = 20_000;
 const PAGE = 500;
 
 export interface CallsView {
   /** Newest first. */
   calls: readonly Call[];
-  /** Where older ones begin; absent when all there are have been loaded. */
+  /** The position of older calls; absent when all have been loaded. */
   cursor?: number;
   loaded: boolean;
 }
 
 /**
- * The calls that this page knows: what it has loaded of the history, and what has happened since. Events come in any number, so
- * they are collected and shown together.
+ * The calls that this page knows: loaded history and later events. There can be many events, so they are collected and
+ * shown together.
  */
 export class CallList {
   readonly store = createStore<CallsView>({ calls: [], loaded: false });
@@ -28,7 +28,7 @@ export class CallList {
   constructor(private readonly defer: (show: () => void) => void) {}
 
   started(call: Omit<Call, "state">): void {
-    // The end may have come first, by way of the history.
+    // The end may have arrived first, from the history.
     if (!this.#byId.has(call.id)) this.#put({ ...call, state: "running" });
   }
 
@@ -36,7 +36,7 @@ export class CallList {
     this.#put({ ...call, state: "ended" });
   }
 
-  /** Takes in a page of the history. Running calls that it should have and has not are over, and not known any more. */
+  /** Adds a page of the history. Running calls that are missing in it have ended, and are removed. */
   page(calls: Call[], cursor: number | undefined, first: boolean): void {
     if (first) {
       const listed = new Set(calls.map((call) => call.id));
@@ -89,7 +89,7 @@ export async function loadCalls(): Promise<void> {
 
 let older: Promise<void> | undefined;
 
-/** The next page of the history, if there is one. */
+/** Loads the next page of the history, if there is one. */
 export function loadOlder(): Promise<void> {
   const { cursor, calls } = callList.store.get();
   if (cursor === undefined || calls.length >= MAX_CALLS) return Promise.resolve();
@@ -101,7 +101,10 @@ export function loadOlder(): Promise<void> {
   return older;
 }
 
-/** A call as it is now. The feed tells that one has begun, and not what it was given; that is asked for by its id. */
+/**
+ * Reads the current state of a call. The feed reports that a call has started, without its arguments; this request
+ * returns them.
+ */
 export const readCall = (id: string) => api<Call>(`/v1/calls/${encodeURIComponent(id)}`);
 
 export const cancelCall = (id: string) => api(`/v1/calls/${id}`, { method: "DELETE" });
@@ -123,7 +126,7 @@ export function matches(call: Call, filter: Filter): boolean {
   return words.every((word) => about.includes(word));
 }
 
-/** Whether it is an error. One that somebody cancelled is none: it ended as it was told to. */
+/** Whether the call is an error. A cancelled call is not an error. */
 export function hasFailed(call: Call): boolean {
   return call.state === "ended" && !call.ok && call.error?.kind !== "cancelled";
 }

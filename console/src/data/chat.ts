@@ -5,16 +5,16 @@ import type { ServerEvent } from "@switchboard/caller/events";
 export interface Use {
   id: string;
   name: string;
-  /** JSON text, as the model wrote it. */
+  /** JSON text, as written by the model. */
   args: string;
   state: "running" | "done" | "failed";
   progress?: string;
   result?: string;
-  /** Why it failed, where the gateway names it. */
+  /** The reason of the failure, if the gateway reports it. */
   reason?: string;
   callId?: string;
   durationMs?: number;
-  /** A function of a plugin's page: the conversation goes on when that says so. */
+  /** Whether it is a function of a plugin's page: the conversation continues when the page triggers it. */
   ours: boolean;
 }
 
@@ -23,7 +23,7 @@ export type Turn =
       id: string;
       role: "user";
       text: string;
-      /** Who wrote it, if it was not the user. */
+      /** The author, if it was not the user. */
       by?: string;
     }
   | {
@@ -34,13 +34,13 @@ export type Turn =
       state: "running" | "done" | "stopped";
       problem?: string;
       note?: string;
-      /** The plugin whose page wrote it, if it was not the model. */
+      /** The plugin whose page wrote the text, if it was not the model. */
       by?: string;
     };
 
 export type AssistantTurn = Extract<Turn, { role: "assistant" }>;
 
-/** What the model is sent of a conversation. Calls that the gateway made are its own business. */
+/** Returns the messages of a conversation for the model, without the gateway's own calls. */
 export function messagesOf(turns: readonly Turn[]): unknown[] {
   return turns.flatMap((turn): unknown[] => {
     if (turn.role === "user") return [{ role: "user", content: turn.text }];
@@ -85,7 +85,7 @@ interface Piece {
   };
 }
 
-/** A turn after one more event of its stream. */
+/** Returns a turn after one more event of its stream. */
 export function heard(turn: AssistantTurn, { data }: ServerEvent): AssistantTurn {
   if (data === "[DONE]") return turn;
   const piece = JSON.parse(data) as Piece;
@@ -97,7 +97,7 @@ export function heard(turn: AssistantTurn, { data }: ServerEvent): AssistantTurn
   return piece.switchboard ? withNews(next, piece.switchboard) : next;
 }
 
-/** A call that the page is to make comes in pieces, told apart by their place. */
+/** Merges a part of a call for the page; parts of one call have the same index. */
 function withPart(
   turn: AssistantTurn,
   part: { index: number; id?: string; function?: { name?: string; arguments?: string } },
@@ -148,7 +148,7 @@ function withNews(turn: AssistantTurn, news: NonNullable<Piece["switchboard"]>):
         ...(news.reason === undefined ? {} : { reason: news.reason }),
         ...call,
       };
-      // A call that was refused before it ran is told by its result alone.
+      // Only the result reports a call that was refused before it ran.
       if (!turn.uses.some((use) => use.id === news.id))
         return {
           ...turn,

@@ -3,29 +3,29 @@ import { signIn } from "../lib/session";
 import { createStore } from "../lib/store";
 import { type AssistantTurn, heard, messagesOf, type Turn } from "./chat";
 
-/** What the model is asked with. */
+/** The model and the functions of a request. */
 export interface Equipment {
   model: string | undefined;
-  /** Functions that plugins' pages run, which are no tools of the gateway's. */
+  /** Functions that run in plugins' pages; they are not tools of the gateway. */
   functions: readonly object[];
 }
 
 const KEY = "switchboard.chat";
-/** Where the plugins' pages keep their state, by message. */
+/** The prefix of the keys with plugins' state, by message. */
 export const STATE_PREFIX = "switchboard:plugin-state:";
-/** Characters of a conversation that survive a reload; of a longer one, the beginning goes. */
+/** The maximum number of characters that survive a reload; of a longer conversation, the oldest turns are dropped. */
 const MAX_KEPT = 1_000_000;
 const SAVE_MS = 250;
 
 /**
- * The conversation of this tab. It goes on while somebody looks at another page of the console, and survives a reload together with what
- * plugins' pages keep for its messages. It ends with a new one, at sign-out, and with the tab.
+ * The conversation of this tab. It continues while the user visits other pages of the console. It survives a reload
+ * together with the state of plugins' pages. It ends with a new conversation, at sign-out, and with the tab.
  */
 export class Conversation {
   readonly turns;
   equipment: Equipment = { model: undefined, functions: [] };
   #abort: AbortController | undefined;
-  /** What comes after the answer that is being written. */
+  /** The steps after the current answer. */
   #next: (() => void)[] = [];
   #due: ReturnType<typeof setTimeout> | undefined;
 
@@ -37,7 +37,7 @@ export class Conversation {
     return isRunning(this.turns.get());
   }
 
-  /** Says something in the user's name; `by` is who wrote it, if it was not the user. */
+  /** Adds a message in the user's name; `by` is the author, if it was not the user. */
   ask(text: string, by?: string): void {
     this.#afterwards(() => {
       this.#set([...this.turns.get(), { id: crypto.randomUUID(), role: "user", text, ...(by ? { by } : {}) }]);
@@ -45,19 +45,19 @@ export class Conversation {
     });
   }
 
-  /** Lets the model go on from what there is. Asked for while it answers, it does so once afterwards. */
+  /** Lets the model continue. During an answer, it continues once afterwards. */
   goOn(): void {
     if (this.running && this.#next.length > 0) return;
     this.#afterwards(() => void this.#answer());
   }
 
-  /** A message in the assistant's place that a plugin's page wrote, and is shown as such. */
+  /** Adds a message of a plugin's page at the assistant's position; it is marked as the plugin's. */
   say(text: string, by: string): void {
     const turn: Turn = { id: crypto.randomUUID(), role: "assistant", text, uses: [], state: "done", by };
     this.#set([...this.turns.get(), turn]);
   }
 
-  /** What a plugin's page made of its message. */
+  /** Stores the content that a plugin's page set for its message. */
   fill(turnId: string, useId: string, result: string): void {
     const turn = this.turns.get().find((each) => each.id === turnId);
     if (turn?.role === "assistant")
@@ -78,7 +78,7 @@ export class Conversation {
     for (const key of kept) if (key.startsWith(STATE_PREFIX)) this.storage.removeItem(key);
   }
 
-  /** Writes it down at once, as the page may be about to go. */
+  /** Saves at once, because the page may be about to close. */
   save(): void {
     clearTimeout(this.#due);
     let turns = this.turns.get();
@@ -90,7 +90,7 @@ export class Conversation {
     try {
       if (turns.length > 0) this.storage.setItem(KEY, text);
     } catch {
-      // There is no room. The conversation goes on, and is not there after a reload.
+      // The storage is full. The conversation continues, but does not survive a reload.
     }
   }
 
@@ -106,7 +106,7 @@ export class Conversation {
     this.#set([...this.turns.get(), turn]);
     const abort = new AbortController();
     this.#abort = abort;
-    // A conversation that was cleared has no place for what still comes.
+    // Later parts of an answer are ignored after the conversation was cleared.
     const change = (next: AssistantTurn) => {
       turn = next;
       this.#replace(turn);
@@ -145,7 +145,7 @@ export class Conversation {
   #restored(): readonly Turn[] {
     try {
       const turns = JSON.parse(this.storage.getItem(KEY) ?? "[]") as Turn[];
-      // Nobody hears the rest of an answer that was being written when the page went.
+      // The rest of an answer is lost if the page closed during it.
       return turns
         .filter(isTurn)
         .map((turn) => (turn.role === "assistant" && turn.state === "running" ? { ...turn, state: "stopped" } : turn));
@@ -166,7 +166,7 @@ export function isRunning(turns: readonly Turn[]): boolean {
 
 let current: Conversation | undefined;
 
-/** The one of this tab. */
+/** Returns the conversation of this tab. */
 export function conversation(): Conversation {
   if (current) return current;
   const made = new Conversation(sessionStorage);

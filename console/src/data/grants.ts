@@ -3,19 +3,20 @@ import { createStore } from "../lib/store";
 import type { Plugin } from "./plugins";
 
 /**
- * Which plugin's page may see which secret settings, as the user decided.
+ * The user's decisions about the secret settings that plugins' pages may see.
  *
- * The gateway gives a stored secret to nobody, this page included, so a grant holds what the user typed for the plugin's page. It belongs
- * to one plugin, one origin and one manifest, and to this tab: it ends when it is taken back, at sign-out and with the tab.
+ * The gateway never returns a stored secret, not even to this page. A grant therefore holds the values that the user
+ * typed for the plugin's page. It belongs to one plugin, one origin and one manifest, and to this tab. It ends when it
+ * is revoked, at sign-out and with the tab.
  */
 export interface Grant {
   plugin: string;
-  /** Where the plugin's page comes from. */
+  /** The origin of the plugin's page. */
   origin: string;
-  /** What the plugin was when the user decided. */
+  /** The plugin's manifest at the time of the decision. */
   manifest: string;
   fields: string[];
-  /** What the page may see, by the names of the fields. Absent where the user said no. */
+  /** The values that the page may see, by field name. Absent after a refusal. */
   values?: Record<string, unknown>;
   at_ms: number;
 }
@@ -24,7 +25,7 @@ const KEY = "switchboard.grants";
 
 export const grants = createStore<readonly Grant[]>(restored());
 
-/** The parts of a plugin that a decision about its page depends on. */
+/** Returns the parts of a plugin that a decision about its page depends on. */
 export function manifestOf({ identifier, type, ui, settings, source, origins, api }: Plugin): string {
   const functions = api.map(({ name, description, parameters }) => [name, description, parameters]);
   return JSON.stringify([identifier, type, ui, settings, source, origins, functions]);
@@ -37,7 +38,7 @@ export function findGrant(all: readonly Grant[], plugin: Plugin, origin: string)
   );
 }
 
-/** Remembers a decision in place of the one before. */
+/** Stores a decision and replaces the earlier one. */
 export function decide(plugin: Plugin, origin: string, fields: string[], values?: Record<string, unknown>): void {
   const { identifier } = plugin;
   const made = { plugin: identifier, origin, manifest: manifestOf(plugin), fields, at_ms: Date.now() };
@@ -49,7 +50,7 @@ export function takeBack(grant: Grant): void {
   keep(grants.get().filter((each) => each !== grant));
 }
 
-/** Whoever comes next has granted nothing. */
+/** Grants end at sign-out: the next user has granted nothing. */
 signIn.subscribe(() => {
   if (signIn.get().state === "out" && grants.get().length > 0) keep([]);
 });

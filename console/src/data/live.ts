@@ -19,7 +19,7 @@ import type {
   Upstream,
 } from "./types";
 
-/** Everything that more than one page shows, kept current by the gateway's feed of events. */
+/** Data that several pages show, kept current by the gateway's event feed. */
 
 export const connection = createStore<"connecting" | "live" | "lost">("connecting");
 
@@ -45,7 +45,7 @@ export const audit = createResource(
   30_000,
 );
 
-/** What nodes said outside of their calls, newest first. */
+/** Events of nodes outside of calls, newest first. */
 export const nodeEvents = createStore<readonly NodeEvent[]>([]);
 const MAX_NODE_EVENTS = 200;
 
@@ -62,7 +62,7 @@ async function allTools(): Promise<Tool[]> {
   return found;
 }
 
-/** A gateway without sessions has none, which is no failure of the page. */
+/** A gateway without sessions returns 404, which is not a failure of the page. */
 async function listSessions(): Promise<AgentSession[] | null> {
   try {
     return (await api<{ sessions: AgentSession[] }>("/v1/sessions")).sessions;
@@ -95,7 +95,7 @@ function hear({ event, data }: ServerEvent): void {
       sessions.refresh();
       break;
     case "missed":
-      // More happened than this page could hear; the history has it all.
+      // The feed dropped some events; the history has them all.
       void loadCalls().catch(() => {});
       break;
   }
@@ -103,7 +103,7 @@ function hear({ event, data }: ServerEvent): void {
 
 let stop: AbortController | undefined;
 
-/** Follows the gateway for as long as somebody is signed in; comes back by itself when the gateway does. */
+/** Follows the gateway while a user is signed in; reconnects when the gateway returns. */
 export function follow(): void {
   const start = () => {
     const signedIn = signIn.get().state === "in";
@@ -133,7 +133,7 @@ async function run(signal: AbortSignal): Promise<void> {
         void loadCalls().catch(() => {});
       });
     } catch {
-      // Said below, whatever it was: the feed is over, and will be tried again.
+      // The code below reports any error: the feed has ended, and is retried.
     }
     if (signal.aborted) return;
     connection.set("lost");

@@ -6,7 +6,7 @@ export interface PluginFunction {
   name: string;
   description?: string;
   parameters: Schema;
-  /** Absent for one that the plugin's page runs. */
+  /** Absent if the plugin's page runs the function. */
   tool?: string;
 }
 
@@ -20,7 +20,7 @@ export interface Plugin {
   settings?: Schema;
   source?: string;
   origins?: string[];
-  /** `host:port` of what it may reach though it is not public. */
+  /** `host:port` of servers that it may reach although they are not public. */
   allow_private?: string[];
   added_ms?: number;
   fetched_ms?: number;
@@ -28,7 +28,7 @@ export interface Plugin {
   last_error?: string;
 }
 
-/** `null` where the gateway has no plugins. */
+/** `null` if the gateway has no plugins. */
 export const plugins = createResource(async (): Promise<Plugin[] | null> => {
   try {
     return (await api<{ plugins: Plugin[] }>("/v1/plugins")).plugins;
@@ -38,11 +38,11 @@ export const plugins = createResource(async (): Promise<Plugin[] | null> => {
   }
 }, 10_000);
 
-/** The name under which a function is offered to a model, whoever runs it. */
+/** Returns the name under which a function is offered to a model, even if the page runs it. */
 export const exposedName = (plugin: Plugin, { name, tool }: PluginFunction) =>
   tool ?? `${plugin.identifier}__${name}`.replace(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
 
-/** The plugin and the function behind a tool's name. */
+/** Returns the plugin and the function of a tool's name. */
 export function pluginOf(all: readonly Plugin[], tool: string): { plugin: Plugin; called: PluginFunction } | undefined {
   for (const plugin of all) {
     const called = plugin.api.find((each) => exposedName(plugin, each) === tool);
@@ -51,7 +51,7 @@ export function pluginOf(all: readonly Plugin[], tool: string): { plugin: Plugin
   return undefined;
 }
 
-/** Whether something is to be seen of a plugin, beside the JSON that it answers. */
+/** Whether a plugin shows more than the JSON of its answer. */
 export const isShown = (plugin: Plugin) => plugin.ui !== undefined || plugin.type === "markdown";
 
 export interface Settings {

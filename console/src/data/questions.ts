@@ -1,6 +1,6 @@
 import { createStore } from "../lib/store";
 
-/** Something that an app of an MCP server would like to do, and that the user decides. */
+/** A request of an MCP server's app that the user decides. */
 export type Wish = { app: string; server: string } & (
   | { kind: "link"; url: string }
   | { kind: "message"; text: string }
@@ -15,7 +15,10 @@ export interface Question {
 export const questions = createStore<readonly Question[]>([]);
 let next = 1;
 
-/** Asks the user. One question of an app at a time, so that nobody is worn down by them; the signal takes it off the page. */
+/**
+ * Asks the user. Only one question per server at a time, so that an app cannot flood the user; the signal removes it
+ * from the page.
+ */
 export function askUser(wish: Wish, signal: AbortSignal): Promise<boolean> {
   const busy = questions.get().some(({ wish: { server } }) => server === wish.server);
   if (busy || signal.aborted) return Promise.resolve(false);

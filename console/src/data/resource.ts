@@ -10,17 +10,17 @@ export interface Loaded<T> {
 export interface Resource<T> {
   get(): Loaded<T>;
   subscribe(listener: () => void): () => void;
-  /** Asks again soon; several wishes at once are one question. */
+  /** Reloads soon; several requests at once cause one reload. */
   refresh(): void;
-  /** Forgets everything, for the next person. */
+  /** Drops all data at sign-out. */
   clear(): void;
 }
 
 const SOON_MS = 120;
 
 /**
- * Something that the gateway knows. It is asked for while a page shows it: at first, when an event says that it has changed, and
- * every so often for what no event tells. What was known stays on the page while it is asked for again.
+ * Data of the gateway. It is loaded while a page shows it: at first, when an event reports a change, and periodically
+ * for data without events. Old data stays on the page during a reload.
  */
 export function createResource<T>(load: () => Promise<T>, everyMs: number): Resource<T> {
   const store = createStore<Loaded<T>>({});
@@ -66,7 +66,7 @@ export function createResource<T>(load: () => Promise<T>, everyMs: number): Reso
       };
     },
     refresh() {
-      // The answer that is on its way may be from before.
+      // The pending answer may be older than the change.
       if (loading) again = true;
       else schedule(SOON_MS);
     },
@@ -81,7 +81,7 @@ export function useResource<T>(resource: Resource<T>): Loaded<T> {
   return useSyncExternalStore(resource.subscribe, resource.get);
 }
 
-/** One resource for each name, kept while it is shown. */
+/** Returns one resource for each name, kept while it is shown. */
 export function useNamed<T>(cache: Map<string, Resource<T>>, name: string, make: () => Resource<T>): Resource<T> {
   let found = cache.get(name);
   if (!found) {

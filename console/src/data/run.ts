@@ -15,19 +15,19 @@ export interface Block {
   mimeType?: string;
 }
 
-/** A call that somebody makes from this page, as it is now. */
+/** The current state of a call that was made from this page. */
 export interface Run {
   state: "running" | "done" | "failed" | "cancelled";
   callId?: string;
   startedAt: number;
   progress?: { progress: number; total?: number; message?: string };
-  /** What came while it ran, oldest first. */
+  /** Parts that arrived while it ran, oldest first. */
   chunks: Json[];
-  /** How many more there were before those. */
+  /** The number of dropped parts before those. */
   dropped: number;
   images: { src: string; name: string }[];
   result?: Json;
-  /** The result as a person or a model reads it. */
+  /** The result as shown to a person or a model. */
   blocks?: Block[];
   durationMs?: number;
   problem?: Problem;
@@ -35,7 +35,7 @@ export interface Run {
 
 const MAX_CHUNKS = 500;
 
-/** Runs a tool and tells how it goes. The returned function cancels it. */
+/** Runs a tool and reports its state. The returned function cancels it. */
 export function run(tool: string, args: Json, tell: (run: Run) => void): () => void {
   const abort = new AbortController();
   let current: Run = { state: "running", startedAt: Date.now(), chunks: [], dropped: 0, images: [] };
@@ -46,7 +46,7 @@ export function run(tool: string, args: Json, tell: (run: Run) => void): () => v
   };
   const change = (next: Partial<Run>) => {
     current = { ...current, ...next };
-    // A tool may say more in a second than a page can draw.
+    // A tool may send more parts per second than a page can render.
     due ??= setTimeout(show, 40);
   };
   const end = (next: Partial<Run>) => {
@@ -102,7 +102,7 @@ export function run(tool: string, args: Json, tell: (run: Run) => void): () => v
     });
   return () => {
     if (current.state !== "running") return;
-    // The call ends with a word of its own; the stream is dropped only where there is no call to name yet.
+    // A cancelled call ends with its own event; the stream is aborted only if there is no call id yet.
     if (current.callId) void api(`/v1/calls/${current.callId}`, { method: "DELETE" }).catch(() => abort.abort());
     else abort.abort();
   };

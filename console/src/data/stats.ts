@@ -1,6 +1,6 @@
 import type { Point, Stats } from "./types";
 
-/** The steps of the gateway, with those in which nothing happened. */
+/** Returns the gateway's steps, including empty ones. */
 export function filled({ now_ms, window_s, step_s, steps }: Stats): Point[] {
   const end = Math.floor(now_ms / 1_000 / step_s) * step_s;
   const known = new Map(steps.map((point) => [point.at_s, point]));

@@ -1,7 +1,7 @@
 import type { Json, Schema } from "../lib/schema";
 import type { Difference } from "../ui/differences";
 
-/** What the gateway's API answers with, as far as pages use it. */
+/** The parts of the gateway's API responses that pages use. */
 
 export interface Provider {
   kind: string;
@@ -20,11 +20,11 @@ export interface Tool {
   online: boolean;
 }
 
-/** A tool whose definition has changed since an operator accepted it. */
+/** A tool with a definition that has changed since an operator accepted it. */
 export interface ToolChange {
   provider: Provider;
   tool: string;
-  /** The name under which it is listed. */
+  /** The listed name. */
   name?: string;
   at_ms: number;
   revision: number;
@@ -35,7 +35,7 @@ export interface ToolChange {
 
 export interface Payload {
   bytes: number;
-  /** Absent when it was too large to be kept. */
+  /** Absent if it was too large to keep. */
   json?: Json;
 }
 
@@ -69,7 +69,7 @@ export interface Node {
   id: string;
   online: boolean;
   for_ms: number;
-  /** Whether it is gone because it said goodbye. */
+  /** Whether it disconnected with a goodbye. */
   stopped?: boolean;
   running_calls: number;
   tools: string[];
@@ -90,7 +90,7 @@ export interface Status {
   uptime_s: number;
   listen: string;
   data_dir: string;
-  /** What a command about this gateway begins with. */
+  /** The beginning of a command line for this gateway. */
   command: string;
   nodes_online: number;
   nodes_known: number;
@@ -112,7 +112,7 @@ export interface Stats {
   window_s: number;
   running_calls: number;
   step_s: number;
-  /** Those in which calls ended, oldest first. */
+  /** Steps in which calls ended, oldest first. */
   steps: Point[];
   all: Point;
 }
@@ -123,7 +123,7 @@ export interface Upstream {
   since_ms: number;
   last_error?: string;
   left_out?: { tool: string; why: string }[];
-  /** Whether somebody has logged in; absent where nobody needs to. */
+  /** Whether a user has logged in; absent if no login is needed. */
   logged_in?: boolean;
   tools: number;
   restarts: number;

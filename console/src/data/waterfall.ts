@@ -7,7 +7,7 @@ export interface Placed {
   width: number;
 }
 
-/** Where each of the calls in sight lies in the time that they cover together. */
+/** Returns the position of each visible call in the time span of all of them. */
 export function waterfall(calls: readonly Call[], now: number): { span: number; place: (call: Call) => Placed } {
   const end = (call: Call) => (call.state === "running" ? now : call.at_ms + (call.duration_us ?? 0) / 1_000);
   let from = Number.POSITIVE_INFINITY;
@@ -34,14 +34,14 @@ export function waterfall(calls: readonly Call[], now: number): { span: number; 
   };
 }
 
-/** Whether something was masked in what the history keeps, so that it cannot be repeated as it is. */
+/** Whether the stored value has masked parts, so that the call cannot be repeated unchanged. */
 export function isMasked(json: unknown): boolean {
   if (json === "***") return true;
   if (typeof json !== "object" || json === null) return false;
   return Object.values(json).some(isMasked);
 }
 
-/** Moved and stretched, and not laid out: the bars of all rows change with what is in sight. */
+/** Returns a transform, which needs no layout: the bars of all rows change with the visible calls. */
 export function bar(left: number, width: number): { transform: string } {
   return { transform: `translateX(${left}%) scaleX(${Math.max(width, 0.8) / 100})` };
 }

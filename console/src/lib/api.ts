@@ -1,7 +1,7 @@
 import { EventReader, type ServerEvent } from "@switchboard/caller/events";
 import { enter, leave, type Session, signIn, token } from "./session";
 
-/** What the gateway says when something does not work: what happened, and what to do. */
+/** A problem of the gateway, with its message and a suggested action. */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -9,7 +9,7 @@ export class Problem extends Error {
     message: string,
     readonly hint?: string,
     readonly callId?: string,
-    /** A more exact name than the kind, where there is one. */
+    /** A more exact name than the kind, if there is one. */
     readonly reason?: string,
   ) {
     super(message);
@@ -51,7 +51,7 @@ interface Options {
   body?: unknown;
   signal?: AbortSignal;
   headers?: Record<string, string>;
-  /** Without the session that there may be, which then has no part in a refusal either. */
+  /** Sends no session token, so that a refusal does not end the session. */
   anonymous?: boolean;
 }
 
@@ -83,7 +83,7 @@ export async function api<T>(path: string, options: Options = {}): Promise<T> {
   }
 }
 
-/** Asks the gateway something in MCP's words. */
+/** Sends an MCP request to the gateway. */
 export async function mcp<T>(method: string, params: unknown, signal?: AbortSignal): Promise<T> {
   try {
     const response = await send("/mcp", {
@@ -96,7 +96,7 @@ export async function mcp<T>(method: string, params: unknown, signal?: AbortSign
     const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
     const said = isStream ? Array.from(new EventReader().push(`${text}\n\n`), ({ data }) => data) : [text];
     for (const each of said) {
-      // An event without data shows that the stream is there.
+      // An event without data only shows that the stream is open.
       const answer = JSON.parse(each || "null") as { id?: number; result?: T; error?: { message: string } } | null;
       if (answer?.id !== 1) continue;
       if (answer.result !== undefined) return answer.result;
@@ -133,7 +133,10 @@ export async function stream(
 
 export const segment = (text: string) => encodeURIComponent(text);
 
-/** Who is signed in already stays so if the code is worth nothing: any page can lead here with one that it made up. */
+/**
+ * Signs in with a code. An invalid code does not end an existing session, because any page can link here with an
+ * invented code.
+ */
 export async function signInWithCode(code: string): Promise<void> {
   const before = signIn.get();
   if (before.state !== "in") signIn.set({ state: "entering" });
@@ -154,7 +157,7 @@ export async function signOut(): Promise<void> {
   try {
     await api("/v1/console/sign-out", { method: "POST" });
   } catch {
-    // The tab forgets it in any case, and it ends by itself.
+    // The tab drops the token in any case, and the token expires.
   }
   leave("You are signed out.");
 }

@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as people read them. Short, and of the same width where they stand below each other. */
+/** Formats numbers, times and sizes for people. The texts are short, and equally wide in columns. */
 
 export function duration(microseconds: number): string {
   if (!Number.isFinite(microseconds) || microseconds < 0) return "–";
@@ -12,12 +12,12 @@ export function duration(microseconds: number): string {
   return span(ms);
 }
 
-/** A time that the gateway tells in whole milliseconds, of which nought is not none. */
+/** Formats a time in whole milliseconds; zero means less than one. */
 export function milliseconds(ms: number): string {
   return ms < 1 ? "under 1 ms" : duration(ms * 1_000);
 }
 
-/** A longer time, in its two largest units. */
+/** Formats a longer time, in its two largest units. */
 export function span(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1_000));
   if (s < 60) return `${s} s`;
@@ -45,7 +45,7 @@ export function count(value: number): string {
   return value.toString().replace(/\B(?=(\d{3})+$)/g, "\u2009");
 }
 
-/** A rate that may be a fraction. */
+/** Formats a rate that may be a fraction. */
 export function rate(perSecond: number): string {
   if (perSecond === 0) return "0";
   if (perSecond < 1) return perSecond.toFixed(2);
@@ -55,13 +55,13 @@ export function rate(perSecond: number): string {
 
 const two = (value: number) => String(value).padStart(2, "0");
 
-/** The time of the day, here. */
+/** Returns the local time of day. */
 export function clock(at: number): string {
   const date = new Date(at);
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** The time, with the day if it was another one. */
+/** Returns the time, with the date if it was another day. */
 export function moment(at: number, now: number = Date.now()): string {
   const date = new Date(at);
   if (date.toDateString() === new Date(now).toDateString()) return clock(at);

@@ -1,9 +1,12 @@
 import { createStore, useStore } from "./store";
 
-/** Where in the console somebody is: `#/tools/demo_echo?args=…`. Behind the `#`, so that the gateway serves one page. */
+/**
+ * The position in the console: `#/tools/demo_echo?args=…`. It is behind the `#`, so that the gateway serves only one
+ * page.
+ */
 export interface Route {
   page: string;
-  /** What of that page, such as the name of a tool. */
+  /** The item on the page, such as the name of a tool. */
   item?: string;
   query: URLSearchParams;
 }
@@ -30,7 +33,7 @@ export function href(page: string, item?: string, query?: Record<string, string>
 
 const route = createStore(parseRoute(location.hash));
 
-/** Reads the address again, for changes that the browser does not tell of. */
+/** Reads the address again, for changes without a browser event. */
 export const readRoute = () => route.set(parseRoute(location.hash));
 
 addEventListener("hashchange", readRoute);

@@ -1,6 +1,6 @@
 /**
- * A form made from a JSON Schema. What the form can show becomes a field; whatever it cannot (alternatives, references in a
- * circle, no type at all) becomes a field for JSON, so that every tool can be called.
+ * Makes a form from a JSON Schema. Supported types become fields. Other schemas (alternatives, circular references, no
+ * type) become a field for JSON, so that every tool can be called.
  */
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -10,7 +10,7 @@ interface Common {
   title?: string;
   description?: string;
   required: boolean;
-  /** Where the schema has one. */
+  /** Set if the schema has a default. */
   default?: Json;
 }
 
@@ -32,20 +32,23 @@ export type Field = Common &
     | { kind: "json"; why: string }
   );
 
-/** What somebody has typed so far. Numbers and JSON stay text until they are sent, so that nothing typed is lost. */
+/** The user's input. Numbers and JSON stay text until they are sent, so that no input is lost. */
 export type Draft = undefined | string | boolean | Draft[] | { [key: string]: Draft };
 
 export interface Mistake {
-  /** Names and positions that lead to the field. */
+  /** The names and positions of the field's parents, and its own. */
   path: string[];
   message: string;
 }
 
 const MAX_DEPTH = 8;
-/** Nobody fills in more. A schema of a few lines that refers to itself in many places would make billions of them. */
+/**
+ * A form with more fields is not usable. A short schema that refers to itself in many places could make billions of
+ * them.
+ */
 const MAX_FIELDS = 1_000;
 
-/** A form in the making: what references lead into, and how many fields there is still room for. */
+/** A form under construction: the root for references, and the remaining number of fields. */
 interface Form {
   root: unknown;
   left: number;
@@ -103,7 +106,7 @@ function object(form: Form, schema: Schema, common: Common, depth: number): Fiel
     name,
     field: fieldIn(form, properties[name], needed.includes(name), depth + 1),
   }));
-  // What has to be filled in comes first; else in the order of the schema.
+  // Required fields come first; otherwise the schema's order applies.
   fields.sort((a, b) => Number(b.field.required) - Number(a.field.required));
   return { ...common, kind: "object", fields, open };
 }
@@ -130,7 +133,7 @@ function numeric<K extends string>(schema: Schema, key: K): { [key in K]?: numbe
   return typeof schema[key] === "number" ? ({ [key]: schema[key] } as { [key in K]?: number }) : {};
 }
 
-/** The one type of a schema, `null` beside it left out. */
+/** Returns the single type of a schema, without `null`. */
 function typeOf(schema: Schema): string | undefined {
   if (typeof schema.type === "string") return schema.type;
   if (Array.isArray(schema.type)) {
@@ -141,7 +144,7 @@ function typeOf(schema: Schema): string | undefined {
   return undefined;
 }
 
-/** Follows references inside the document, and looks through "this or null". */
+/** Follows references inside the document, and unwraps "this or null". */
 function resolve(schema: Schema, root: unknown): Schema | undefined {
   let current = schema;
   for (let steps = 0; steps < 16; steps++) {
@@ -180,9 +183,9 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What a new form shows: defaults, and nothing else that nobody typed. */
+/** Returns the content of a new form: only the defaults. */
 export function emptyDraft(field: Field): Draft {
-  // Python servers give optional parameters the default null, which means that they are left out.
+  // Python servers give optional parameters the default null, which means that they are omitted.
   const absent = field.default === undefined || (field.default === null && !field.required);
   if (!absent) return draftOf(field, field.default);
   if (field.kind === "object")
@@ -194,10 +197,10 @@ export function emptyDraft(field: Field): Draft {
   return undefined;
 }
 
-/** The draft that would give this value. */
+/** Returns the draft that produces this value. */
 export function draftOf(field: Field, value: Json | undefined): Draft {
   if (value === undefined) return undefined;
-  // Only a choice and JSON can show null. The word would be sent as a text.
+  // Only a choice and JSON can show null. A text field would send the word "null" as text.
   if (value === null && field.kind !== "choice" && field.kind !== "json") return undefined;
   switch (field.kind) {
     case "text":
@@ -223,7 +226,7 @@ export function draftOf(field: Field, value: Json | undefined): Draft {
 
 const same = (a: Json, b: Json) => JSON.stringify(a) === JSON.stringify(b);
 
-/** The value that was typed, with what is wrong about it. An optional field that is left empty is left out. */
+/** Returns the typed value, with its mistakes. An empty optional field is omitted. */
 export function typedValue(
   field: Field,
   draft: Draft,
@@ -292,7 +295,7 @@ function parsed(text: string, path: string[]): { value: Json | undefined; mistak
   }
 }
 
-/** What of a value the form has no place for; `undefined` when it can show all of it. */
+/** Returns the reason why the form cannot show a value; `undefined` if it can. */
 export function misfit(field: Field, value: Json, path = "the arguments"): string | undefined {
   if (field.kind === "object") {
     if (!isObject(value)) return `${path} are not an object`;

@@ -1,8 +1,8 @@
 import { createStore } from "./store";
 
 /**
- * Who is signed in. The token is the console's own, ends by itself after some hours, and stays in this tab: the storage of a tab
- * belongs to this address with its port, which a cookie does not, and survives a reload, which a variable does not.
+ * The sign-in state. The token belongs to the console, expires after some hours, and stays in this tab. A tab's storage
+ * belongs to this address with its port, unlike a cookie, and survives a reload, unlike a variable.
  */
 export interface Session {
   token: string;
@@ -24,7 +24,7 @@ function restored(): SignInState {
     if (session && typeof session.token === "string" && session.expires_ms > Date.now())
       return { state: "in", session };
   } catch {
-    // What cannot be read is no session.
+    // An unreadable value is not a session.
   }
   return { state: "out" };
 }
@@ -42,7 +42,7 @@ export function leave(message?: string, hint?: string): void {
   try {
     sessionStorage.removeItem(KEY);
   } catch {
-    // There was none to remove.
+    // There was no stored session.
   }
   signIn.set({ state: "out", ...(message === undefined ? {} : { message }), ...(hint === undefined ? {} : { hint }) });
 }
@@ -52,7 +52,7 @@ export function token(): string {
   return current.state === "in" ? current.session.token : "";
 }
 
-/** Takes the code out of the address, so that neither the history nor a bookmark keeps it. */
+/** Removes the code from the address, so that neither the history nor a bookmark stores it. */
 export function takeCode(): string | undefined {
   const match = /^#code=([A-Za-z0-9_-]+)$/.exec(location.hash);
   if (!match) return undefined;

@@ -1,6 +1,6 @@
 import type { Json } from "./schema";
 
-/** A call, as somebody would type it elsewhere. No secret is in it: the token is read from where it is kept. */
+/** Snippets of a call for other programs. They contain no secret: the token is read from its file. */
 export interface Snippet {
   label: string;
   text: string;
@@ -9,9 +9,9 @@ export interface Snippet {
 export interface Place {
   /** The gateway's address. */
   url: string;
-  /** What somebody types before a command for it to be about this gateway. */
+  /** The beginning of a command line for this gateway. */
   program: string;
-  /** The operator's token, as a word of the shell. */
+  /** The operator's token, as a word for the shell. */
   tokenFile: string;
 }
 
@@ -34,7 +34,7 @@ export function snippetsOf(tool: string, args: Json, place: Place): Snippet[] {
   ];
 }
 
-/** In single quotes, in which a shell reads nothing but the closing quote. */
+/** Puts a text in single quotes, in which a shell interprets only the closing quote. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,6 +1,6 @@
 import { useSyncExternalStore } from "react";
 
-/** A value that pages watch. */
+/** A value that pages observe. */
 export interface Store<T> {
   get(): T;
   set(next: T): void;

@@ -1,18 +1,18 @@
 import { linkWords } from "@switchboard/plugin-host";
 
 /**
- * Text from outside can hold characters that a reader does not see but that change what they see, or that a model reads and a person
- * does not: control characters, those that turn text around, those without a width. They are shown as what they are.
+ * External text can contain invisible characters that change the visible text, or that a model reads and a person does
+ * not see: control characters, bidirectional controls, zero-width characters. They are shown as escapes.
  */
-// Joiners stay: emoji and several scripts are made with them.
+// Joiners stay, because emoji and several scripts need them.
 const STEERING = /(?![\t\n\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
 
-/** A text of several lines; tabs and line breaks stay. */
+/** Escapes a text of several lines; tabs and line breaks stay. */
 export function visible(text: string): string {
   return text.replaceAll("\r\n", "\n").replace(STEERING, escaped);
 }
 
-/** A text that is to be one line. */
+/** Escapes a text for a single line. */
 export function visibleLine(text: string): string {
   return text.replace(/[\t\n]/g, escaped).replace(STEERING, escaped);
 }
@@ -21,14 +21,17 @@ function escaped(character: string): string {
   return `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
-/** The gateway's words on a line of their own: with a capital letter and, unless a command ends them, a full stop. */
+/**
+ * Formats a message of the gateway as a sentence: with a capital letter and, unless it ends with a command, a full
+ * stop.
+ */
 export function sentence(text: string): string {
   const shown = visible(text.trim());
   const ended = /[.!?…]$/.test(shown) || /: [a-z][a-z ]*$/.test(shown);
   return `${shown.charAt(0).toUpperCase()}${shown.slice(1)}${ended || shown === "" ? "" : "."}`;
 }
 
-/** The beginning of a text that may be long. */
+/** Returns the beginning of a long text. */
 export function shortened(text: string, length: number): string {
   const characters = [...text.slice(0, length * 2 + 2)];
   return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : text;
@@ -36,14 +39,14 @@ export function shortened(text: string, length: number): string {
 
 export interface Part {
   text: string;
-  /** Set where the text is an address of the web. */
+  /** Set if the text is a web address. */
   href?: string;
 }
 
-/** `[words](address)`, or an address by itself. */
+/** Matches `[words](address)`, or a plain address. */
 const LINK = /\[([^\][\n]{1,200})\]\((https?:\/\/[^\s()<>"'`]+)\)|https?:\/\/[^\s<>"'`]+/g;
 
-/** A text with its web addresses told apart, for descriptions. Nothing but http and https becomes a link. */
+/** Splits a text at its web addresses, for descriptions. Only http and https become links. */
 export function linked(text: string): Part[] {
   const parts: Part[] = [];
   let done = 0;
@@ -69,7 +72,10 @@ function webAddress(text: string): string | undefined {
   }
 }
 
-/** Without the marks at its end, which belong to the sentence. Step by step: an expression would try from each of them anew. */
+/**
+ * Removes the final punctuation, which belongs to the sentence. A loop does this, because a regular expression would
+ * backtrack.
+ */
 function withoutEnd(address: string): string {
   let end = address.length;
   while (end > 0 && ".,;:!?)]}".includes(address[end - 1] ?? " ")) end -= 1;

@@ -1,4 +1,4 @@
-/** A command line cut into words as a shell would, quotes and backslashes minded; nothing else of a shell is there. */
+/** Splits a command line into words like a shell, with quotes and backslashes; no other shell syntax is supported. */
 export function words(line: string): string[] {
   const found: string[] = [];
   let word: string | undefined;

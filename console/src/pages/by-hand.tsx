@@ -35,7 +35,7 @@ interface Entry {
   called?: PluginFunction;
 }
 
-/** Tools and plugins, run by a person instead of a model. */
+/** Tools and plugins that a person runs instead of a model. */
 export function ByHand() {
   const offered = useResource(tools).data;
   const installed = useResource(plugins).data;

@@ -14,23 +14,26 @@ import { CopyButton, Line, ProblemNote, State, useNow } from "../ui/parts";
 import { RunView } from "../ui/run-view";
 import { moodOf } from "./overview";
 
-/** How often a call that runs is asked for anew. */
+/** The reload interval of a running call. */
 const LOOK_MS = 1_000;
 
-/** A running call, and when this page heard so. Its age is counted from there: the gateway's clock may not be this one. */
+/**
+ * A running call, and the time of its arrival on this page. Its age is counted from there, because the gateway's clock
+ * may differ.
+ */
 interface Seen {
   call: Call;
   at: number;
 }
 
-/** One call: what it was given, what came of it, and where its time went. */
+/** One call: its arguments, its outcome, and its time per step. */
 export function CallDetail({ id, known }: { id: string; known: Call | undefined }) {
   const [seen, setSeen] = useState<Seen>();
   const [problem, setProblem] = useState<Problem>();
   const over = known?.state === "ended";
   useEffect(() => {
     if (over) return;
-    // One that runs, or that is not among the loaded ones, such as from a link.
+    // A running call, or one that is not loaded yet, such as from a link.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let gone = false;
     const look = async () => {
@@ -44,7 +47,7 @@ export function CallDetail({ id, known }: { id: string; known: Call | undefined 
         if (gone) return;
         const reason = Problem.of(error);
         setProblem(reason);
-        // A gateway that is away comes back; a call that it does not know does not.
+        // An unreachable gateway returns later; an unknown call does not.
         if (reason.status === 0) timer = setTimeout(look, LOOK_MS);
       }
     };
@@ -133,13 +136,13 @@ function Loaded({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
   );
 }
 
-/** Where the time went, and, while it runs, where it goes. */
+/** The time per step, also during the call. */
 function Timing({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
   const running = call.state === "running";
   useNow(running ? 200 : 3_600_000);
   const since = running && seenAt !== undefined ? (performance.now() - seenAt) * 1_000 : 0;
   const total = Math.max(0, (call.duration_us ?? 0) + since);
-  // One that nobody was given yet has done nothing but wait.
+  // A call that has not been sent to a provider has only waited.
   const queued = running && call.provider === undefined;
   const waited = queued ? total : Math.min(call.waited_us ?? 0, total);
   const part = (value: number) => (total > 0 ? (value / total) * 100 : 0);

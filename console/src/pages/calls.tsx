@@ -29,7 +29,7 @@ const OUTCOMES = [
   "store",
 ];
 
-/** Every call as it happens: who called what, where it went, how long it took and what came of it. */
+/** All calls, live: caller, tool, provider, duration and outcome. */
 export function CallsPage() {
   const { item } = useRoute();
   const { calls, loaded, cursor } = useStore(callList.store);
@@ -149,7 +149,7 @@ function CallHeader({ span }: { span: number }) {
   );
 }
 
-/** Drawn anew when something of it is different; a call is never changed, but replaced. */
+/** Renders again only if a property differs; a call is never mutated, but replaced. */
 const CallRow = memo(function CallRow({ call, place, now }: RowProps) {
   const outcome = outcomeOf(call);
   const { left, wait, width } = place ?? NOWHERE;

@@ -11,13 +11,13 @@ import { ProblemNote, Prose, State } from "../ui/parts";
 
 const KEPT = 500;
 
-/** A channel: who is there, and what they say as they say it. */
+/** A channel: its participants, and their messages, live. */
 export function ChannelDetail({ name }: { name: string }) {
   const { messages, problem } = useMessages(name);
   const roster = useRoster(name);
   const log = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
-  // Whoever reads the latest stays with it; whoever has scrolled up is left there.
+  // A reader at the latest message follows new ones; a reader who has scrolled up keeps the position.
   useLayoutEffect(() => {
     const element = log.current;
     if (element && atEnd.current && messages.length > 0) element.scrollTop = element.scrollHeight;
@@ -146,12 +146,12 @@ function useMessages(name: string): { messages: Message[]; problem?: Problem } {
     const history = () =>
       api<{ messages: Message[] }>(`/v1/channels/${segment(name)}/messages?limit=200`, { signal: stop.signal })
         .then((page) => add(page.messages))
-        // One that nobody has spoken in does not exist yet, and that is no trouble.
+        // A channel without messages does not exist yet, and that is not an error.
         .catch((error) => Problem.of(error).status === 404 || setProblem(Problem.of(error)));
     const follow = async () => {
       while (!stop.signal.aborted) {
         try {
-          // The history after the feed has begun: a message between the two is there twice, and once on the page.
+          // The history is loaded after the feed has started. A message in both appears only once on the page.
           await stream(
             `/v1/channels/${segment(name)}/events`,
             { signal: stop.signal },

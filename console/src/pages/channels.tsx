@@ -13,7 +13,7 @@ import { ChannelDetail } from "./channel";
 
 const keyOf = (channel: Channel) => channel.name;
 
-/** Rooms for agents, pages and people. */
+/** Channels for agents, pages and people. */
 export function ChannelsPage() {
   const { item } = useRoute();
   const { data, problem } = useResource(channels);

@@ -20,7 +20,7 @@ import { SettingsFor } from "../ui/plugin-settings";
 import { PluginView } from "../ui/plugin-view";
 import { ByHand, NoModel } from "./by-hand";
 
-/** `null` where the gateway asks no models. */
+/** `null` if the gateway has no models. */
 const models = createResource(async (): Promise<string[] | null> => {
   try {
     return (await api<{ data: { id: string }[] }>("/v1/models")).data.map(({ id }) => id);
@@ -30,7 +30,7 @@ const models = createResource(async (): Promise<string[] | null> => {
   }
 }, 30_000);
 
-/** A conversation with a configured model, which uses the gateway's tools. Without one, tools can be run by hand. */
+/** A conversation with a configured model that uses the gateway's tools. Without a model, tools can be run by hand. */
 export function ChatPage() {
   const { data: known, problem } = useResource(models);
   const installed = useResource(plugins).data ?? NONE;
@@ -81,7 +81,7 @@ function WithoutModel() {
   );
 }
 
-/** The conversation of this tab, with the functions of plugins' pages, for which the page of the chat is where they run. */
+/** The conversation of this tab, with the functions of plugins' pages, which run in the chat's page. */
 function useConversation(model: string | undefined, installed: Plugin[]) {
   const chat = conversation();
   const functions = useMemo(
@@ -120,7 +120,7 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
     const box = log.current;
     if (box && atEnd.current && turns.length > 0) box.scrollTop = box.scrollHeight;
   }, [turns]);
-  // A plugin's page takes its room a moment after the words that it belongs to.
+  // A plugin's page takes up its height shortly after the text that it belongs to.
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     const [box, inner] = [log.current, list.current];
@@ -196,7 +196,7 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
   );
 }
 
-/** Whose words they are. What a page wrote is not passed off as the user's or the model's. */
+/** The author of the text. A text of a plugin's page is not shown as the user's or the model's. */
 function byLine({ role, by }: Turn, model: string): string {
   if (by !== undefined) return `${visibleLine(by)}${role === "user" ? ", with your yes" : ", a plugin"}`;
   return role === "user" ? "You" : visibleLine(model);
@@ -219,7 +219,7 @@ function Answer({ turn, chat, installed }: { turn: AssistantTurn; chat: Conversa
   );
 }
 
-/** What the model did with a tool, and what a plugin shows of it. */
+/** The model's use of a tool, and the plugin's view of it. */
 function UseView({
   use,
   turn,
@@ -233,7 +233,7 @@ function UseView({
 }) {
   const found = pluginOf(installed, use.name);
   const tool = useResource(tools).data?.find(({ name }) => name === use.name);
-  // The arguments of a page's function are whole once the answer is.
+  // The arguments of a page's function are complete when the answer is.
   const whole = use.state === "done" && (!use.ours || turn.state !== "running");
   const mood = { running: "busy", done: "good", failed: "bad" } as const;
   return (
@@ -274,7 +274,7 @@ function UseView({
   );
 }
 
-/** The app of a tool that the model used. The model is told a text; what an app needs of the result is in the history. */
+/** The app of a tool that the model used. The model gets a text; the history has the result for the app. */
 function UsedApp({ tool, use, chat }: { tool: Tool; use: Use; chat: Conversation }) {
   const { callId, args, result = "" } = use;
   const [known, setKnown] = useState<Record<string, unknown>>();

@@ -1,7 +1,7 @@
 import { useProgram } from "../data/program";
 import { Command } from "../ui/parts";
 
-/** What somebody types to connect something. Commands that work as they are, on this gateway. */
+/** Commands to connect something. They work unchanged on this gateway. */
 export function NextSteps() {
   const program = useProgram();
   const url = location.origin;

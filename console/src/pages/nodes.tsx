@@ -38,7 +38,7 @@ export function NodesPage() {
   );
 }
 
-/** How a node went that is not there: one that somebody stops says goodbye. */
+/** How an offline node disconnected: a node that is stopped says goodbye. */
 export const leftAs = ({ stopped }: Node) => (stopped ? "stopped" : "lost");
 
 const MANY = 12;
@@ -123,7 +123,7 @@ interface Background {
   running: boolean;
 }
 
-/** What runs in the background of a machine, by way of its own tool for that. */
+/** The background processes of a machine, read with its own tool. */
 function Processes({ node }: { node: Node }) {
   const offered = useResource(tools).data;
   const tool = useMemo(
@@ -185,7 +185,7 @@ function Processes({ node }: { node: Node }) {
   );
 }
 
-/** What nodes said outside of their calls, such as that a process has ended. */
+/** Events of nodes outside of calls, such as the end of a process. */
 function Events({ nodes: all }: { nodes: Node[] }) {
   const live = useStore(nodeEvents);
   const program = useProgram();

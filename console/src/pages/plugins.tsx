@@ -73,7 +73,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
         {plugin.held_back && (
           <HeldBack
             plugin={plugin}
-            // With the hash: what came after what is shown here is not accepted unseen.
+            // With the hash: a change after the shown one is not accepted unseen.
             onAccept={act("accept", { body: { hash: plugin.held_back.hash } })}
             onRefuse={act("refuse")}
           />
@@ -141,7 +141,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
   );
 }
 
-/** What the user has decided about the plugin's page in this tab, and where to decide otherwise. */
+/** The user's decisions about the plugin's page in this tab, with a button to change them. */
 function Grants({ plugin }: { plugin: Plugin }) {
   const own = useStore(grants).filter((grant) => grant.plugin === plugin.identifier);
   if (own.length === 0) return null;
@@ -177,7 +177,7 @@ function Grants({ plugin }: { plugin: Plugin }) {
   );
 }
 
-/** What the plugin's source has now. Nothing of it counts until somebody says so. */
+/** The source's new manifest. It has no effect until the user accepts it. */
 function HeldBack({ plugin, onAccept, onRefuse }: { plugin: Plugin; onAccept: () => void; onRefuse: () => void }) {
   const { at_ms, changes } = plugin.held_back ?? { at_ms: 0, changes: [] };
   return (

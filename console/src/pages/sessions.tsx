@@ -16,7 +16,7 @@ import { VirtualList } from "../ui/virtual";
 const keyOf = (session: AgentSession) => session.session_id;
 const MOOD: Record<string, Mood> = { running: "busy", idle: "good", ended: "off" };
 
-/** Agents at work for their callers. */
+/** Agents that work for their callers. */
 export function SessionsPage() {
   const { item } = useRoute();
   const { data, problem } = useResource(sessions);

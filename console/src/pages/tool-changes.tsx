@@ -11,7 +11,7 @@ import { Panel } from "../ui/parts";
 
 const MOST = 20;
 
-/** The tools whose definitions have changed. There is nothing to see while there are none. */
+/** The tools with changed definitions. Shows nothing if there are none. */
 export function ToolChanges() {
   const { data } = useResource(toolChanges);
   const [problem, setProblem] = useState<Problem>();
@@ -19,7 +19,7 @@ export function ToolChanges() {
   const accept = async ({ provider, tool, revision }: ToolChange) => {
     setProblem(undefined);
     try {
-      // With the revision: a change that came after what is shown here is not accepted unseen.
+      // With the revision: a change after the shown one is not accepted unseen.
       await api("/v1/tool-changes/accept", { method: "POST", body: { provider, tool, revision } });
     } catch (error) {
       setProblem(Problem.of(error));

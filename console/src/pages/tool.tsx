@@ -18,7 +18,7 @@ import { RunView } from "../ui/run-view";
 import { SchemaForm } from "../ui/schema-form";
 import { leftAs } from "./nodes";
 
-/** A tool: what it is, a form to try it, and the same call for elsewhere. */
+/** A tool: its description, a form to try it, and the same call as a snippet. */
 export function ToolDetail({ tool }: { tool: Tool }) {
   const hints = Object.entries(tool.annotations ?? {}).filter(
     ([name, value]) => value === true && name.endsWith("Hint"),
@@ -83,7 +83,7 @@ function Schemas({ tool }: { tool: Tool }) {
 
 type Mode = "form" | "json";
 
-/** A form for a tool's arguments, and what becomes of the call. */
+/** A form for a tool's arguments, and the outcome of the call. */
 export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Json) => void }) {
   const given = useGiven();
   const field = useMemo(() => fieldOf(tool.input_schema ?? { type: "object" }), [tool.input_schema]);
@@ -99,7 +99,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
   const cancel = useRef<() => void>(undefined);
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => () => cancel.current?.(), []);
-  // With the mistakes on the page, not a frame later: whoever types on at once types into the field that is wrong.
+  // In the same frame as the mistakes, so that a user who continues typing types into the invalid field.
   useLayoutEffect(() => {
     if (refusals > 0) form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }, [refusals]);
@@ -199,7 +199,7 @@ export function TryIt({ tool, onRun }: { tool: Tool; onRun?: (run: Run, args: Js
   );
 }
 
-/** What becomes of a call to a tool whose provider is not there. */
+/** The outcome of a call to a tool with an offline provider. */
 function Away({ provider: { kind, id } }: { provider: Provider }) {
   const away = useResource(nodes).data?.find((node) => kind === "node" && node.id === id && !node.online);
   return (
@@ -210,7 +210,7 @@ function Away({ provider: { kind, id } }: { provider: Provider }) {
   );
 }
 
-/** The arguments that the address brings along, such as those of a call that is to be repeated. */
+/** The arguments in the address, such as those of a call to repeat. */
 function useGiven(): Json | undefined {
   const { query } = useRoute();
   const [given] = useState(() => {

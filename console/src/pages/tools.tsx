@@ -112,7 +112,7 @@ function ToolItem({ tool }: { tool: Tool }) {
   );
 }
 
-/** Tools that have every word, those that have it in their name first. */
+/** Returns the tools that contain every word; matches in the name come first. */
 export function matching(all: Tool[], search: string): Tool[] {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return all;

@@ -13,11 +13,11 @@ interface Props {
   tool: Tool;
   args: Json;
   result: Record<string, unknown>;
-  /** Takes a message in the user's name. Absent where there is no conversation. */
+  /** Sends a message in the user's name. Absent if there is no conversation. */
   onMessage?: (text: string) => void;
 }
 
-/** What an upstream MCP server shows of a call: its app, in frames without an origin. */
+/** An upstream MCP server's view of a call: its app, in frames without an origin. */
 export function AppView({ tool, args, result, onMessage }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const [problem, setProblem] = useState("");
@@ -26,7 +26,7 @@ export function AppView({ tool, args, result, onMessage }: Props) {
   latest.current = { all: all ?? [], tool, args, result, onMessage };
   const server = tool.provider.id;
   const uri = appOf(tool);
-  // What it shows is told by its content: lists that were asked for again have new objects and are no reason to load a page anew.
+  // Compared by content: reloaded lists have new objects, which are no reason to reload the page.
   const shown = JSON.stringify([args, result]);
   const talks = onMessage !== undefined;
   useEffect(() => {
@@ -53,7 +53,7 @@ export function AppView({ tool, args, result, onMessage }: Props) {
             return callFor(called.exposed, given, signal);
           },
           readResource: (other) => readResource(server, other),
-          // What reaches beyond its frame, an app does with the user's yes each time.
+          // Actions outside its frame need the user's permission each time.
           openLink: (url, signal) => askUser({ kind: "link", app: tool.name, server, url }, signal),
           ...(talks
             ? {

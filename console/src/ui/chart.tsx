@@ -9,8 +9,8 @@ const WIDTH = 100;
 const HEIGHT = 40;
 
 /**
- * A small curve over time. It is stretched to whatever room it has, so that it needs no measuring and causes no jump; the words
- * around it are ordinary text.
+ * A small curve over time. It is stretched to the available width, so that it needs no measuring and causes no layout
+ * shift. The labels are ordinary text.
  */
 export function Chart({
   series,
@@ -21,7 +21,7 @@ export function Chart({
   series: Series[];
   label: string;
   describe: (at: number | undefined) => [string, string];
-  /** For values that differ by orders of magnitude. */
+  /** A logarithmic scale, for values that differ by orders of magnitude. */
   log?: boolean;
 }) {
   const [at, setAt] = useState<number>();

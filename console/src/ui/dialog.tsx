@@ -1,8 +1,8 @@
 import { type ReactNode, useEffect, useId, useRef } from "react";
 
 /**
- * A question that has to be answered before anything else. Escape is a no. The keyboard begins at what is marked with `data-first`, which
- * in a question that nobody asked for is its no: whoever was typing does not say yes by it.
+ * A modal dialog. Escape means "no". The focus starts on the element with `data-first`. In a question that the user did
+ * not request, that is its "no", so that typing does not accept it.
  */
 export function Dialog({ title, onNo, children }: { title: string; onNo: () => void; children: ReactNode }) {
   const id = useId();

@@ -1,7 +1,7 @@
 import { plural } from "../lib/format";
 import { visible, visibleLine } from "../lib/text";
 
-/** One place in which two JSON documents differ. */
+/** A difference between two JSON documents. */
 export interface Difference {
   path: string;
   was?: string;

@@ -1,4 +1,4 @@
-/** Drawn on a grid of 16, in the colour of the text beside them. */
+/** Drawn on a grid of 16, in the colour of the adjacent text. */
 const PATHS = {
   overview: "M2.5 13.5v-5M6.2 13.5v-8M9.800 13.5v-4M13.500 13.500v-11",
   tools: "M9.8 6.200l-6.600 6.600M9.300 3.200a3.200 3.200 0 0 0 3.500 4.400l.9-.9-1.600-1.600.3-1.500L11 2.300z",

@@ -2,7 +2,7 @@ import { Fragment, useMemo } from "react";
 import type { Json } from "../lib/schema";
 import { visible } from "../lib/text";
 
-/** Longer texts are shown without colours, and those beyond the second bound cut. */
+/** Texts beyond the first limit are shown without colours, and texts beyond the second are cut. */
 const COLOURED = 20_000;
 const SHOWN = 500_000;
 

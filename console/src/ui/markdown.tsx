@@ -2,7 +2,7 @@ import { renderMarkdown } from "@switchboard/plugin-host";
 import { useLayoutEffect, useRef } from "react";
 import { visible } from "../lib/text";
 
-/** A model's words. Without HTML and images, both of which would be somebody else's. */
+/** A model's text, without HTML and images, because both could come from another source. */
 export function Markdown({ text }: { text: string }) {
   const place = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {

@@ -3,12 +3,12 @@ import type { Problem } from "../lib/api";
 import { linked, visible, visibleLine } from "../lib/text";
 import { Icon } from "./icons";
 
-/** Text from outside, on one line. */
+/** External text, on one line. */
 export function Line({ text }: { text: string }) {
   return <>{visibleLine(text)}</>;
 }
 
-/** Text from outside, with its web addresses as links. They open apart, and are not told where from. */
+/** External text, with its web addresses as links. They open in a separate tab, without a referrer. */
 export function Prose({ text }: { text: string }) {
   return (
     <>
@@ -58,7 +58,7 @@ async function copy(text: string): Promise<boolean> {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // A page that did not come by TLS or from this machine has no clipboard; the old way still works there.
+    // A page without TLS from another machine has no clipboard API; the older method still works there.
     const area = document.createElement("textarea");
     area.value = text;
     area.className = "hide";
@@ -70,7 +70,7 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
-/** Something to type elsewhere. */
+/** A command to type elsewhere. */
 export function Command({ text, label }: { text: string; label?: string }) {
   return (
     <div className="command">
@@ -112,7 +112,7 @@ export function Panel({ title, more, children }: { title: string; more?: ReactNo
   );
 }
 
-/** A page's title takes the focus when the page is opened, so that keyboards and screen readers are where the eyes are. */
+/** A page's title gets the focus when the page opens, so that keyboards and screen readers start there. */
 export function Head({ title, children }: { title: ReactNode; children?: ReactNode }) {
   return (
     <div className="head">
@@ -145,14 +145,14 @@ export function Choice<T extends string>({
 }
 
 /**
- * A button that wants to be pressed twice before it does what cannot be taken back. It asks for as long as it has the
- * focus, whoever needs time to read has it; a double click is one press.
+ * A button that needs two presses for an irreversible action. It asks for confirmation while it has the focus, so that
+ * there is no timeout for reading; a double click is one press.
  */
 export function Sure({ label, sure, onSure }: { label: string; sure: string; onSure: () => void }) {
   const [asked, setAsked] = useState(false);
   const press = (event: MouseEvent<HTMLButtonElement>) => {
     if (asked && event.detail > 1) return;
-    // Not every browser focuses a button that is clicked.
+    // Some browsers do not focus a clicked button.
     event.currentTarget.focus();
     if (asked) onSure();
     setAsked(!asked);
@@ -170,7 +170,7 @@ export function Sure({ label, sure, onSure }: { label: string; sure: string; onS
   );
 }
 
-/** The time, for what grows older on the page. */
+/** The current time, for ages on the page. */
 export function useNow(everyMs: number): number {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {

@@ -23,8 +23,8 @@ function SettingsOfTool({ tool }: { tool: string }) {
 }
 
 /**
- * What a plugin's user can set. A secret that is stored is never shown: its field holds the mask, which, sent back, stands for
- * what is stored.
+ * The settings of a plugin's user. A stored secret is never shown: its field holds the mask. A mask that is sent back
+ * means the stored value.
  */
 export function PluginSettings({ plugin, open = false }: { plugin: Plugin; open?: boolean }) {
   const field = useMemo(() => fieldOf(plugin.settings), [plugin.settings]);

@@ -16,12 +16,12 @@ import { SecretDialog, type SecretWish, titleOf } from "./secret-dialog";
 
 interface Props {
   plugin: Plugin;
-  /** What the call belongs to; the page's state is kept by it. */
+  /** The message of the call; it is the key of the page's state. */
   messageId: string;
   apiName: string;
   /** As JSON text. */
   args: string;
-  /** What the plugin's server answered. */
+  /** The answer of the plugin's server. */
   content: string;
   onContent?: (content: unknown) => void;
   onTrigger?: () => void;
@@ -33,14 +33,14 @@ interface Asked {
   answer: (said: SecretsAnswer) => void;
 }
 
-/** What a plugin shows of a call: its page in a sandboxed frame, or its Markdown. */
+/** A plugin's view of a call: its page in a sandboxed frame, or its Markdown. */
 export function PluginView(props: Props) {
   const { plugin, messageId, apiName, args, content } = props;
   const place = useRef<HTMLDivElement>(null);
   const mounted = useRef<Mounted>(undefined);
   const latest = useRef(props);
   latest.current = props;
-  // A list of plugins that was asked for again has new objects with the same content, which are no reason to load a page anew.
+  // A reloaded list of plugins has new objects with the same content, which are no reason to reload the page.
   const shown = JSON.stringify([plugin.identifier, plugin.type, plugin.ui, plugin.settings]);
   const [problem, setProblem] = useState("");
   const [asked, setAsked] = useState<Asked[]>([]);
@@ -106,20 +106,20 @@ interface SecretsProps {
   plugin: Plugin;
   asked: Asked[];
   onAnswered: (left: Asked[]) => void;
-  /** The page has to begin anew, as what it may see is different now. */
+  /** Called when the page must restart, because it may see other settings now. */
   onChange: () => void;
 }
 
 /**
- * What the page beside it asks for, and what it was given. The question itself opens when the user asks for it, so that no page can put one
- * in front of somebody who is typing.
+ * The requests of the plugin's page, and its granted fields. The dialog opens only when the user requests it, so that
+ * no page can open one in front of a user who is typing.
  */
 function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
   const all = useStore(grants);
   const origin = pageOrigin(plugin);
   const grant = origin === undefined ? undefined : findGrant(all, plugin, origin);
   const [open, setOpen] = useState<SecretWish>();
-  // Told by the grant itself: it may be taken back from another page of the console.
+  // Derived from the grant itself, because it may be revoked on another page of the console.
   const given = grant?.values !== undefined;
   const had = useRef(given);
   useEffect(() => {
@@ -184,7 +184,7 @@ function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
   );
 }
 
-/** Where the plugin's page comes from, in the words of the host: its origin, or its address where it is not let keep one. */
+/** Returns the plugin page's origin as the host reports it, or its address if it may not keep its origin. */
 function pageOrigin({ ui }: Plugin): string | undefined {
   try {
     const url = new URL(ui?.url ?? "", document.baseURI);

@@ -3,7 +3,7 @@ import { useStore } from "../lib/store";
 import { visible, visibleLine } from "../lib/text";
 import { Dialog } from "./dialog";
 
-/** What apps of MCP servers would like to do, one question after the other. */
+/** The requests of MCP servers' apps, one question after the other. */
 export function Questions() {
   const [first] = useStore(questions);
   return first ? <Asked key={first.id} question={first} /> : null;

@@ -5,7 +5,7 @@ import { visible } from "../lib/text";
 import { JsonView } from "./json";
 import { CopyButton, ProblemNote, State, useNow } from "./parts";
 
-/** A call made from this page: how far it is, what it says, what came of it. */
+/** A call made from this page: its progress, its output, its outcome. */
 export function RunView({ run }: { run: Run }) {
   const words = {
     running: ["busy", "Running"],

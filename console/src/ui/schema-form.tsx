@@ -188,7 +188,7 @@ function FieldView(props: Props) {
   );
 }
 
-/** An object or a list inside another. One that is not required begins absent. */
+/** A nested object or list. An optional one is absent at first. */
 function Group({
   name,
   field,

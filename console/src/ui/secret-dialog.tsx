@@ -5,7 +5,7 @@ import { visibleLine } from "../lib/text";
 import { Dialog } from "./dialog";
 import { SchemaForm } from "./schema-form";
 
-/** What a plugin's page wants with secret settings. */
+/** A request of a plugin's page for secret settings. */
 export interface SecretWish {
   origin: string;
   purpose: "read" | "write";
@@ -15,10 +15,10 @@ export interface SecretWish {
 interface Props {
   plugin: Plugin;
   wish: SecretWish;
-  /** With what was typed for the page, if it wants to see something. */
+  /** Called with the values that the user typed for the page, if it requests to see them. */
   onYes: (values: Record<string, unknown>) => void;
   onNo: () => void;
-  /** Nothing is decided yet. */
+  /** Closes without a decision. */
   onClose: () => void;
 }
 
@@ -96,7 +96,7 @@ function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "wish" | "onClose"> 
 const isObject = (value: unknown): value is Schema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The schema of a setting inside the others, where it can be told. */
+/** Returns the schema of a nested setting, if it is known. */
 function schemaAt(settings: Schema | undefined, name: string): Schema | undefined {
   let node: unknown = settings;
   for (const step of name.split(".")) {
@@ -106,7 +106,7 @@ function schemaAt(settings: Schema | undefined, name: string): Schema | undefine
   return isObject(node) ? node : undefined;
 }
 
-/** The fields beside each other, under their full names. */
+/** The fields in one list, with their full names. */
 function schemaOf(settings: Schema | undefined, fields: string[]): Schema {
   const plain: Schema = { type: "string", format: "password" };
   const properties = Object.fromEntries(
@@ -118,7 +118,7 @@ function schemaOf(settings: Schema | undefined, fields: string[]): Schema {
   return { type: "object", properties, $defs: settings?.$defs, definitions: settings?.definitions };
 }
 
-/** What the user knows a setting by. */
+/** The setting's name for the user. */
 export function titleOf(plugin: Plugin, name: string): string {
   const title = schemaAt(plugin.settings, name)?.title;
   return visibleLine(typeof title === "string" && title !== "" ? title : name);

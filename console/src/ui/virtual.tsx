@@ -16,20 +16,20 @@ interface Props<T, Frame> {
   height: number;
   chosen?: string | undefined;
   onChoose: (item: T) => void;
-  /** Made of the rows that are drawn, for what depends on all of them. */
+  /** Computed from the rendered rows, for values that depend on all of them. */
   frame?: (drawn: readonly T[]) => Frame;
   render: (item: T, frame: Frame | undefined) => ReactNode;
   /** Stays above the rows. */
   header?: (frame: Frame | undefined) => ReactNode;
-  /** The last rows are in sight. */
+  /** Called when the last rows are visible. */
   onEnd?: () => void;
 }
 
 const SPARE = 6;
 
 /**
- * A list of any length, of which only the rows in sight are drawn. New rows at the top do not move what somebody is reading; whoever
- * is at the top stays there.
+ * A list of any length that renders only the visible rows. New rows at the top do not move the rows of a reader; a
+ * reader at the top stays there.
  */
 export function VirtualList<T, Frame = undefined>({
   label,
@@ -50,7 +50,7 @@ export function VirtualList<T, Frame = undefined>({
   const [activeKey, setActiveKey] = useState<string | undefined>(chosen);
   const [known, setKnown] = useState(chosen);
   if (known !== chosen) {
-    // Chosen elsewhere, such as by the address: the keyboard goes on from there, and nothing else is marked.
+    // Chosen elsewhere, such as by the address: the keyboard continues from there, and no other row is marked.
     setKnown(chosen);
     setActiveKey(chosen);
   }
@@ -67,7 +67,7 @@ export function VirtualList<T, Frame = undefined>({
     return () => watcher.disconnect();
   }, []);
 
-  // The row that was first in sight stays where it is when others come before it.
+  // The first visible row keeps its position when rows are added before it.
   const anchor = useRef<string>(undefined);
   useLayoutEffect(() => {
     const element = box.current;
@@ -97,7 +97,7 @@ export function VirtualList<T, Frame = undefined>({
     setActiveKey(keyOf(item));
     reveal(element, index * height, height, room);
   };
-  // What is chosen is in sight when the list has it for the first time; after that, it is up to whoever scrolls.
+  // The chosen row is scrolled into view when the list first contains it; after that, the user scrolls.
   const revealed = useRef<string>(undefined);
   useLayoutEffect(() => {
     if (revealed.current === chosen || room === 0 || items.length === 0) return;
@@ -121,7 +121,7 @@ export function VirtualList<T, Frame = undefined>({
     event.preventDefault();
   };
   const focus = ({ currentTarget: element }: FocusEvent<HTMLElement>) => {
-    // A press of the mouse brings the focus along, and would find another row below it if the list moved now.
+    // A mouse press also focuses the list, and would hit another row if the list moved at that moment.
     if (active < 0 && element.matches(":focus-visible")) show(Math.ceil(element.scrollTop / height));
   };
   const drawn = items.slice(first, last);
@@ -171,7 +171,7 @@ export function VirtualList<T, Frame = undefined>({
   );
 }
 
-/** Scrolls no further than it takes to have a row in sight. */
+/** Scrolls only as far as needed to show a row. */
 function reveal(list: HTMLElement, y: number, height: number, room: number): void {
   if (y < list.scrollTop) list.scrollTop = y;
   else if (y + height > list.scrollTop + room) list.scrollTop = y + height - room;

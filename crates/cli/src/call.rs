@@ -1,4 +1,4 @@
-//! `call`: run a tool by hand.
+//! The `call` command: calls a tool.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,37 +16,39 @@ use super::result::check_writable;
 use super::shown::Shown;
 use super::time::milliseconds;
 use super::{Global, completion, sessions};
-use crate::json::Object;
-use crate::redact::printable;
+use sa_gateway::json::Object;
+use sa_gateway::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
-    /// The tool's name.
+    /// Name of the tool.
     #[arg(add = completion::tools())]
     pub(super) tool: String,
-    /// Its arguments. Each is taken as JSON if it is (5, true, {"a":1}), else as text. KEY:=TEXT is always text.
+    /// Arguments of the tool. A value that is valid JSON (5, true, {"a":1}) is sent as JSON, any
+    /// other value as text. KEY:=TEXT always sends text.
     #[arg(value_name = "KEY=VALUE")]
     args: Vec<String>,
-    /// The same, for an argument that could be taken for something else.
+    /// One argument, for a KEY=VALUE that could be mistaken for an option. Can be repeated.
     #[arg(long = "arg", short = 'a', value_name = "KEY=VALUE")]
     more_args: Vec<String>,
-    /// All arguments as one JSON object; - reads it from stdin. --json '{…}' is the same.
+    /// All arguments as one JSON object; - reads it from stdin. --json '{…}' does the same.
     #[arg(long = "args-json", value_name = "JSON", conflicts_with_all = ["args", "more_args"])]
     args_json: Option<String>,
-    /// How long it may take: milliseconds, or a number with ms, s, m, h or d, such as 3s.
+    /// Timeout of the call: milliseconds, or a number with ms, s, m, h or d, such as 3s.
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
-    /// How long it may take without progress. Each progress report restarts this time.
+    /// Idle timeout of the call. Each progress report restarts it.
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     idle_timeout: Option<u64>,
-    /// The session that the call belongs to.
+    /// Session that the call belongs to.
     #[arg(long, value_name = "KEY", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
-    /// Run it once, however often this command is repeated with the same key.
+    /// Run the call only once, even if this command is repeated with the same key.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Write what comes back to this file: images and attachments as what they are, several to FILE, FILE-2 and so on, with
-    /// the result shown as usual; where there are none, the result, text as text and anything else as JSON.
+    /// Write the result to this file. Images and attachments are decoded; the second one is written
+    /// to FILE-2, and so on, and the result is still printed. Without attachments, text is written
+    /// as text and any other result as JSON.
     #[arg(long, short = 'o', value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -55,12 +57,16 @@ pub(super) async fn run(global: &Global, args: CallArgs) -> Result<(), Failure> 
     run_in(global, args, None).await
 }
 
-/// Calls a tool, or a method of somebody in a channel.
-pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str>) -> Result<(), Failure> {
+/// Calls a tool, or a method of a participant in a channel.
+pub(super) async fn run_in(
+    global: &Global,
+    args: CallArgs,
+    channel: Option<&str>,
+) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let place = Place { session: args.session.as_deref(), channel };
     let sent = arguments(&client, &args, place).await?;
-    // The call may do something that cannot be done again for the sake of its result.
+    // Check the output file first: if writing fails after the call, the call may not be repeatable.
     args.output.as_deref().map(check_writable).transpose()?;
     let body = Object::with_capacity(sent.len() + 128)
         .raw("args", &sent)
@@ -70,12 +76,20 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
         .maybe(args.idempotency_key.as_deref(), |body, key| body.text("idempotency_key", key))
         .end();
     let request = client
-        .request(Method::POST, &format!("/v1/tools/{}/call{}", segment(&args.tool), in_channel(channel)))
+        .request(
+            Method::POST,
+            &format!("/v1/tools/{}/call{}", segment(&args.tool), in_channel(channel)),
+        )
         .header("accept", "text/event-stream")
         .header("content-type", "application/json")
         .body(body);
     let response = client.send(request).await?;
-    let id = response.headers().get("x-call-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let id = response
+        .headers()
+        .get("x-call-id")
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let mut events = client.events(response)?;
     let mut shown = Shown::new(global.json);
     let mut ctrl_c = CtrlC::new()?;
@@ -100,13 +114,16 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
                 shown.failed();
                 let failure = problem(reqwest::StatusCode::BAD_GATEWAY, &event.data);
                 return Err(match (failure.code, failure.hint.as_deref()) {
-                    // The gateway has looked at the schema; what a tool itself finds wrong is in its own words.
+                    // The gateway validated the arguments against the schema. Errors that the tool
+                    // itself reports do not mention `input_schema`.
                     (6, Some(hint)) if hint.contains("input_schema") => {
                         let (tool, options) = (printable(&args.tool), place.options());
                         let as_text = args.as_text(&client, &sent, place).await.unwrap_or_default();
-                        failure.hint(format!("switchboard tools {tool}{options} shows its arguments{as_text}"))
+                        failure.hint(format!(
+                            "run `switchboard tools {tool}{options}` to see its arguments{as_text}"
+                        ))
                     }
-                    (7, _) => failure.hint("give it more time with --timeout, such as --timeout 60s"),
+                    (7, _) => failure.hint("set a longer timeout, such as --timeout 60s"),
                     _ => failure,
                 });
             }
@@ -116,19 +133,23 @@ pub(super) async fn run_in(global: &Global, args: CallArgs, channel: Option<&str
 }
 
 impl CallArgs {
-    /// How to pass an argument as text that was taken for something else, where that is what is wrong with it.
+    /// Returns a hint on how to pass an argument as text. The hint is given if the value was parsed
+    /// as JSON and the schema wants text.
     async fn as_text(&self, client: &Client, sent: &RawJson, place: Place<'_>) -> Option<String> {
         let sent = &sent.to_value().ok()?;
-        let typed: Vec<_> = self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg)).collect();
+        let typed: Vec<_> =
+            self.args.iter().chain(&self.more_args).filter_map(|arg| parse_arg(arg)).collect();
         let tools = all_tools(client, place).await.ok()?;
         let schema = &named(&tools, &self.tool)?["input_schema"];
         let mut taken = typed.into_iter().filter(|(key, _, _)| !sent[key].is_string());
-        let (key, _, text) = taken.find(|(key, _, text)| mended_by_text(schema, sent, key, text))?;
-        Some(format!("; {}:={} passes it as text", printable(&key), printable(text)))
+        let (key, _, text) =
+            taken.find(|(key, _, text)| mended_by_text(schema, sent, key, text))?;
+        Some(format!("; use {}:={} to pass it as text", printable(&key), printable(text)))
     }
 }
 
-/// Whether an argument is of the wrong kind as it was sent, and right as the text that was typed.
+/// Reports whether the argument has the wrong type as sent, and is valid as the text that was
+/// typed.
 fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
     let schema = Schema::new(RawJson::of(schema));
     let has = |arguments: &Value, mistake: fn(&str) -> bool| {
@@ -136,8 +157,9 @@ fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
         let mistakes = checked.err().map(|error| error.message).unwrap_or_default();
         mistakes.split("; ").any(|wrong| is_about(wrong, key) && mistake(wrong))
     };
-    // A number beyond its bounds is no text.
-    let of_kind = |wrong: &str| [" must be ", "'anyOf'", "'oneOf'"].iter().any(|words| wrong.contains(words));
+    // Only type errors count. A number that is out of range does not become valid as text.
+    let of_kind =
+        |wrong: &str| [" must be ", "'anyOf'", "'oneOf'"].iter().any(|words| wrong.contains(words));
     let mut as_text = sent.clone();
     as_text[key] = text.into();
     has(sent, of_kind) && !has(&as_text, |_| true)
@@ -151,13 +173,15 @@ fn in_channel(channel: Option<&str>) -> String {
     channel.map(|channel| format!("?channel={}", segment(channel))).unwrap_or_default()
 }
 
-/// What the gateway itself says about the call, such as whom it waits for. What tools log is for programs.
+/// Returns the gateway's own message from a log event, for example which operator it waits for. Log
+/// messages of tools are not shown.
 fn own_words(log: &str) -> Option<String> {
     let log: Value = serde_json::from_str(log).ok()?;
     (log["logger"] == sa_core::router::OWN).then(|| text(&log["data"]).to_owned())
 }
 
-/// The arguments as they were written: what a number or a list was to say is between its writer and the tool.
+/// Builds the arguments exactly as they were typed. Numbers are not reformatted on the way to the
+/// tool.
 async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result<RawJson, Failure> {
     if let Some(text) = &args.args_json {
         let text = if text == "-" {
@@ -167,8 +191,8 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
             text.clone()
         };
         return RawJson::parse(&text).map_err(|error| {
-            Failure::usage(format!("--args-json is not JSON: {error}")).hint(
-                r#"keys are texts, too: --args-json '{"key":"value"}'; or give each argument by itself: key=value"#,
+            Failure::usage(format!("--args-json is not valid JSON: {error}")).hint(
+                r#"quote the keys, as in `--args-json '{"key":"value"}'`; or pass each argument as key=value"#,
             )
         });
     }
@@ -177,10 +201,10 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
     for arg in args.args.iter().chain(&args.more_args) {
         let (key, value, text) = parse_arg(arg).ok_or_else(|| {
             let hint = if arg.trim_start().starts_with('{') {
-                "switchboard call TOOL --json '{\"query\":\"cats\"}' takes all arguments as one object".to_owned()
+                "run `switchboard call TOOL --json '{\"query\":\"cats\"}'` to pass all arguments as one object".to_owned()
             } else {
                 format!(
-                    "switchboard tools {}{} shows its arguments, with an example",
+                    "run `switchboard tools {}{}` to see its arguments and an example",
                     printable(&args.tool),
                     place.options()
                 )
@@ -193,16 +217,17 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         if object.contains_key(&key) {
             let key = printable(&key);
             return Err(Failure::usage(format!("the argument \"{key}\" is given twice"))
-                .hint(format!("give it once; a list is {key}='[\"a\",\"b\"]'")));
+                .hint(format!("give it once; for a list, use `{key}='[\"a\",\"b\"]'`")));
         }
         object.insert(key, value);
     }
     if !guessed.is_empty() {
-        // `content=42` is a text where the tool wants one.
+        // `content=42` is sent as text if the tool's schema expects text.
         let tools = all_tools(client, place).await?;
         let schema = named(&tools, &args.tool).map(|tool| &tool["input_schema"]["properties"]);
         guessed.retain(|key, text| {
-            let is_text = schema.is_some_and(|properties| wants_text(&properties[key]["type"], &object[key]));
+            let is_text =
+                schema.is_some_and(|properties| wants_text(&properties[key]["type"], &object[key]));
             if is_text {
                 object.insert(key.clone(), (*text).into());
             }
@@ -218,9 +243,11 @@ async fn arguments(client: &Client, args: &CallArgs, place: Place<'_>) -> Result
         .map_err(|error| Failure::usage(format!("the arguments cannot be read: {error}")))
 }
 
-/// Whether a type takes texts, and not what this value is.
+/// Reports whether the type accepts text, but not the type of this value.
 fn wants_text(wanted: &Value, value: &Value) -> bool {
-    let takes = |kind: &str| wanted == kind || wanted.as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind));
+    let takes = |kind: &str| {
+        wanted == kind || wanted.as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind))
+    };
     let as_it_is = match value {
         Value::Null => takes("null"),
         Value::Bool(_) => takes("boolean"),
@@ -232,7 +259,7 @@ fn wants_text(wanted: &Value, value: &Value) -> bool {
     takes("string") && !as_it_is
 }
 
-/// The key, the value that is meant most likely, and the text as it was typed.
+/// Returns the key, the value parsed as JSON if possible, and the text as typed.
 pub(super) fn parse_arg(arg: &str) -> Option<(String, Value, &str)> {
     let (key, value) = arg.split_once('=')?;
     let (key, literal) = key.strip_suffix(':').map_or((key, false), |key| (key, true));
@@ -283,7 +310,12 @@ mod tests {
     #[test]
     fn a_text_is_offered_only_where_it_is_wanted() {
         check_mended(json!({ "anyOf": [{ "type": "string" }] }), json!(5), "5", true);
-        check_mended(json!({ "oneOf": [{ "type": "string" }, { "const": 4 }] }), json!(5), "5", true);
+        check_mended(
+            json!({ "oneOf": [{ "type": "string" }, { "const": 4 }] }),
+            json!(5),
+            "5",
+            true,
+        );
         check_mended(json!({ "type": "integer", "maximum": 100 }), json!(200), "200", false);
         check_mended(json!({ "maximum": 100 }), json!(200), "200", false);
         check_mended(json!({ "enum": ["1", "2"] }), json!(1), "1", true);
@@ -293,8 +325,14 @@ mod tests {
 
     #[test]
     fn a_tool_that_wants_a_text_gets_one() {
-        assert!(wants_text(&json!("string"), &json!(42)) && wants_text(&json!(["string", "null"]), &json!(true)));
-        assert!(!wants_text(&json!(["string", "number"]), &json!(42)) && !wants_text(&json!("integer"), &json!(42)));
+        assert!(
+            wants_text(&json!("string"), &json!(42))
+                && wants_text(&json!(["string", "null"]), &json!(true))
+        );
+        assert!(
+            !wants_text(&json!(["string", "number"]), &json!(42))
+                && !wants_text(&json!("integer"), &json!(42))
+        );
         assert!(!wants_text(&Value::Null, &json!(42)));
     }
 }

@@ -1,4 +1,4 @@
-//! `channel`: who is in a channel, what they say, what they can do.
+//! The `channel` command: lists participants, messages and methods of channels.
 
 use reqwest::Method;
 use sa_protocol::channel::handle_key;
@@ -11,52 +11,52 @@ use super::lists::{Names, text};
 use super::output::{self, Failure, line, span, when};
 use super::table::{prose, table, whole, wrapped};
 use super::{Global, completion};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
 pub(super) const NAMES: Names = Names { path: "/v1/channels", list: "channels", key: "name" };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ChannelCommand {
-    /// The channels that you may read.
+    /// List the channels that you may read.
     #[command(visible_alias = "ls")]
     List,
-    /// Who is in a channel, and which methods they have.
+    /// List the participants of a channel and their methods.
     Roster {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
     },
-    /// What was said in a channel, and what is being said.
+    /// Show the latest messages of a channel, and follow new ones.
     Tail {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
-        /// How many of the latest messages to begin with.
+        /// Number of past messages to show first.
         #[arg(long, short = 'n', default_value_t = 10)]
         last: usize,
-        /// Do not wait for more.
+        /// Exit after the past messages instead of waiting for new ones.
         #[arg(long)]
         no_follow: bool,
     },
-    /// Say something in a channel.
+    /// Send a message to a channel.
     Send {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
-        /// The text; with --type, the payload as JSON.
+        /// Text of the message; with --type, the payload as JSON.
         text: String,
-        /// Send a message of this type, with a payload of your own.
+        /// Type of the message; the payload is then given as JSON.
         #[arg(long = "type", value_name = "TYPE")]
         kind: Option<String>,
-        /// Nobody is to find it later.
+        /// Do not store the message.
         #[arg(long)]
         ephemeral: bool,
     },
-    /// Delete a channel that nobody is in, with everything that was said there.
+    /// Delete an empty channel with all its messages.
     #[command(visible_alias = "rm")]
     Remove {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
     },
-    /// Call a method of somebody in a channel, such as `greet`, or `worker.greet` where several have it. Before the dot is
-    /// the participant's id or handle (`@Worker`).
+    /// Call a method of a participant, such as `greet`, or `worker.greet` if several participants
+    /// have it. The part before the dot is the participant's id or handle (`@Worker`).
     Call {
         #[arg(add = completion::names(&NAMES))]
         channel: String,
@@ -69,13 +69,19 @@ pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), 
     match command {
         ChannelCommand::List => list(global).await,
         ChannelCommand::Roster { channel } => roster(global, &channel).await,
-        ChannelCommand::Tail { channel, last, no_follow } => tail(global, &channel, last, !no_follow).await,
+        ChannelCommand::Tail { channel, last, no_follow } => {
+            tail(global, &channel, last, !no_follow).await
+        }
         ChannelCommand::Send { channel, text, kind, ephemeral } => {
             send(global, &channel, &text, kind.as_deref(), !ephemeral).await
         }
         ChannelCommand::Remove { channel } => {
             let client = Client::new(global)?;
-            client.send(client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel)))).await?;
+            client
+                .send(
+                    client.request(Method::DELETE, &format!("/v1/channels/{}", segment(&channel))),
+                )
+                .await?;
             if global.json { Ok(()) } else { line(&format!("deleted {channel}")) }
         }
         ChannelCommand::Call { channel, mut call } => {
@@ -85,18 +91,21 @@ pub(super) async fn run(global: &Global, command: ChannelCommand) -> Result<(), 
     }
 }
 
-/// The tool of a method that is called what its participant calls it, and what the roster shows. Any other name is a tool's
-/// already.
+/// Returns the tool for a method name as the roster shows it. Any other name is already a tool name
+/// and is returned unchanged.
 async fn tool_of(client: &Client, channel: &str, method: String) -> Result<String, Failure> {
     pick(&everybody(client, channel, |_| Ok(())).await?, method)
 }
 
-/// Which of the participants' methods is meant. An id counts before a handle, because only ids are the gateway's own.
+/// Selects the participant's method that the name refers to. Ids take precedence over handles,
+/// because only ids are assigned by the gateway.
 fn pick(participants: &[Value], method: String) -> Result<String, Failure> {
     let (mut found, mut named, mut by_handle) = (Vec::new(), Vec::new(), Vec::new());
     for participant in participants {
         let (id, handle) = (text(&participant["id"]), text(&participant["metadata"]["handle"]));
-        for name in array(&participant["metadata"]["methods"]).iter().map(|method| text(&method["name"])) {
+        for name in
+            array(&participant["metadata"]["methods"]).iter().map(|method| text(&method["name"]))
+        {
             let tool = format!("pubsub_{id}_{name}");
             if tool == method {
                 return Ok(method);
@@ -116,19 +125,22 @@ fn pick(participants: &[Value], method: String) -> Result<String, Failure> {
     match found.len() {
         0 => Ok(method),
         1 => Ok(found.remove(0)),
-        several => Err(Failure::new(9, format!("{several} participants have a method \"{}\"", printable(&method)))
-            .hint(format!("call one of {}", printable(&named.join(", "))))),
+        several => Err(Failure::new(
+            9,
+            format!("{several} participants have a method \"{}\"", printable(&method)),
+        )
+        .hint(format!("call one of {}", printable(&named.join(", "))))),
     }
 }
 
-/// Whether `@Worker.greet` is what this participant's method is called. Handles are compared as the channels do it: without
-/// case, and without the @ before them.
+/// Reports whether the typed name, such as `@Worker.greet`, refers to this method by handle.
+/// Handles are compared as in channels: without case and without a leading @.
 fn is_of_handle(typed: &str, handle: &str, name: &str) -> bool {
     let typed = typed.strip_suffix(name).and_then(|before| before.strip_suffix('.'));
     !handle.is_empty() && typed.is_some_and(|typed| handle_key(typed) == handle_key(handle))
 }
 
-/// Everybody who is in a channel; each page of it is shown to `page` as it came.
+/// Returns all participants of a channel. Passes the raw JSON of each page to `page`.
 async fn everybody(
     client: &Client,
     channel: &str,
@@ -153,14 +165,18 @@ async fn list(global: &Global) -> Result<(), Failure> {
         return output::json(&raw);
     }
     if array(&list["channels"]).is_empty() {
-        return prose("No channels yet. One begins with its first message: switchboard channel send NAME hello");
+        return prose("No channels yet. Run `switchboard channel send NAME hello` to create one.");
     }
     let rows: Vec<Vec<String>> = array(&list["channels"])
         .iter()
         .map(|channel| {
             let number = |key: &str| channel[key].as_u64().unwrap_or(0);
             let messages = (number("last_id") + 1).saturating_sub(number("first_id"));
-            vec![text(&channel["name"]).to_owned(), number("participants").to_string(), messages.to_string()]
+            vec![
+                text(&channel["name"]).to_owned(),
+                number("participants").to_string(),
+                messages.to_string(),
+            ]
         })
         .collect();
     table(&[whole("CHANNEL"), whole("PARTICIPANTS"), whole("MESSAGES")], &rows)
@@ -174,14 +190,15 @@ async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
         return Ok(());
     }
     if participants.is_empty() {
-        return line(&format!("Nobody is in {} now.", printable(channel)));
+        return line(&format!("{} has no participants.", printable(channel)));
     }
     let now = sa_core::clock::now_ms();
     let rows: Vec<Vec<String>> = participants
         .iter()
         .map(|participant| {
             let metadata = &participant["metadata"];
-            let methods: Vec<&str> = array(&metadata["methods"]).iter().map(|method| text(&method["name"])).collect();
+            let methods: Vec<&str> =
+                array(&metadata["methods"]).iter().map(|method| text(&method["name"])).collect();
             let here = now.saturating_sub(participant["joined_ms"].as_i64().unwrap_or(now)).max(0);
             vec![
                 text(&participant["id"]).to_owned(),
@@ -192,7 +209,13 @@ async fn roster(global: &Global, channel: &str) -> Result<(), Failure> {
             ]
         })
         .collect();
-    let columns = [whole("PARTICIPANT"), whole("HANDLE"), whole("TYPE"), whole("HERE FOR"), wrapped("METHODS")];
+    let columns = [
+        whole("PARTICIPANT"),
+        whole("HANDLE"),
+        whole("TYPE"),
+        whole("ONLINE FOR"),
+        wrapped("METHODS"),
+    ];
     table(&columns, &rows)
 }
 
@@ -204,7 +227,7 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
         let page = format!("{path}/messages?limit={}", last.min(500));
         let history: Value = match client.get(&page).await {
             Ok((history, _)) => history,
-            // It begins to exist with its first message.
+            // The channel does not exist until its first message is sent.
             Err(failure) if failure.code == 5 && follow => Value::Null,
             Err(failure) => return Err(failure),
         };
@@ -223,7 +246,7 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
     let mut events = client.events(client.send(request).await?)?;
     let mut ctrl_c = CtrlC::new()?;
     if !global.json {
-        eprintln!("following {channel}; Ctrl-C ends it");
+        eprintln!("following {channel}; press Ctrl-C to stop");
     }
     loop {
         let event = tokio::select! {
@@ -231,24 +254,32 @@ async fn tail(global: &Global, channel: &str, last: usize, follow: bool) -> Resu
             () = ctrl_c.pressed() => return Ok(()),
         };
         let Some(event) = event else {
-            return Err(
-                Failure::new(3, "the gateway has closed the feed").hint("it may be restarting; run the command again")
-            );
+            return Err(Failure::new(3, "the gateway has closed the event stream")
+                .hint("the gateway may be restarting; run the command again"));
         };
         show(global, &serde_json::from_str(&event.data).unwrap_or_default())?;
     }
 }
 
-async fn send(global: &Global, channel: &str, text: &str, kind: Option<&str>, persist: bool) -> Result<(), Failure> {
+async fn send(
+    global: &Global,
+    channel: &str,
+    text: &str,
+    kind: Option<&str>,
+    persist: bool,
+) -> Result<(), Failure> {
     let client = Client::new(global)?;
     let payload = match kind {
         None => json!({ "id": uuid::Uuid::new_v4().to_string(), "content": text }),
         Some(_) => serde_json::from_str(text).map_err(|error| {
-            Failure::usage(format!("the payload is no JSON: {error}")).hint("quote a text: '\"hello\"'")
+            Failure::usage(format!("the payload is not valid JSON: {error}"))
+                .hint("quote a string, as in '\"hello\"'")
         })?,
     };
     let body = json!({ "type": kind.unwrap_or("message"), "payload": payload, "persist": persist });
-    let request = client.request(Method::POST, &format!("/v1/channels/{}/messages", segment(channel))).json(&body);
+    let request = client
+        .request(Method::POST, &format!("/v1/channels/{}/messages", segment(channel)))
+        .json(&body);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     if global.json {
         return output::json(&raw);
@@ -264,15 +295,15 @@ fn show(global: &Global, message: &Value) -> Result<(), Failure> {
     if global.json { line(&message.to_string()) } else { line(&printable(&describe(message))) }
 }
 
-/// `2026-01-01 12:00:01.000Z  ann: hello`
+/// Formats a message as one line, for example `2026-01-01 12:00:01.000Z  ann: hello`.
 fn describe(message: &Value) -> String {
     let payload = &message["payload"];
     let (who, id) = (text(&message["senderId"]), |key: &str| shortened(text(&payload[key])));
     let said = match text(&message["type"]) {
         "presence" => match text(&payload["action"]) {
-            "join" => format!("* {who} is here"),
+            "join" => format!("* {who} joined"),
             "leave" => format!("* {who} left ({})", text(&payload["leaveReason"])),
-            _ => format!("* {who} changed"),
+            _ => format!("* {who} updated"),
         },
         "message" => format!("{who}: {}", content(&payload["content"])),
         "update-message" => format!("{who}: … {}", content(&payload["content"])),
@@ -283,7 +314,9 @@ fn describe(message: &Value) -> String {
             text(&payload["methodName"]),
             shortened(&payload["args"].to_string())
         ),
-        "method-result" if payload["isError"] == true => format!("{who} <- error: {}", content(&payload["content"])),
+        "method-result" if payload["isError"] == true => {
+            format!("{who} <- error: {}", content(&payload["content"]))
+        }
         "method-result" if payload["content"].is_null() && payload["progress"].is_number() => {
             format!("{who} <- {}%", payload["progress"])
         }
@@ -292,7 +325,8 @@ fn describe(message: &Value) -> String {
         other => format!("{who} [{other}] {}", shortened(&payload.to_string())),
     };
     let attachments = array(&message["attachmentMeta"]).len();
-    let attached = if attachments > 0 { format!("  (+{attachments} attached)") } else { String::new() };
+    let attached =
+        if attachments > 0 { format!("  (+{attachments} attached)") } else { String::new() };
     format!("{}  {said}{attached}", when(message["ts"].as_i64().unwrap_or(0)))
 }
 
@@ -322,7 +356,8 @@ mod tests {
 
     #[track_caller]
     fn check(kind: &str, payload: Value, expected: &str) {
-        let shown = describe(&json!({ "type": kind, "payload": payload, "senderId": "ann", "ts": 0 }));
+        let shown =
+            describe(&json!({ "type": kind, "payload": payload, "senderId": "ann", "ts": 0 }));
         assert_eq!(shown.split_once("  ").unwrap().1, expected);
     }
 
@@ -350,8 +385,12 @@ mod tests {
 
     #[test]
     fn every_message_is_one_line_for_people() {
-        check("presence", json!({ "action": "join" }), "* ann is here");
-        check("presence", json!({ "action": "leave", "leaveReason": "graceful" }), "* ann left (graceful)");
+        check("presence", json!({ "action": "join" }), "* ann joined");
+        check(
+            "presence",
+            json!({ "action": "leave", "leaveReason": "graceful" }),
+            "* ann left (graceful)",
+        );
         check("message", json!({ "id": "1", "content": "hello" }), "ann: hello");
         let call = json!({ "providerId": "bob", "methodName": "search", "args": { "q": 1 } });
         check("method-call", call, "ann -> bob.search({\"q\":1})");

@@ -1,11 +1,11 @@
-//! Talking to a running gateway.
+//! The HTTP client for a running gateway.
 
 use std::borrow::Cow;
 
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
-use sa_core::mask::address;
 use sa_sse::{Broken, Events};
+use sa_text::mask::address;
 use serde::Deserialize;
 use serde_json::Value;
 use tower::filter::FilterLayer;
@@ -16,15 +16,15 @@ use super::output::Failure;
 use super::port;
 use super::reach::{Found, Trusted, is_own, socket_of};
 use super::run::layers;
-use crate::config::Config;
+use sa_gateway::config::Config;
 
-/// The exit code of what no gateway was there for.
+/// The exit code if the gateway cannot be reached.
 const UNREACHABLE: u8 = 3;
 
-/// The exit code of what was under way when the connection was lost.
+/// The exit code if the connection was lost during a request that may have had an effect.
 const MAY_HAVE_HAPPENED: u8 = 10;
 
-/// The longest event: no gateway can be configured to take a longer message than this.
+/// The maximum size of an event. A gateway cannot be configured to accept larger messages.
 const MAX_EVENT: usize = 1 << 30;
 
 pub(crate) struct Client {
@@ -32,15 +32,15 @@ pub(crate) struct Client {
     found: Found,
 }
 
-/// Stands for an address that cannot be written down. Nothing is ever sent to it.
+/// A placeholder for a URL that cannot be expressed. No request is ever sent to it.
 const UNSPEAKABLE: &str = "http://unspeakable.invalid/";
 
-/// Whether an address still has a path that was put into it. The names `.` and `..` lead elsewhere however they are written,
-/// and an empty one to the list.
+/// Reports whether the parsed URL still ends with the path that was put into it. The segments `.`
+/// and `..` change the path even if they are escaped. An empty segment leads to the list.
 fn is_kept(url: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let whole = path.split('/').skip(1).all(|segment| !segment.is_empty());
-    // What is no address at all is another mistake.
+    // An invalid URL is reported as a different error.
     whole && url::Url::parse(url).map_or(true, |url| url.path().ends_with(path))
 }
 
@@ -53,7 +53,8 @@ impl Client {
         if let Some(own) = &found.own {
             http = http.connector_layer(FilterLayer::new(own.clone()));
         }
-        let http = http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
+        let http =
+            http.build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
         Ok(Self { http, found })
     }
 
@@ -61,17 +62,17 @@ impl Client {
         &self.found.base
     }
 
-    /// The same for people, who may have written a password into it.
+    /// Returns the base URL for display, without a password.
     pub(crate) fn place(&self) -> Cow<'_, str> {
         address(&self.found.base)
     }
 
-    /// What it talks HTTP with, and the token that it shows.
+    /// Returns the HTTP client and the token.
     pub(crate) fn into_parts(self) -> (reqwest::Client, String) {
         (self.http, self.found.token)
     }
 
-    /// Whether the gateway is on this machine, as far as its address tells, and sees the same files.
+    /// Reports whether the gateway's address is on this machine, so that it sees the same files.
     pub(crate) fn is_local(&self) -> bool {
         is_own(self.base(), None)
     }
@@ -86,18 +87,18 @@ impl Client {
         self.http.request(method, url).bearer_auth(&self.found.token)
     }
 
-    /// Sends a request; every answer but a success is a failure with the gateway's own words.
+    /// Sends a request. Any status other than success becomes a failure with the gateway's message.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let request = request.build().map_err(|error| self.unreachable(&error))?;
         if request.url().as_str() == UNSPEAKABLE {
-            let message =
-                "nothing can be asked for by the name \"\", \".\" or \"..\", which means something else in an address";
+            let message = "the names \"\", \".\" and \"..\" cannot be used, because they have another meaning in a URL";
             return Err(
-                Failure::of_kind("not_found", message).hint("lists have the names, and ids where there are such")
+                Failure::of_kind("not_found", message).hint("use a name or an id from the list")
             );
         }
         let asks = *request.method() == Method::GET;
-        let failed = |error: &reqwest::Error| if asks { self.unreachable(error) } else { self.lost(error) };
+        let failed =
+            |error: &reqwest::Error| if asks { self.unreachable(error) } else { self.lost(error) };
         let response = self.http.execute(request).await.map_err(|error| failed(&error))?;
         if response.status().is_success() {
             return Ok(response);
@@ -118,30 +119,37 @@ impl Client {
         response.text().await.map_err(|error| self.unreachable(&error))
     }
 
-    pub(crate) async fn get<T: for<'a> Deserialize<'a>>(&self, path: &str) -> Result<(T, String), Failure> {
+    pub(crate) async fn get<T: for<'a> Deserialize<'a>>(
+        &self,
+        path: &str,
+    ) -> Result<(T, String), Failure> {
         let text = self.get_text(path).await?;
         Ok((self.read(&text)?, text))
     }
 
-    /// An answer in JSON, which all of a gateway's are.
+    /// Parses a JSON response. All responses of a gateway are JSON.
     pub(crate) fn read<T: for<'a> Deserialize<'a>>(&self, text: &str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| {
-            // Another version may say things differently; JSON it is.
+            // Valid JSON of another shape may come from another gateway version.
             if error.is_data() {
-                Failure::other(format!("the gateway's answer cannot be read: {error}"))
+                Failure::other(format!("cannot read the gateway's response: {error}"))
             } else {
                 self.no_gateway(StatusCode::OK)
             }
         })
     }
 
-    /// How the gateway is.
+    /// Returns the status of the gateway.
     pub(crate) async fn status(&self, query: &str) -> Result<(Value, String), Failure> {
         let (status, text): (Value, _) = self.get(&format!("/v1/status{query}")).await?;
-        if status["version"].is_string() { Ok((status, text)) } else { Err(self.no_gateway(StatusCode::OK)) }
+        if status["version"].is_string() {
+            Ok((status, text))
+        } else {
+            Err(self.no_gateway(StatusCode::OK))
+        }
     }
 
-    /// The events that a gateway answers with.
+    /// Returns the event stream of a response.
     pub(crate) fn events(&self, response: Response) -> Result<Events, Failure> {
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) {
@@ -151,39 +159,63 @@ impl Client {
         }
     }
 
-    /// Somebody has answered, in a way in which no gateway does.
+    /// Returns the failure for a response that does not come from a gateway.
     fn no_gateway(&self, status: StatusCode) -> Failure {
         let place = self.place();
-        let who = if self.is_local() { socket_of(&self.found.base).and_then(port::listener) } else { None };
+        let who = if self.is_local() {
+            socket_of(&self.found.base).and_then(port::listener)
+        } else {
+            None
+        };
         let who = who.map(|who| format!("{who}, ")).unwrap_or_default();
-        let between = if status.is_server_error() { ", or a proxy before it cannot reach it" } else { "" };
+        let between = if status.is_server_error() {
+            ", or a proxy in front of it cannot reach it"
+        } else {
+            ""
+        };
         Failure::new(
             UNREACHABLE,
-            format!("what listens at {place} is not Switchboard{between}: {who}which answered {status}"),
+            format!("the server at {place} is not Switchboard{between} ({who}status {status})"),
         )
-        .hint(format!("name the gateway's address with --url: this one is {}", self.found.origin))
+        .hint(format!(
+            "set the gateway's address with --url; this address is {}",
+            self.found.origin
+        ))
     }
 
-    /// The gateway is not there, or has gone away while it was asked.
+    /// Returns the failure for a gateway that is not reachable or closed the connection.
     pub(crate) fn unreachable(&self, error: &reqwest::Error) -> Failure {
         if let Some((why, hint)) = misunderstood(error, self.found.base.starts_with("https:")) {
-            let message = format!("cannot talk to the gateway at {} ({}): {why}", self.place(), self.found.origin);
+            let message = format!(
+                "cannot connect to the gateway at {} ({}): {why}",
+                self.place(),
+                self.found.origin
+            );
             return Failure::new(UNREACHABLE, message).hint(hint);
         }
         if error.is_body() || error.is_decode() || (error.is_request() && !error.is_connect()) {
-            let message = format!("the gateway at {} went away: {}", self.place(), deepest(error));
-            return Failure::new(UNREACHABLE, message).hint("it may be restarting; run the command again");
+            let message = format!(
+                "lost the connection to the gateway at {}: {}",
+                self.place(),
+                deepest(error)
+            );
+            return Failure::new(UNREACHABLE, message)
+                .hint("the gateway may be restarting; run the command again");
         }
         let place = self.place();
         Failure::new(
             UNREACHABLE,
-            format!("cannot reach the gateway at {place} ({}): {}", self.found.origin, deepest(error)),
+            format!(
+                "cannot reach the gateway at {place} ({}): {}",
+                self.found.origin,
+                deepest(error)
+            ),
         )
-        .hint("start it with: switchboard up   (or name another one with --url)")
+        .hint("start it with `switchboard up`, or set another address with --url")
     }
 
-    /// The same for what changes something: once it was under way nobody can tell whether it was done, and whoever simply
-    /// repeats it may do it twice.
+    /// Returns the failure for a broken connection during a request that changes state. The client
+    /// cannot know whether the request took effect, so repeating it may apply it twice.
     pub(crate) fn lost(&self, error: &reqwest::Error) -> Failure {
         if error.is_connect() || error.is_builder() {
             self.unreachable(error)
@@ -192,7 +224,7 @@ impl Client {
         }
     }
 
-    /// The same for the events of what changes something.
+    /// Returns the failure for a broken event stream of a request that changes state.
     pub(crate) fn lost_in(&self, broken: &Broken) -> Failure {
         match broken {
             Broken::Cut(error) => self.lost(error),
@@ -200,13 +232,15 @@ impl Client {
         }
     }
 
-    /// A stream of events that cannot be read on, of what goes on without anybody who reads.
+    /// Returns the failure for a broken event stream that only observes. The observed work
+    /// continues without a reader.
     pub(crate) fn unheard(&self, broken: &Broken) -> Failure {
         match broken {
             Broken::Cut(error) => self.unreachable(error),
-            Broken::TooLong(too_long) => {
-                Failure::other(format!("what the gateway at {} sends cannot be read: {too_long}", self.place()))
-            }
+            Broken::TooLong(too_long) => Failure::other(format!(
+                "cannot read the events of the gateway at {}: {too_long}",
+                self.place()
+            )),
         }
     }
 
@@ -215,81 +249,102 @@ impl Client {
         Failure::new(
             MAY_HAVE_HAPPENED,
             format!(
-                "the connection to the gateway at {gateway} was lost in the middle ({why}); it may have had an effect"
+                "the connection to the gateway at {gateway} was lost during the request ({why}); it may have had an effect"
             ),
         )
-        .hint("check before you do it again; switchboard calls shows what was called, once the gateway is back")
+        .hint("check the effect before you repeat the request; run `switchboard calls` to list the calls")
     }
 }
 
-/// HTTP as all commands speak it.
+/// Returns the HTTP client builder that all commands use.
 fn http(trusted: &Trusted) -> reqwest::ClientBuilder {
-    let http = reqwest::Client::builder().no_proxy().user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .user_agent(concat!("switchboard/", env!("CARGO_PKG_VERSION")));
     trusted.certificates.iter().cloned().fold(http, reqwest::ClientBuilder::add_root_certificate)
 }
 
-/// Fails where a gateway that encrypts cannot be talked to until it has another certificate, or we trust more. One that is not
-/// there may come.
+/// Fails if TLS with this gateway cannot work until its certificate or the trusted certificates
+/// change. A gateway that is not reachable is not an error, because it may start later.
 pub(super) async fn distrusted(url: &str, trusted: &Trusted) -> Result<(), Failure> {
-    /// It takes a round trip or two, of which the longest is from the other side of the world.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+    /// One or two round trips are needed. The limit allows for connections across the world.
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
     let http = http(trusted).redirect(reqwest::redirect::Policy::none());
-    let http =
-        http.timeout(PATIENCE).build().map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
+    let http = http
+        .timeout(TIMEOUT)
+        .build()
+        .map_err(|error| Failure::other(format!("cannot set up HTTP: {error}")))?;
     let Err(error) = http.head(url).send().await else { return Ok(()) };
     let Some((why, hint)) = misunderstood(&error, true) else { return Ok(()) };
-    Err(Failure::new(UNREACHABLE, format!("cannot talk to the gateway at {}: {why}", address(url))).hint(hint))
+    Err(Failure::new(
+        UNREACHABLE,
+        format!("cannot connect to the gateway at {}: {why}", address(url)),
+    )
+    .hint(hint))
 }
 
-/// Why somebody is there, and cannot be talked to: it is about the certificate, or one side encrypts and the other does not.
+/// Returns the reason if a server is reachable but TLS fails. Either the certificate is not
+/// accepted, or only one side uses TLS.
 fn misunderstood(error: &reqwest::Error, encrypts: bool) -> Option<(String, &'static str)> {
     use tokio_rustls::rustls::{CertificateError, Error, InvalidMessage};
-    const CA: &str = "--ca FILE (or SWITCHBOARD_CA) names what to trust: the certificate of the authority that signed it, or the \
-                      gateway's own if nobody else did";
+    const CA: &str = "use --ca FILE (or SWITCHBOARD_CA): the certificate of the authority that signed it, or the gateway's own \
+                      certificate if it is self-signed";
     type Cause = dyn std::error::Error + 'static;
     let causes = || std::iter::successors(Some(error as &Cause), |cause| cause.source());
     match causes().find_map(inside) {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            Some(("its certificate is signed by nobody whom this machine trusts".to_owned(), CA))
-        }
-        Some(Error::InvalidCertificate(wrong)) if format!("{wrong:?}").contains("CaUsedAsEndEntity") => Some((
-            "its certificate is that of an authority, and no server's".to_owned(),
-            "give the gateway another one: signed by that authority, or made with basicConstraints=CA:FALSE, as docs/running.md \
-             shows",
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => Some((
+            "its certificate is not signed by an authority that this machine trusts".to_owned(),
+            CA,
         )),
+        Some(Error::InvalidCertificate(wrong))
+            if format!("{wrong:?}").contains("CaUsedAsEndEntity") =>
+        {
+            Some((
+                "its certificate is a CA certificate, not a server certificate".to_owned(),
+                "use another certificate for the gateway: signed by that authority, or created with basicConstraints=CA:FALSE \
+             (see docs/running.md)",
+            ))
+        }
         Some(Error::InvalidCertificate(wrong)) => {
-            let hint =
-                "the address must be one of those in the certificate, and the certificate one that is valid today";
+            let hint = "check that the certificate contains the address and is valid today";
             Some((format!("its certificate cannot be trusted: {wrong}"), hint))
         }
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            Some(("it does not encrypt".to_owned(), "its address begins with http:// in place of https://"))
-        }
+        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => Some((
+            "it does not use TLS".to_owned(),
+            "use an address that begins with http:// instead of https://",
+        )),
         _ => {
             let is_http = |cause: &Cause| cause.downcast_ref().is_some_and(hyper::Error::is_parse);
             let odd = !encrypts && causes().any(is_http);
             odd.then(|| {
-                let hint = "if it has a certificate, its address begins with https:// in place of http://";
-                ("what it answers is no HTTP".to_owned(), hint)
+                let hint =
+                    "if it has a certificate, use an address that begins with https:// instead of http://";
+                ("its response is not HTTP".to_owned(), hint)
             })
         }
     }
 }
 
-/// What TLS says of it. An error of I/O hides what it is about from whoever follows its sources, and there may be one in another.
+/// Returns the TLS error within the error. `std::io::Error` does not expose its inner error as a
+/// source, and I/O errors may be nested.
 fn inside(error: &(dyn std::error::Error + 'static)) -> Option<tokio_rustls::rustls::Error> {
-    let of_io = || error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|hidden| inside(hidden));
+    let of_io =
+        || error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|hidden| inside(hidden));
     error.downcast_ref().cloned().or_else(of_io)
 }
 
-/// Why it failed, in the words of whatever failed first.
+/// Returns the message of the root cause.
 fn deepest(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
     let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
-    if cause.downcast_ref().is_some_and(refused) { "nothing listens there".to_owned() } else { cause.to_string() }
+    if cause.downcast_ref().is_some_and(refused) {
+        "nothing listens there".to_owned()
+    } else {
+        cause.to_string()
+    }
 }
 
 #[derive(Deserialize)]
@@ -300,32 +355,33 @@ struct Problem {
     retryable: Option<bool>,
 }
 
-/// The gateway's words about a failure.
+/// Parses an error response of the gateway.
 pub(crate) fn problem(status: StatusCode, text: &str) -> Failure {
     told(text).unwrap_or_else(|| Failure::other(format!("the gateway answered {status}")))
 }
 
-/// The same, if they are any.
+/// Parses a problem document. Returns `None` if the text is not one.
 fn told(text: &str) -> Option<Failure> {
     let problem: Problem = serde_json::from_str(text).ok()?;
     let hint = match problem.kind.as_str() {
         "unauthorized" => {
-            Some("name a token with --token-file or SWITCHBOARD_TOKEN; the operator's is in the data directory".into())
+            Some("set a token with --token-file or SWITCHBOARD_TOKEN; the operator's token is in the data directory".into())
         }
         _ => problem.hint.map(|hint| as_typed(&hint)),
     };
-    let mut failure = Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
+    let mut failure =
+        Failure::of_kind(&problem.kind, of_options(&problem.kind, problem.detail)).because(text);
     failure.hint = hint;
-    // Whoever ran it went away with it.
+    // The provider that ran the call disconnected, so the effect is unknown.
     if problem.kind == "offline" && problem.retryable == Some(false) {
         failure.code = MAY_HAVE_HAPPENED;
     }
     Some(failure)
 }
 
-/// What the gateway tells its clients to ask for, and what somebody at a terminal types for the same.
-const COMMANDS: [(&str, &str); 13] = [
-    ("the plugin's \"settings\" in GET /v1/plugins say what it takes", "switchboard plugin show ID says what it takes"),
+/// Requests that appear in the gateway's hints, each with the equivalent command.
+const COMMANDS: [(&str, &str); 15] = [
+    ("see the plugin's \"settings\" in `GET /v1/plugins`", "run `switchboard plugin show ID`"),
     ("GET /v1/calls/{id}", "switchboard calls ID"),
     ("GET /v1/calls", "switchboard calls"),
     ("GET /v1/sessions/{id}/events", "switchboard sessions events ID"),
@@ -334,13 +390,15 @@ const COMMANDS: [(&str, &str); 13] = [
     ("GET /v1/plugins", "switchboard plugin list"),
     ("GET /v1/tools", "switchboard tools"),
     ("session_list has", "switchboard sessions lists"),
-    ("end one with session_end", "end one with: switchboard sessions end ID"),
+    ("`session_list`", "`switchboard sessions`"),
+    ("`session_end`", "`switchboard sessions end ID`"),
+    ("with session_end", "with `switchboard sessions end ID`"),
     ("DELETE with ?last_operator=true", "--yes"),
     ("leave session_id out", "leave --session out"),
     ("start a session with agent=", "start a session with --agent "),
 ];
 
-/// What the API calls parts of a request, and the options that stand for them.
+/// Request fields that appear in error messages, each with the equivalent option.
 const OPTIONS: [(&str, &str); 10] = [
     ("session_key must", "--session must"),
     ("idempotency_key must", "--idempotency-key must"),
@@ -354,12 +412,13 @@ const OPTIONS: [(&str, &str); 10] = [
     ("models is ", "--model is "),
 ];
 
-/// A hint with commands in the place of requests.
+/// Replaces the requests in a hint with commands.
 pub(super) fn as_typed(hint: &str) -> String {
     COMMANDS.iter().fold(hint.to_owned(), |hint, (request, command)| hint.replace(request, command))
 }
 
-/// What the gateway says of a request's own parts. What anybody else says is left as it is.
+/// Replaces request fields with options in the gateway's own error messages. Messages from other
+/// sources are returned unchanged.
 fn of_options(kind: &str, detail: String) -> String {
     match OPTIONS.iter().find(|(part, _)| kind == "bad_request" && detail.starts_with(part)) {
         Some((part, option)) => detail.replacen(part, option, 1),
@@ -367,7 +426,7 @@ fn of_options(kind: &str, detail: String) -> String {
     }
 }
 
-/// A path segment with everything escaped that has a meaning in a URL.
+/// Escapes all characters of a path segment that have a meaning in a URL.
 pub(crate) fn segment(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
@@ -378,15 +437,26 @@ mod tests {
 
     use super::*;
 
-    /// Every hint of the gateway's own that names a request.
+    /// Checks all hints of the gateway that name a request.
     #[test]
     fn hints_name_commands() {
         let mut checked = 0;
-        for dir in ["src/http", "../relay/src", "../core/src", "../nodes/src", "../channels/src", "../plugins/src"] {
+        for dir in [
+            "../gateway/src/http",
+            "../providers/relay/src",
+            "../core/src",
+            "../providers/nodes/src",
+            "../providers/channels/src",
+            "../providers/plugins/src",
+        ] {
             let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
             for file in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
                 let Ok(source) = std::fs::read_to_string(&file) else { continue };
-                for hint in source.split("hint(\"").skip(1).map(|rest| rest.split("\")").next().unwrap_or_default()) {
+                for hint in source
+                    .split("hint(\"")
+                    .skip(1)
+                    .map(|rest| rest.split("\")").next().unwrap_or_default())
+                {
                     let typed = as_typed(hint);
                     assert!(!typed.contains(" /v1/"), "{}: {typed}", file.display());
                     checked += usize::from(typed != hint);

@@ -1,4 +1,4 @@
-//! What a shell offers when somebody presses Tab: the words of the command line, and the names of what the gateway has now.
+//! Shell completion: completes commands, options, and names that exist in the gateway.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,30 +17,36 @@ use super::lists::{Names, Place, all_tools, text};
 use super::output::Failure;
 use super::table::shortened;
 use super::{Cli, Global};
-use crate::redact::printable;
-use crate::wording::quoted;
+use sa_gateway::redact::printable;
+use sa_gateway::wording::quoted;
 
-/// Set by the scripts, when a line is to be completed and not to be carried out.
+/// The variable that the completion scripts set to request completion instead of running a command.
 const VARIABLE: &str = "SWITCHBOARD_COMPLETE";
 
-/// Somebody waits for it with a finger on the key.
-const PATIENCE: Duration = Duration::from_millis(800);
+/// The timeout of a request to the gateway, because the user waits for the completion.
+const TIMEOUT: Duration = Duration::from_millis(800);
 
-/// What is said about a name beside it, where a shell shows that.
+/// The maximum length of a description next to a name, in shells that show it.
 const ABOUT: usize = 60;
 
-/// The script that makes a shell ask this program what to offer.
+/// Returns the completion script for a shell.
 pub(super) fn script(shell: Shell) -> String {
     let (shells, mut script) = (Shells::builtins(), Vec::new());
     if let Some(shell) = shells.completer(&shell.to_string()) {
         // Writing to memory cannot fail.
-        let _ = shell.write_registration(VARIABLE, "switchboard", "switchboard", &program(), &mut script);
+        let _ = shell.write_registration(
+            VARIABLE,
+            "switchboard",
+            "switchboard",
+            &program(),
+            &mut script,
+        );
     }
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// What the script starts: the program that was typed, wherever the shell is then. What a script would have to quote is left
-/// to be found in PATH.
+/// Returns the program that the script starts: the absolute path of the program that was typed. If
+/// the path would need quoting, the script finds `switchboard` in PATH.
 fn program() -> String {
     let typed = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let there = if typed.components().count() > 1 { std::path::absolute(typed).ok() } else { None };
@@ -48,22 +54,26 @@ fn program() -> String {
     there.filter(|path| *path == quoted(path)).unwrap_or_else(|| "switchboard".to_owned())
 }
 
-/// Completes a line, if that is what this program was started for. Nothing is said about what goes wrong: it would stand in the
-/// middle of what somebody types.
+/// Completes a line if the program was started for completion. Errors are not printed because they
+/// would appear within the line that the user is typing.
 pub(super) fn run_if_asked() -> Option<ExitCode> {
     let folder = std::env::current_dir().ok();
-    match CompleteEnv::with_factory(command).var(VARIABLE).try_complete(std::env::args_os(), folder.as_deref()) {
+    match CompleteEnv::with_factory(command)
+        .var(VARIABLE)
+        .try_complete(std::env::args_os(), folder.as_deref())
+    {
         Ok(false) => None,
         Ok(true) => Some(ExitCode::SUCCESS),
         Err(_) => Some(ExitCode::FAILURE),
     }
 }
 
-/// Every command with what it takes. Options are offered to those who have typed a dash, and where there is nothing else:
-/// among them all, nobody would find the names.
+/// Returns all commands with their arguments. Options are offered only after a dash or if no other
+/// candidates exist, because they would hide the names.
 fn command() -> Command {
     fn without_options(command: Command) -> Command {
-        let command = command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) });
+        let command =
+            command.mut_args(|arg| if arg.is_positional() { arg } else { arg.hide(true) });
         command.mut_subcommands(without_options)
     }
     let mut command = Cli::command();
@@ -75,24 +85,28 @@ fn command() -> Command {
     if dash { command } else { without_options(command) }
 }
 
-/// The line, as far as it is typed.
+/// Returns the words of the line as typed so far.
 fn words() -> Vec<OsString> {
     std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// The tools that can be called where the line says.
+/// Completes the tools that can be called with the session or channel in the line.
 pub(super) fn tools() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         ask(async |client, line| {
-            let typed = |name: &str| line.try_get_one::<String>(name).ok().flatten().map(String::as_str);
+            let typed =
+                |name: &str| line.try_get_one::<String>(name).ok().flatten().map(String::as_str);
             let place = Place { session: typed("session"), channel: typed("channel") };
             let tools = all_tools(client, place).await?;
-            Ok(tools.iter().filter_map(|tool| candidate(text(&tool["name"]), text(&tool["description"]))).collect())
+            Ok(tools
+                .iter()
+                .filter_map(|tool| candidate(text(&tool["name"]), text(&tool["description"])))
+                .collect())
         })
     })
 }
 
-/// What is in a list of the gateway's.
+/// Completes the names in one of the gateway's lists.
 pub(super) fn names(names: &'static Names) -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         ask(async |client, _| {
@@ -102,26 +116,30 @@ pub(super) fn names(names: &'static Names) -> ArgValueCandidates {
     })
 }
 
-/// The latest calls. `among` is what narrows them, as a part of the query.
+/// Completes the ids of the latest calls. `among` is a query string that filters them.
 pub(super) fn calls(among: &'static str) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         ask(async |client, _| {
             let (list, _): (Value, _) = client.get(&format!("/v1/calls?limit=50{among}")).await?;
             let calls = list["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-            Ok(calls.iter().filter_map(|call| candidate(text(&call["id"]), listed_name(call))).collect())
+            Ok(calls
+                .iter()
+                .filter_map(|call| candidate(text(&call["id"]), listed_name(call)))
+                .collect())
         })
     })
 }
 
-/// A name that a shell takes as it is. Somebody who offers tools may call one `x;reboot`, and what was completed is soon
-/// carried out.
+/// Returns a candidate if the shell takes the name literally. A provider could name a tool
+/// `x;reboot`, and a completed line is likely to be run.
 fn candidate(name: &str, about: &str) -> Option<CompletionCandidate> {
     let about = about.lines().next().filter(|about| !about.is_empty());
     let about = about.map(|about| shortened(&printable(about), ABOUT).into());
-    (name == quoted(name) && !name.starts_with('-')).then(|| CompletionCandidate::new(name).help(about))
+    (name == quoted(name) && !name.starts_with('-'))
+        .then(|| CompletionCandidate::new(name).help(about))
 }
 
-/// What the gateway answers that the line is about, if there is one, and soon enough.
+/// Queries the gateway that the line refers to. Returns no candidates on error or timeout.
 fn ask<F>(question: F) -> Vec<CompletionCandidate>
 where
     F: AsyncFnOnce(&Client, &ArgMatches) -> Result<Vec<CompletionCandidate>, Failure>,
@@ -130,16 +148,18 @@ where
         let (global, line) = typed(joined(words()))?;
         let client = Client::new(&global).ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let answer =
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, question(&client, &line)).await.ok()?.ok() });
-        // A look-up of the gateway's address cannot be broken off, and is not waited for.
+        let answer = runtime.block_on(async {
+            tokio::time::timeout(TIMEOUT, question(&client, &line)).await.ok()?.ok()
+        });
+        // DNS resolution cannot be cancelled, so the shutdown does not wait for it.
         runtime.shutdown_background();
         answer
     };
     answer().unwrap_or_default()
 }
 
-/// Which gateway the line is about, and what its last command was given. It need not be whole, or right.
+/// Parses the line into the global options and the arguments of the last command. The line may be
+/// incomplete or invalid.
 fn typed(words: Vec<OsString>) -> Option<(Global, ArgMatches)> {
     let mut matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok()?;
     let mut global = Global::from_arg_matches(&matches).ok()?;
@@ -151,12 +171,13 @@ fn typed(words: Vec<OsString>) -> Option<(Global, ArgMatches)> {
     Some((global, matches))
 }
 
-/// Bash takes the colons of an address, and what stands between an option and its value, for words of their own.
+/// Joins words that Bash splits: URLs at colons, and options at the `=` before their value.
 fn joined(words: Vec<OsString>) -> Vec<OsString> {
     let mut whole: Vec<OsString> = Vec::with_capacity(words.len());
     let mut open = false;
     for word in words {
-        let parts = !word.is_empty() && word.as_encoded_bytes().iter().all(|byte| b":=".contains(byte));
+        let parts =
+            !word.is_empty() && word.as_encoded_bytes().iter().all(|byte| b":=".contains(byte));
         match whole.last_mut().filter(|_| parts || open) {
             Some(last) => last.push(word),
             None => whole.push(word),

@@ -1,8 +1,8 @@
-//! `config`: what counts, and why.
+//! The `config` command: shows effective values and their sources.
 
 use std::path::PathBuf;
 
-use sa_core::nearest;
+use sa_text::closest;
 use serde_json::json;
 
 use super::Global;
@@ -11,24 +11,24 @@ use super::flags::OfGateway;
 use super::output::{self, Failure, line};
 use super::run::{layers, layers_despite_mistakes};
 use super::table::{cut, facts, table, whole, wrapped};
-use crate::config::environment::{unknown_variable, unknown_variables, variable_name};
-use crate::config::flags::flag_name;
-use crate::config::layers::{Layers, Source};
-use crate::config::named::NAMED_KEYS;
-use crate::config::settings::{FILE_ONLY, KEYS};
-use crate::config::{Config, Mistake, default_data_dir};
-use crate::redact::printable;
+use sa_gateway::config::environment::{unknown_variable, unknown_variables, variable_name};
+use sa_gateway::config::flags::flag_name;
+use sa_gateway::config::layers::{Layers, Source};
+use sa_gateway::config::named::NAMED_KEYS;
+use sa_gateway::config::settings::{FILE_ONLY, KEYS};
+use sa_gateway::config::{Config, Mistake, default_data_dir};
+use sa_gateway::redact::printable;
 
-/// How long a gateway may take to say which file it has read.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// The timeout for asking the gateway which file it has read.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-const ONLY_IN_FILE: &str = "none, it is set in the configuration file only";
+const ONLY_IN_FILE: &str = "none; it can only be set in the configuration file";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show every key with its value and where that came from.
+    /// Show all keys with their values and sources.
     Show(OfGateway),
-    /// Say what a key means, its value, and where that came from; without a key, what all of them mean.
+    /// Explain a key: its meaning, value and source. Without a key, list the meaning of all keys.
     Explain {
         key: Option<String>,
         #[command(flatten)]
@@ -40,7 +40,8 @@ pub(crate) enum ConfigCommand {
 
 pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), Failure> {
     let (layers, mistakes) = match command {
-        // Whoever asks what a key means may be about to mend another one.
+        // `explain` also works with an invalid configuration, because the user may be fixing
+        // another key.
         ConfigCommand::Explain { flags, .. } => layers_despite_mistakes(global, flags),
         ConfigCommand::Show(flags) | ConfigCommand::Check(flags) => match layers(global, flags) {
             Ok(layers) => (layers, Vec::new()),
@@ -63,22 +64,29 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
         }
         ConfigCommand::Show(_) => {
             let plain = KEYS.iter().filter(|(key, _)| !FILE_ONLY.contains(key));
-            let plain = plain.map(|(key, _)| vec![(*key).to_owned(), shown(&layers, key), source(&layers, key)]);
+            let plain = plain
+                .map(|(key, _)| vec![(*key).to_owned(), shown(&layers, key), source(&layers, key)]);
             let named = layers.named().into_iter().map(|(key, value)| {
                 let source = source(&layers, &key);
                 vec![key, value.to_string(), source]
             });
-            table(&[whole("KEY"), wrapped("VALUE"), cut("FROM")], &plain.chain(named).collect::<Vec<_>>())
+            table(
+                &[whole("KEY"), wrapped("VALUE"), cut("FROM")],
+                &plain.chain(named).collect::<Vec<_>>(),
+            )
         }
         ConfigCommand::Explain { key: None, .. } if global.json => {
             let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
-            let named = NAMED_KEYS.iter().map(|(key, default, meaning)| named_entry(key, default, meaning));
+            let named =
+                NAMED_KEYS.iter().map(|(key, default, meaning)| named_entry(key, default, meaning));
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
         ConfigCommand::Explain { key: None, .. } => meanings(all_keys()),
         ConfigCommand::Explain { key: Some(key), .. } => {
-            // The answer first: whoever asks about one key has not asked about the others.
-            let of_key = |mistake: &Mistake| mistake.key == *key || mistake.key.starts_with(&format!("{key}."));
+            // Print the answer first. Mistakes in other keys follow.
+            let of_key = |mistake: &Mistake| {
+                mistake.key == *key || mistake.key.starts_with(&format!("{key}."))
+            };
             let (own, others): (Vec<Mistake>, _) = mistakes.into_iter().partition(of_key);
             explain(global, &layers, &own, key)?;
             tell_of(global, &others, !own.is_empty());
@@ -87,15 +95,21 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
     }
 }
 
-/// Says that something is wrong elsewhere, in a line.
+/// Reports mistakes in other keys in one line.
 fn tell_of(global: &Global, mistakes: &[Mistake], other: bool) {
     match mistakes {
         [] => {}
         [mistake] => output::note("mistake", &mistake.to_string()),
         mistakes => {
             let (count, other) = (mistakes.len(), if other { "other " } else { "" });
-            let file = global.config.as_ref().map(|file| format!(" --config {}", file.display())).unwrap_or_default();
-            let told = format!("the configuration has {count} {other}mistakes; see: switchboard{file} config check");
+            let file = global
+                .config
+                .as_ref()
+                .map(|file| format!(" --config {}", file.display()))
+                .unwrap_or_default();
+            let told = format!(
+                "the configuration has {count} {other}mistakes; run `switchboard{file} config check` to list them"
+            );
             output::note("note", &told);
         }
     }
@@ -112,13 +126,25 @@ fn check(global: &Global, layers: &Layers) -> Result<(), Failure> {
     for name in &unknown {
         output::note("warning", &unknown_variable(name));
     }
-    line(if unknown.is_empty() { "the configuration is fine" } else { "the rest of the configuration is fine" })
+    line(if unknown.is_empty() {
+        "the configuration is valid"
+    } else {
+        "the rest of the configuration is valid"
+    })
 }
 
-fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) -> Result<(), Failure> {
+fn explain(
+    global: &Global,
+    layers: &Layers,
+    mistakes: &[Mistake],
+    key: &str,
+) -> Result<(), Failure> {
     let wrong = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    if let Some((known, default, meaning)) = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key)) {
-        let written = layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
+    if let Some((known, default, meaning)) =
+        NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key))
+    {
+        let written =
+            layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
         if global.json {
             let mut entry = named_entry(known, default, meaning);
             if let Some(value) = &written {
@@ -129,12 +155,23 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
             return output::json(&with_wrong(entry, &wrong).to_string());
         }
         let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
-        let (shown, value) = written.map_or_else(|| (*known, (*default).to_owned()), |value| (key, value.to_string()));
-        line(&format!("{shown}{}", if value.is_empty() { String::new() } else { format!(" = {value}") }))?;
+        let (shown, value) = written
+            .map_or_else(|| (*known, (*default).to_owned()), |value| (key, value.to_string()));
+        line(&format!(
+            "{shown}{}",
+            if value.is_empty() { String::new() } else { format!(" = {value}") }
+        ))?;
         let variable = ONLY_IN_FILE.to_owned();
-        return facts(&[("meaning", (*meaning).to_owned()), ("from", from), ("wrong", wrong), ("variable", variable)]);
+        return facts(&[
+            ("meaning", (*meaning).to_owned()),
+            ("from", from),
+            ("wrong", wrong),
+            ("variable", variable),
+        ]);
     }
-    if let Some((key, meaning)) = KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key)) {
+    if let Some((key, meaning)) =
+        KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key))
+    {
         if global.json {
             return output::json(&with_wrong(entry(layers, key, meaning), &wrong).to_string());
         }
@@ -149,19 +186,24 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
             ("flag", flag),
         ]);
     }
-    // A section, or one of its tables: everything in it.
+    // The key is a section or a named table. Show all keys in it.
     let below: Vec<_> = all_keys().filter(|(known, _)| is_below(known, key)).collect();
     if below.is_empty() {
         let message = format!("there is no key \"{}\"", printable(key));
         return Err(Failure::usage(message).hint(match meant(key) {
-            Some(meant) => format!("switchboard config explain {}", printable(&meant)),
-            None => "switchboard config explain lists them".to_owned(),
+            Some(meant) => format!("run `switchboard config explain {}`", printable(&meant)),
+            None => "run `switchboard config explain` to list the keys".to_owned(),
         }));
     }
     if global.json {
-        let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
-        let written: Vec<_> = written.map(|(key, value)| json!({ "key": key, "value": as_json(&value) })).collect();
-        let keys: Vec<_> = below.iter().map(|(key, meaning)| json!({ "key": key, "meaning": meaning })).collect();
+        let written = layers
+            .named()
+            .into_iter()
+            .filter(|(written, _)| written.starts_with(&format!("{key}.")));
+        let written: Vec<_> =
+            written.map(|(key, value)| json!({ "key": key, "value": as_json(&value) })).collect();
+        let keys: Vec<_> =
+            below.iter().map(|(key, meaning)| json!({ "key": key, "meaning": meaning })).collect();
         let section = json!({ "keys": keys, "written": written });
         return output::json(&with_wrong(section, &wrong).to_string());
     }
@@ -170,7 +212,8 @@ fn explain(global: &Global, layers: &Layers, mistakes: &[Mistake], key: &str) ->
         line("")?;
         facts(&[("wrong", wrong)])?;
     }
-    let written = layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
+    let written =
+        layers.named().into_iter().filter(|(written, _)| written.starts_with(&format!("{key}.")));
     let rows: Vec<Vec<String>> = written
         .map(|(key, value)| {
             let source = source(layers, &key);
@@ -191,10 +234,10 @@ fn with_wrong(mut explained: serde_json::Value, wrong: &str) -> serde_json::Valu
     explained
 }
 
-/// The key, or the section, that somebody probably meant who wrote one that is not there.
+/// Returns a suggestion for an unknown key or section.
 fn meant(key: &str) -> Option<String> {
     let parts: Vec<&str> = key.split('.').collect();
-    // In a table with a name of its own, the name is whatever was written.
+    // For a named table, the suggestion keeps the name as typed.
     let as_written = |known: &str| -> String {
         let before = known.split('.').position(|part| part == "NAME");
         let name = before.and_then(|at| parts.get(at)).copied().unwrap_or("NAME");
@@ -203,7 +246,7 @@ fn meant(key: &str) -> Option<String> {
     let keys = all_keys().map(|(known, _)| as_written(known));
     let sections = all_keys().filter_map(|(known, _)| Some(known.split_once('.')?.0.to_owned()));
     let known: Vec<String> = keys.chain(sections).collect();
-    nearest(key, known.iter().map(String::as_str)).map(str::to_owned)
+    closest(key, known.iter().map(String::as_str)).map(str::to_owned)
 }
 
 fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -211,28 +254,31 @@ fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn meanings(keys: impl Iterator<Item = (&'static str, &'static str)>) -> Result<(), Failure> {
-    let rows: Vec<Vec<String>> = keys.map(|(key, meaning)| vec![key.to_owned(), meaning.to_owned()]).collect();
+    let rows: Vec<Vec<String>> =
+        keys.map(|(key, meaning)| vec![key.to_owned(), meaning.to_owned()]).collect();
     table(&[whole("KEY"), wrapped("MEANING")], &rows)
 }
 
-/// The file that was named, whatever is in it.
+/// Returns the absolute path of the given configuration file. The file is not read.
 fn own_file(global: &Global) -> Option<String> {
-    let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string();
+    let whole = |file: &PathBuf| {
+        std::path::absolute(file).unwrap_or_else(|_| file.clone()).display().to_string()
+    };
     global.config.as_ref().map(whole)
 }
 
-/// Says which file this is about.
+/// Prints the path of the configuration file that the output refers to.
 fn tell_own(global: &Global) {
     if !global.json {
-        let none = || "none; --config FILE or SWITCHBOARD_CONFIG names one".to_owned();
+        let none = || "none; set one with --config FILE or SWITCHBOARD_CONFIG".to_owned();
         output::note("file", &own_file(global).unwrap_or_else(none));
     }
 }
 
-/// Says whether the gateway that runs has read another file.
+/// Reports if the running gateway has read another configuration file.
 async fn tell_others(global: &Global) {
     let Ok(client) = Client::new(global) else { return };
-    let asked = tokio::time::timeout(PATIENCE, client.get::<serde_json::Value>("/v1/status")).await;
+    let asked = tokio::time::timeout(TIMEOUT, client.get::<serde_json::Value>("/v1/status")).await;
     let Ok(Ok((status, _))) = asked else { return };
     let theirs = status["config_file"].as_str();
     if theirs == own_file(global).as_deref() {
@@ -241,20 +287,26 @@ async fn tell_others(global: &Global) {
     let url = client.place();
     match theirs {
         Some(theirs) => {
-            let told = format!("the gateway that runs at {url} has read {theirs}; to see that: --config {theirs}");
+            let told =
+                format!("the gateway at {url} uses {theirs}; add --config {theirs} to see it");
             output::note("note", &told);
         }
-        None => output::note("note", &format!("the gateway that runs at {url} has read no configuration file")),
+        None => output::note("note", &format!("the gateway at {url} uses no configuration file")),
     }
 }
 
-/// A key's value as it counts, for people. Tables with names of their own are shown key by key.
+/// Returns the effective value of a key for display. The content of named tables is shown key by
+/// key instead.
 fn shown(layers: &Layers, key: &str) -> String {
     let named = FILE_ONLY.contains(&key) && layers.source(key) != Source::Default;
-    if named { "{ … }".to_owned() } else { effective(layers, key).map(|value| value.to_string()).unwrap_or_default() }
+    if named {
+        "{ … }".to_owned()
+    } else {
+        effective(layers, key).map(|value| value.to_string()).unwrap_or_default()
+    }
 }
 
-/// A key's value as it counts. An empty data directory stands for the usual one.
+/// Returns the effective value of a key. An empty data directory means the default directory.
 fn effective(layers: &Layers, key: &str) -> Option<toml::Value> {
     layers.value(key).map(|value| match &value {
         toml::Value::String(empty) if key == "data.dir" && empty.is_empty() => {
@@ -264,12 +316,12 @@ fn effective(layers: &Layers, key: &str) -> Option<toml::Value> {
     })
 }
 
-/// The same value in JSON, whose kinds are those of a configuration. What is no value is null.
+/// Converts a value to JSON. A value that cannot be converted becomes null.
 fn as_json(value: &toml::Value) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// What the file has in tables with names of their own, with what each key means.
+/// Returns the keys of the named tables in the file, each with its meaning.
 fn named_entries(layers: &Layers) -> impl Iterator<Item = serde_json::Value> {
     layers.named().into_iter().map(|(key, value)| {
         let known = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, &key));
@@ -278,11 +330,12 @@ fn named_entries(layers: &Layers) -> impl Iterator<Item = serde_json::Value> {
     })
 }
 
-/// Whether a key belongs to a section, or to one of its tables with a name.
+/// Reports whether a key belongs to a section or to one of its named tables.
 fn is_below(known: &str, section: &str) -> bool {
     let table = known.split_once("NAME.").map(|(before, _)| before);
     let named = |before| section.strip_prefix(before).is_some_and(|name| !name.is_empty());
-    known.strip_prefix(section).is_some_and(|rest| rest.starts_with('.')) || table.is_some_and(named)
+    known.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
+        || table.is_some_and(named)
 }
 
 fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
@@ -303,16 +356,21 @@ fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
     entry
 }
 
-/// What counts where a key of a table with a name is not written; null where that is nothing, or another key's.
+/// Returns the default of a key in a named table. It is null if there is no default or if it
+/// depends on another key.
 fn named_entry(key: &str, default: &str, meaning: &str) -> serde_json::Value {
-    let value = format!("x = {default}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("x"));
+    let value = format!("x = {default}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut table| table.remove("x"));
     json!({ "key": key, "value": value.as_ref().map(as_json), "meaning": meaning })
 }
 
-/// Whether a key is this one of a table with a name, whatever the name.
+/// Reports whether `key` matches the known key for any table name.
 fn is_named(known: &str, key: &str) -> bool {
     let Some((before, after)) = known.split_once("NAME.") else { return false };
-    let name = key.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)?.strip_suffix('.'));
+    let name =
+        key.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)?.strip_suffix('.'));
     name.is_some_and(|name| !name.is_empty())
 }
 

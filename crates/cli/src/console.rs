@@ -1,4 +1,4 @@
-//! `console`: a new sign-in link.
+//! The `console` command: creates a sign-in link.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     }
     let link: Link = client.read(&text)?;
     line(&format!("{}{}", client.base(), link.path))?;
-    // Not on stdout, where a script reads the address.
+    // Printed on stderr, because scripts read the link from stdout.
     eprintln!("Works once, for {} minutes.", link.expires_in_s / 60);
     Ok(())
 }

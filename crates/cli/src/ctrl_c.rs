@@ -9,9 +9,9 @@ pub(super) struct CtrlC(Signal);
 
 impl CtrlC {
     pub(super) fn new() -> Result<Self, Failure> {
-        signal(SignalKind::interrupt())
-            .map(Self)
-            .map_err(|error| Failure::other(format!("cannot install a handler for Ctrl-C: {error}")))
+        signal(SignalKind::interrupt()).map(Self).map_err(|error| {
+            Failure::other(format!("cannot install a handler for Ctrl-C: {error}"))
+        })
     }
 
     /// Waits until Ctrl-C is pressed.

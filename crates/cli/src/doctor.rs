@@ -1,4 +1,4 @@
-//! `doctor`: look for what is wrong, and say how to mend it.
+//! The `doctor` command: finds problems and suggests fixes.
 
 mod nodes;
 
@@ -22,17 +22,17 @@ use super::port::Holder;
 use super::run::layers;
 use super::table::facts;
 use super::typed::with_options;
-use crate::config::Config;
-use crate::config::environment::{instead_of, unknown_variables};
-use crate::redact::printable;
-use crate::tokens::Tokens;
+use sa_gateway::config::Config;
+use sa_gateway::config::environment::{instead_of, unknown_variables};
+use sa_gateway::redact::printable;
+use sa_gateway::tokens::Tokens;
 
-/// One thing that was looked at.
+/// One result of a check.
 struct Finding {
     what: String,
-    /// What to do; `None` when all is well.
+    /// The suggested fix. `None` if there is no problem.
     fix: Option<String>,
-    /// Nothing is wrong, and yet it may not be as somebody thinks.
+    /// Marks a note: not a problem, but possibly unexpected.
     note: bool,
 }
 
@@ -52,11 +52,11 @@ impl Finding {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Read the whole store as well, and check every record in it. The gateway must be stopped for it.
+    /// Also read the whole store and check every record. The gateway must be stopped.
     #[arg(long)]
     deep: bool,
-    /// Go on with a store that has lost its newest commits, if the rest of it is intact; for want of a backup. The gateway
-    /// must be stopped for it.
+    /// Accept the loss of the newest commits if the rest of the store is intact. Use it only
+    /// without a backup. The gateway must be stopped.
     #[arg(long)]
     accept_loss: bool,
 }
@@ -64,9 +64,12 @@ pub(crate) struct DoctorArgs {
 pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure> {
     let mut findings = Vec::new();
     match layers(global, &OfGateway::default()).and_then(|layers| Ok(Config::resolve(&layers)?)) {
-        // A line for each mistake in it.
+        // One finding for each mistake in the configuration.
         Err(failure) => findings.extend(
-            failure.message.lines().map(|mistake| Finding::bad(mistake, failure.hint.clone().unwrap_or_default())),
+            failure
+                .message
+                .lines()
+                .map(|mistake| Finding::bad(mistake, failure.hint.clone().unwrap_or_default())),
         ),
         Ok(config) => {
             findings.push(Finding::good("the configuration is valid"));
@@ -74,7 +77,7 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             files(&config, &mut findings);
             sandboxes(&config, &mut findings).await;
             if args.deep || args.accept_loss {
-                // No gateway is expected to answer: it would be in the way.
+                // The gateway is not contacted, because it must be stopped for these checks.
                 store(&config, args.accept_loss, &mut findings).await;
             } else {
                 gateway(global, &config, &mut findings).await;
@@ -96,7 +99,10 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             match &finding.fix {
                 None if finding.note => facts(&[("note", finding.what.clone())])?,
                 None => facts(&[("ok  ", finding.what.clone())])?,
-                Some(fix) => facts(&[("FIX ", format!("{}\n-> {}", printable(&finding.what), printable(fix)))])?,
+                Some(fix) => facts(&[(
+                    "FIX ",
+                    format!("{}\n-> {}", printable(&finding.what), printable(fix)),
+                )])?,
             }
         }
     }
@@ -107,22 +113,22 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
     }
 }
 
-/// Variables that look like ours and are not.
+/// Reports environment variables with the gateway's prefix that set nothing.
 fn environment(findings: &mut Vec<Finding>) {
     for name in unknown_variables() {
-        let fix = format!("unset it, or mend its name: {}", instead_of(&name));
-        findings.push(Finding::bad(format!("the variable {name} sets nothing"), fix));
+        let fix = format!("unset it, or correct its name: {}", instead_of(&name));
+        findings.push(Finding::bad(format!("the variable {name} is not a setting"), fix));
     }
 }
 
-/// Whether agents with `sandbox = true` can have one on this machine.
+/// Checks whether agents with `sandbox = true` can run in a sandbox on this machine.
 async fn sandboxes(config: &Config, findings: &mut Vec<Finding>) {
     let settings = &config.settings.sessions;
     if !settings.enabled || !settings.agents.values().any(|agent| agent.sandbox) {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };
-    findings.push(match crate::sessions::check_sandboxes(config, &program).await {
+    findings.push(match sa_gateway::sessions::check_sandboxes(config, &program).await {
         Ok(()) => Finding::good("agents can run in a sandbox"),
         Err(why) => {
             let (what, fix) = why.rsplit_once("; ").unwrap_or((&why, "see docs/sessions.md"));
@@ -136,7 +142,7 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
     if !dir.exists() {
         findings.push(Finding::bad(
             format!("the data directory {} does not exist", dir.display()),
-            "start the gateway once: switchboard up",
+            "run `switchboard up` to start the gateway once",
         ));
         return;
     }
@@ -147,33 +153,41 @@ fn files(config: &Config, findings: &mut Vec<Finding>) {
     } else {
         findings.push(Finding::bad(
             format!("{} is missing", token.display()),
-            "restart the gateway: it writes a new operator token",
+            "restart the gateway to create a new operator token",
         ));
     }
     for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
         if let Err(error) = bounded::open_file(file) {
-            findings
-                .push(Finding::bad(format!("{}: {error}", file.display()), "mend the path or the file's permissions"));
+            findings.push(Finding::bad(
+                format!("{}: {error}", file.display()),
+                "fix the path or the file's permissions",
+            ));
         }
     }
     if let Ok(space) = rustix::fs::statvfs(dir) {
         let free = space.f_bavail * space.f_frsize / (1 << 20);
         if free < 200 {
-            findings.push(Finding::bad(format!("{} has {free} MiB left", dir.display()), "free some disk space"));
+            findings.push(Finding::bad(
+                format!("{} has {free} MiB left", dir.display()),
+                "free some disk space",
+            ));
         } else {
             findings.push(Finding::good(format!("{} has {free} MiB left", dir.display())));
         }
     }
 }
 
-/// Reads everything that is stored. What is damaged is named with its file and place.
+/// Reads the whole store. Damage is reported with the file and position.
 async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) {
     let file = config.store_file();
-    // One that is gone and has left its witness behind was lost, and is no new one.
+    // If the store file is missing but its witness file exists, the store was lost.
     if !sa_store::has_been(&file) {
-        return findings.push(Finding::note(format!("{} does not exist yet: nothing is stored", file.display())));
+        return findings.push(Finding::note(format!(
+            "{} does not exist yet: nothing is stored",
+            file.display()
+        )));
     }
-    let options = crate::call_index::store_options(file.clone());
+    let options = sa_gateway::call_index::store_options(file.clone());
     let mut read = read_all(options.clone()).await;
     if let Err(loss) = &read
         && loss.kind == StoreErrorKind::Behind
@@ -183,12 +197,14 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
         read = read_all(sa_store::OpenOptions { accept_loss, ..options }).await;
         if read.is_ok() {
             let (what, _) = lost.split_once("; ").unwrap_or((&lost, ""));
-            findings.push(Finding::note(format!("{what}; the loss is accepted, and the gateway can start")));
+            findings.push(Finding::note(format!(
+                "{what}; the loss is accepted, and the gateway can start"
+            )));
         }
     }
     if let Ok((_, unreadable)) = &read {
         findings.extend(unreadable.iter().map(|what| {
-            let fix = "start the version of the gateway that wrote it, or make another: switchboard token create NAME";
+            let fix = "use the gateway version that wrote it, or run `switchboard token create NAME` to create another token";
             Finding::bad(format!("{}: {what}", file.display()), fix)
         }));
     }
@@ -199,26 +215,28 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
         )),
         Err(error) if error.kind == StoreErrorKind::InUse => {
             let action = if accept_loss { "doctor --accept-loss" } else { "doctor --deep" };
-            Finding::bad(error.message, format!("stop the gateway, then run: {}", config.typed(action)))
+            Finding::bad(error.message, format!("stop the gateway, then run `{}`", config.typed(action)))
         }
         Err(error) if error.kind == StoreErrorKind::Behind => Finding::bad(
             with_options(&error.message, &config.options()),
             format!(
-                "put a backup in the place of {}; or, for want of one: {}",
+                "replace {} with a backup; if there is none, run `{}`",
                 config.data_dir.display(),
                 config.typed("doctor --accept-loss")
             ),
         ),
         Err(error) if error.kind == StoreErrorKind::Damaged => Finding::bad(
             error.message,
-            format!("put a backup in the place of {}, or move it away to begin anew", config.data_dir.display()),
+            format!("replace {} with a backup, or move it away to start without data", config.data_dir.display()),
         ),
-        Err(error) => Finding::bad(error.message, "mend what the system says, then look again"),
+        Err(error) => Finding::bad(error.message, "fix the reported error, then check again"),
     });
 }
 
-/// What there is, and what is wrong with tokens that are stored well and cannot be read all the same.
-async fn read_all(options: sa_store::OpenOptions) -> Result<(sa_store::Verified, Vec<String>), sa_store::StoreError> {
+/// Verifies the store, and returns tokens that are stored intact but cannot be parsed.
+async fn read_all(
+    options: sa_store::OpenOptions,
+) -> Result<(sa_store::Verified, Vec<String>), sa_store::StoreError> {
     let store = sa_store::Store::open(options)?;
     let read = async {
         let verified = store.verify().await?;
@@ -232,45 +250,54 @@ async fn read_all(options: sa_store::OpenOptions) -> Result<(sa_store::Verified,
 
 fn private(path: &Path, wanted: u32, findings: &mut Vec<Finding>) {
     match std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o777) {
-        Ok(mode) if mode & 0o077 == 0 => findings.push(Finding::good(format!("{} is private", path.display()))),
+        Ok(mode) if mode & 0o077 == 0 => {
+            findings.push(Finding::good(format!("{} is private", path.display())));
+        }
         Ok(mode) => findings.push(Finding::bad(
             format!("{} is open to other users (mode {mode:o})", path.display()),
-            format!("chmod {wanted:o} {}", path.display()),
+            format!("run `chmod {wanted:o} {}`", path.display()),
         )),
-        Err(error) => findings.push(Finding::bad(format!("{}: {error}", path.display()), "mend its permissions")),
+        Err(error) => findings
+            .push(Finding::bad(format!("{}: {error}", path.display()), "fix its permissions")),
     }
 }
 
 async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) {
     let client = match Client::new(global) {
         Ok(client) => client,
-        Err(failure) => return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default())),
+        Err(failure) => {
+            return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default()));
+        }
     };
-    // Where there is no data directory, that says it all.
+    // If the data directory is missing, the missing token needs no report of its own.
     if !client.has_token() && config.data_dir.exists() {
         findings.push(Finding::bad(
-            "there is no token to talk to the gateway with",
-            "set SWITCHBOARD_TOKEN, or --token-file",
+            "there is no token for the gateway",
+            "set SWITCHBOARD_TOKEN, or use --token-file",
         ));
     }
     match client.status("?renamed=true").await {
         Err(failure) => {
             let holder = super::port::holder(config.listen);
             let (what, holder) = match holder {
-                Holder::Listener(holder) => ("something else listens on", holder),
-                Holder::Connection(holder) => ("nobody listens, but a connection uses", holder),
-                Holder::Unknown => ("something else listens on", "another program".to_owned()),
+                Holder::Listener(holder) => ("another process listens on", holder),
+                Holder::Connection(holder) => {
+                    ("no process listens on, but a connection uses", holder)
+                }
+                Holder::Unknown => ("another process listens on", "another program".to_owned()),
             };
-            let held =
-                std::net::TcpListener::bind(config.listen).is_err() && config.listen.port() != 0 && failure.code == 3;
+            let held = std::net::TcpListener::bind(config.listen).is_err()
+                && config.listen.port() != 0
+                && failure.code == 3;
             let told = failure.message.contains(&holder);
-            let fix =
-                failure.hint.unwrap_or_else(|| "use an operator's token: --token-file or SWITCHBOARD_TOKEN".into());
+            let fix = failure.hint.unwrap_or_else(|| {
+                "use an operator's token: --token-file or SWITCHBOARD_TOKEN".into()
+            });
             findings.push(Finding::bad(failure.message, fix));
             if held && !told {
                 findings.push(Finding::bad(
                     format!("{what} {}: {holder}", config.listen),
-                    "end it, or choose another address with --listen",
+                    "stop it, or choose another address with --listen",
                 ));
             }
         }
@@ -282,13 +309,13 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             )));
             if status["shutting_down"] == true {
                 findings.push(Finding::note(
-                    "the gateway is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended",
+                    "the gateway is SHUTTING DOWN: it accepts no new calls, and exits when the running calls have ended",
                 ));
             }
             if status["lost_records"] != 0 {
                 findings.push(Finding::bad(
                     format!("{} records could not be written", status["lost_records"]),
-                    "look at the gateway's log; free disk space",
+                    "check the gateway's log; free some disk space",
                 ));
             }
             if let (Some(message), Some(hint)) =
@@ -297,13 +324,16 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 findings.push(Finding::bad(message, hint));
             }
             if let Some(message) = status["retention_paused"]["message"].as_str() {
-                let fix = format!("correct the clock; if it is right: {}", config.typed("retention confirm"));
+                let fix = format!(
+                    "correct the clock; if it is already correct, run `{}`",
+                    config.typed("retention confirm")
+                );
                 findings.push(Finding::bad(message, fix));
             }
             if let Some(message) = status["store_trouble"]["message"].as_str() {
                 let at = output::clock(status["store_trouble"]["at_ms"].as_i64().unwrap_or(0));
                 let fix = format!(
-                    "to find all that is damaged, stop the gateway, then run: {}",
+                    "to find all damage, stop the gateway, then run `{}`",
                     config.typed("doctor --deep")
                 );
                 findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
@@ -335,7 +365,7 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
     }
 }
 
-/// Says how the upstream servers are, and how many there are.
+/// Reports the state of the upstream servers and returns their number.
 fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
     for server in servers {
@@ -344,52 +374,55 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
             let (tool, why) = (printable(text(&left["tool"])), text(&left["why"]));
             findings.push(Finding::bad(
                 format!("the upstream \"{name}\" has a tool that is left out, \"{tool}\": {why}"),
-                "whoever wrote the server has to say less of the tool, or say it flatter; its other tools can be called",
+                "ask the author of the server to shorten or flatten the definition of the tool; its other tools can be called",
             ));
         }
-        let why = server["last_error"].as_str().map(|why| format!(": {}", printable(why))).unwrap_or_default();
-        // It does not help to try again what is not there.
+        let why = server["last_error"]
+            .as_str()
+            .map(|why| format!(": {}", printable(why)))
+            .unwrap_or_default();
+        // Restarting does not help if the program does not exist.
         let missing = why.contains("no such program");
         let unauthorised = why.contains(" answered 401 ") || why.contains(" answered 403 ");
         match text(&server["state"]) {
             "offline" | "failed" if missing && server["source"] == "added" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" does not run{why}"),
-                format!("switchboard upstream remove {name}   and add it again with a program that there is"),
+                format!("run `switchboard upstream remove {name}`, then add it again with a program that exists"),
             )),
             "offline" | "failed" if missing => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" does not run{why}"),
-                format!("mend command of [upstream.{name}] in the configuration file, and start the gateway again"),
+                format!("fix command of [upstream.{name}] in the configuration file, and restart the gateway"),
             )),
             "offline" if unauthorised => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" is offline{why}"),
                 if server["source"] == "added" {
                     format!(
-                        "switchboard upstream remove {name}   and add it again with a token that it takes: --bearer env:VARIABLE"
+                        "run `switchboard upstream remove {name}`, then add it again with a valid token: --bearer env:VARIABLE"
                     )
                 } else {
-                    format!("set bearer of [upstream.{name}] in the configuration file, and start the gateway again")
+                    format!("set bearer of [upstream.{name}] in the configuration file, and restart the gateway")
                 },
             )),
             "ready" => findings.push(Finding::good(format!("the upstream \"{name}\" is ready"))),
             "idle" => findings.push(Finding::good(format!(
-                "the upstream \"{name}\" is idle: it was not tried yet, the first call starts it"
+                "the upstream \"{name}\" is idle: the first call starts it"
             ))),
             "offline" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" is offline{why}"),
-                "the gateway goes on trying; switchboard upstream list shows when it is back",
+                "the gateway keeps retrying; run `switchboard upstream list` to see its state",
             )),
             "login_needed" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" needs a login{why}"),
-                format!("switchboard upstream login {name}"),
+                format!("run `switchboard upstream login {name}`"),
             )),
             "failed" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" failed too often{why}"),
-                format!("mend it, then: switchboard upstream restart {name}"),
+                format!("fix it, then run `switchboard upstream restart {name}`"),
             )),
-            // One that ends again and again is mostly on its way.
+            // A server that keeps exiting is in the state `starting` most of the time.
             "starting" if !why.is_empty() => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" is started again{why}"),
-                format!("see what it says: switchboard upstream show {name}"),
+                format!("the upstream \"{name}\" is restarting{why}"),
+                format!("run `switchboard upstream show {name}` to see its error"),
             )),
             _ => {}
         }
@@ -397,71 +430,83 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
     servers.len()
 }
 
-/// Plugins that wait for somebody or whose servers are away, and what they may reach that others may not; and how many there are.
+/// Reports plugins with held-back changes, source errors or unavailable servers. Also lists their
+/// access to private addresses. Returns the number of plugins.
 fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) -> usize {
     let plugins = plugins["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !for_all.is_empty() {
         let places = for_all.join(", ");
-        findings.push(Finding::good(format!("every plugin may reach {places}, by plugins.allow_private")));
+        findings.push(Finding::good(format!(
+            "every plugin may access {places} (plugins.allow_private)"
+        )));
     }
     for plugin in plugins {
         let id = text(&plugin["identifier"]);
-        let private: Vec<&str> = plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
+        let private: Vec<&str> =
+            plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
         if !private.is_empty() {
             let places = private.join(", ");
-            findings.push(Finding::good(format!("the plugin \"{id}\" may reach {places}, though that is not public")));
+            findings.push(Finding::good(format!(
+                "the plugin \"{id}\" may access {places}, although that is not public"
+            )));
         }
         for away in plugin["away"].as_array().into_iter().flatten() {
             findings.push(Finding::bad(
-                format!("the server of the plugin \"{id}\" is away: {}", text(&away["why"])),
+                format!("the server of the plugin \"{id}\" is unavailable: {}", text(&away["why"])),
                 format!(
-                    "start what serves {}; or, if it is gone for good: switchboard plugin disable {id}",
+                    "start the server at {}; if it no longer exists, run `switchboard plugin disable {id}`",
                     text(&away["origin"])
                 ),
             ));
         }
         if plugin["held_back"].is_object() {
             findings.push(Finding::bad(
-                format!("the plugin \"{id}\" has changed at its source, and goes on as it was accepted"),
-                format!("see what has changed: switchboard plugin show {id}; then: switchboard plugin accept {id}, or refuse {id}"),
+                format!("the plugin \"{id}\" has changed at its source; the accepted version is still used"),
+                format!("run `switchboard plugin show {id}` to see the change, then `switchboard plugin accept {id}` or `switchboard plugin refuse {id}`"),
             ));
         }
         if let Some(error) = plugin["last_error"].as_str() {
             findings.push(Finding::bad(
                 format!("the source of the plugin \"{id}\" cannot be used: {error}"),
-                format!("once it is mended: switchboard plugin refresh {id}"),
+                format!("fix the source, then run `switchboard plugin refresh {id}`"),
             ));
         }
     }
     plugins.len()
 }
 
-/// The ids of what an operator installed, each with its kind.
+/// Returns the ids of the installed entries, each with its kind.
 fn ids_of(kind: &'static str, list: &Value, key: &str) -> Vec<(&'static str, String)> {
-    list.as_array().into_iter().flatten().map(|entry| (kind, text(&entry[key]).to_owned())).collect()
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .map(|entry| (kind, text(&entry[key]).to_owned()))
+        .collect()
 }
 
-/// Reports ids that two installed providers have, or that a node's token is for.
+/// Reports ids that two installed providers share, or that a node's token is bound to.
 fn ids_in_use(installed: &[(&str, String)], tokens: &Value, findings: &mut Vec<Finding>) {
     for (at, (kind, id)) in installed.iter().enumerate() {
         for (other, _) in installed[..at].iter().filter(|(_, other)| other == id) {
             findings.push(Finding::bad(
                 format!("the {other} \"{id}\" and the {kind} \"{id}\" have the same id"),
-                format!("remove one of them and add it under another name: a pattern such as {id}__* is about both"),
+                format!("remove one of them and add it under another name: a pattern such as {id}__* matches both"),
             ));
         }
         let tokens = tokens.as_array().into_iter().flatten();
-        for token in tokens.filter(|token| token["revoked_ms"].is_null() && token["node_id"] == **id) {
+        for token in
+            tokens.filter(|token| token["revoked_ms"].is_null() && token["node_id"] == **id)
+        {
             let name = text(&token["name"]);
             findings.push(Finding::bad(
-                format!("the token \"{name}\" is for the node id \"{id}\", which the {kind} \"{id}\" has"),
-                format!("no node can connect as {id}: make a token for another id, and revoke this one"),
+                format!("the token \"{name}\" is for the node id \"{id}\", which the {kind} \"{id}\" uses"),
+                format!("no node can connect as {id}: create a token for another id, and revoke this one"),
             ));
         }
     }
 }
 
-/// Tools whose definitions have changed: a line for each provider.
+/// Reports changed tool definitions, one line for each provider.
 fn changes_of(changes: &Value, config: &Config, findings: &mut Vec<Finding>) {
     let mut providers: BTreeMap<[&str; 2], Vec<&Value>> = BTreeMap::new();
     for change in changes.as_array().into_iter().flatten() {
@@ -476,18 +521,24 @@ fn changes_of(changes: &Value, config: &Config, findings: &mut Vec<Finding>) {
         };
         let held = changes.iter().filter(|change| change["held"] == true).count();
         let hidden = changes.iter().any(|change| change["invisible_characters"] != 0);
-        let hidden = if hidden { "; invisible characters were removed from their texts" } else { "" };
-        let (show, accept) = (config.typed("tool-changes"), config.typed("tool-changes accept TOOL"));
-        let fix = format!("see what has changed: {show}; if it is right: {accept}");
+        let hidden =
+            if hidden { "; invisible characters were removed from their texts" } else { "" };
+        let (show, accept) =
+            (config.typed("tool-changes"), config.typed("tool-changes accept TOOL"));
+        let fix = format!("run `{show}` to see the changes, and `{accept}` to accept one");
         let what = format!("the {kind} \"{id}\" has changed {tools}{hidden}");
         findings.push(match held {
             0 => Finding::note(format!("{what}; {fix}")),
-            _ => Finding::bad(format!("{what}; calls fail until an operator accepts the change ({held} held)"), fix),
+            _ => Finding::bad(
+                format!("{what}; calls fail until an operator accepts the change ({held} held)"),
+                fix,
+            ),
         });
     }
 }
 
-/// Tools with a suffix, and the providers that hold the plain names: a line for each two providers.
+/// Reports tools with a suffixed name, and the providers that own the plain name. One line for each
+/// pair of providers.
 fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
     let mut pairs: BTreeMap<[&str; 4], (&Value, usize)> = BTreeMap::new();
     for tool in renamed.as_array().into_iter().flatten() {
@@ -496,10 +547,14 @@ fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
         pairs.entry(pair).or_insert((tool, 0)).1 += 1;
     }
     for ([kind, id, holders_kind, holder], (tool, count)) in pairs {
-        let until = if tool["holder_away"] == true { ", which is away, until that is forgotten" } else { "" };
+        let until = if tool["holder_away"] == true {
+            ", which is offline, until that is forgotten"
+        } else {
+            ""
+        };
         let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
         findings.push(Finding::note(format!(
-            "the {kind} \"{id}\" has a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}; \
+            "the {kind} \"{id}\" lists a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}; \
              to change that, rename one of the tools",
             text(&tool["name"]),
             text(&tool["wanted"]),

@@ -1,17 +1,17 @@
-//! The options that set a key of the configuration, made from the table of flags.
+//! The options that set a configuration key, generated from the table of flags.
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use crate::config::flags::{FLAGS, Flag};
+use sa_gateway::config::flags::{FLAGS, Flag};
 
-/// What every command takes.
+/// The options that every command accepts.
 pub(crate) type Everywhere = Typed<true>;
-/// What starts a gateway, or asks about one that is not started, takes beside it.
+/// The additional options of commands that start a gateway or inspect its configuration.
 pub(crate) type OfGateway = Typed<false>;
 
-/// The flags of one kind that were typed: keys, with the values as they came.
+/// The flags of one group that were typed: keys with their raw values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Typed<const EVERYWHERE: bool>(pub(crate) Vec<(&'static str, OsString)>);
 
@@ -24,20 +24,28 @@ impl<const EVERYWHERE: bool> Typed<EVERYWHERE> {
 impl<const EVERYWHERE: bool> clap::Args for Typed<EVERYWHERE> {
     fn augment_args(command: Command) -> Command {
         Self::flags().fold(command, |command, flag| {
-            let arg = Arg::new(flag.long).long(flag.long).help(flag.meaning().trim_end_matches('.'));
+            let arg =
+                Arg::new(flag.long).long(flag.long).help(flag.meaning().trim_end_matches('.'));
             let arg = match flag.value {
-                // Whatever it is: what is wrong with a value is told in the same words wherever it came from.
+                // Any value is accepted here. Invalid values are reported later, with the same
+                // message for all sources.
                 Some(name) => {
                     let hint = match name {
                         "DIR" => ValueHint::DirPath,
                         "FILE" => ValueHint::FilePath,
                         _ => ValueHint::Unknown,
                     };
-                    arg.value_name(name).value_hint(hint).value_parser(clap::value_parser!(OsString))
+                    arg.value_name(name)
+                        .value_hint(hint)
+                        .value_parser(clap::value_parser!(OsString))
                 }
                 None => arg.action(ArgAction::SetTrue),
             };
-            command.arg(if EVERYWHERE { arg.global(true).help_heading("Global options") } else { arg })
+            command.arg(if EVERYWHERE {
+                arg.global(true).help_heading("Global options")
+            } else {
+                arg
+            })
         })
     }
 
@@ -68,10 +76,11 @@ mod tests {
     use super::*;
 
     fn command(path: &[&str]) -> Command {
-        path.iter().fold(crate::cli::command(), |command, name| command.find_subcommand(name).unwrap().clone())
+        path.iter()
+            .fold(crate::command(), |command, name| command.find_subcommand(name).unwrap().clone())
     }
 
-    /// A flag of a gateway sets a key, and then it is in the table; or it is one of these.
+    /// Each flag of a gateway sets a key and must be in the table, except the flags listed here.
     #[test]
     fn every_flag_of_a_gateway_is_in_the_table() {
         const NO_KEY: [&str; 1] = ["examples"];
@@ -86,14 +95,24 @@ mod tests {
 
     #[test]
     fn what_starts_a_gateway_and_what_asks_about_one_take_the_same_flags() {
-        for path in [&["serve"][..], &["up"], &["config", "show"], &["config", "explain"], &["config", "check"]] {
+        for path in [
+            &["serve"][..],
+            &["up"],
+            &["config", "show"],
+            &["config", "explain"],
+            &["config", "check"],
+        ] {
             for flag in FLAGS {
                 let above = if flag.everywhere { &path[..0] } else { path };
                 let command = command(above);
                 let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag.long));
                 let arg = arg.unwrap_or_else(|| panic!("{path:?} has no --{}", flag.long));
                 assert_eq!(arg.is_global_set(), flag.everywhere, "--{}", flag.long);
-                assert!(arg.get_help().is_some_and(|help| !help.to_string().is_empty()), "--{}", flag.long);
+                assert!(
+                    arg.get_help().is_some_and(|help| !help.to_string().is_empty()),
+                    "--{}",
+                    flag.long
+                );
             }
         }
     }

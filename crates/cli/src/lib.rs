@@ -1,4 +1,5 @@
-//! What people type. One file a command; this one has the words, the exit codes, and the way out.
+//! The command line. Each command has its own file; this one has the parser, the exit codes and the
+//! dispatch.
 
 mod call;
 mod calls;
@@ -48,32 +49,32 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::output::Failure;
 use self::reach::Reach;
-use crate::redact::printable;
-use crate::wording::quoted;
+use sa_gateway::redact::printable;
+use sa_gateway::wording::quoted;
 
 const EXIT_CODES: &str = "Exit codes:
-    0 done
+    0 success
     1 the call or the command failed
-    2 wrong usage or configuration
+    2 invalid usage or configuration
     3 the gateway cannot be reached
     4 not allowed
     5 not found
     6 invalid arguments
     7 timeout
     8 offline or overloaded (try again)
-    9 in conflict with what is there
-   10 the connection was lost in the middle, and it may have had an effect
+    9 conflict with the current state
+   10 the connection was lost during the request, which may have had an effect
   130 cancelled";
 
-const COMPLETIONS: &str = "What to write where, to have it in every shell:
+const COMPLETIONS: &str = "To enable completions in every new shell, add the line to the file:
     bash  ~/.bashrc                   source <(switchboard completions bash)
     zsh   ~/.zshrc                    source <(switchboard completions zsh)
     fish  ~/.config/fish/config.fish  switchboard completions fish | source";
 
-/// How wide help may be, on a terminal that has more room: longer lines are harder to read.
+/// The maximum width of help text. Longer lines are harder to read, even on a wide terminal.
 const WIDEST: usize = 80;
 
-/// One gateway between AI agents and the tools they call.
+/// A gateway between AI agents and the tools they call.
 #[derive(Debug, Parser)]
 #[command(name = "switchboard", version, after_help = EXIT_CODES, propagate_version = true, max_term_width = WIDEST)]
 struct Cli {
@@ -85,79 +86,86 @@ struct Cli {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Global {
-    /// Print what the gateway's API returns, as JSON; for a failure, its problem.
+    /// Print the API's response as JSON; for a failure, the problem document.
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
     /// Configuration file (TOML).
-    #[arg(long, global = true, help_heading = "Global options", value_name = "FILE", env = "SWITCHBOARD_CONFIG")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "FILE",
+        env = "SWITCHBOARD_CONFIG"
+    )]
     config: Option<PathBuf>,
     #[command(flatten)]
     flags: flags::Everywhere,
     #[command(flatten)]
     reach: Reach,
-    /// What the next command needs to be about the same gateway.
+    /// The options to repeat in suggested commands so that they use the same gateway.
     #[arg(skip)]
     options: String,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start the gateway with a demo node, and say what to do next.
+    /// Start the gateway with a demo node, and print the next steps.
     Up(run::UpArgs),
     /// Start the gateway.
     Serve(run::ServeArgs),
-    /// What the running gateway is doing.
+    /// Show the state of the running gateway.
     Status,
-    /// A link that signs you in to the web console, once.
+    /// Create a one-time sign-in link for the web console.
     Console,
-    /// The tools that can be called.
+    /// List the tools.
     Tools(lists::ToolsArgs),
-    /// Show the tools whose definitions have changed, and accept changes.
+    /// Show changed tool definitions, and accept changes.
     ToolChanges(tool_changes::ToolChangesArgs),
     /// Call a tool.
     Call(call::CallArgs),
-    /// Talk to a model that uses the gateway's tools.
+    /// Chat with a model that uses the gateway's tools.
     Chat(chat::ChatArgs),
-    /// The nodes that are connected, or were a while ago.
+    /// List the nodes that are connected or were connected recently.
     Nodes(skills::NodesArgs),
     /// Offer this machine's shell and files through a gateway.
     Node(node::NodeArgs),
-    /// Speak MCP on stdin and stdout, for clients that only start programs; needs a running gateway.
+    /// Run an MCP server on stdin and stdout, for clients that only start programs. Needs a running
+    /// gateway.
     Mcp(mcp::McpArgs),
-    /// Which hosts have what is required, and what the others lack.
+    /// Show which hosts meet a set of requirements, and what the others lack.
     Eligibility(skills::EligibilityArgs),
-    /// The skills, and the hosts they can be followed on.
+    /// List the skills and the hosts that can run them.
     Skills,
-    /// The sessions in which agents work for their callers; with an id, one session.
+    /// List the agent sessions; with an id, show one session.
     Sessions(sessions::SessionsArgs),
-    /// For an agent in a session: its caller's tools as an MCP server on stdin and stdout.
+    /// Serve the tools of a session's caller to its agent, as an MCP server on stdin and stdout.
     Relay(relay::RelayArgs),
-    /// Tokens: who may use the gateway.
+    /// Manage access tokens.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Upstream MCP servers, whose tools are offered here.
+    /// Manage upstream MCP servers. The gateway offers their tools.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
-    /// Plugins: HTTP servers with a manifest, whose functions are tools here.
+    /// Manage plugins: HTTP servers with a manifest. The gateway offers their functions as tools.
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Channels: who is there, what they say, what they can do.
+    /// Use channels: list participants, read and send messages, and call methods.
     #[command(subcommand)]
     Channel(channel::ChannelCommand),
-    /// The history of calls; with an id, one call.
+    /// List past calls; with an id, show one call.
     Calls(calls::CallsArgs),
-    /// Watch calls and events as they happen.
+    /// Follow calls and events as they happen.
     Tail,
-    /// What operators may have to answer for: who connected, which tokens were made and revoked, what was changed.
+    /// Show the audit log: connections, created and revoked tokens, and changes.
     Audit(lists::AuditArgs),
-    /// Show for how long records are kept, and whether deleting old ones is paused.
+    /// Show how long records are kept, and whether the deletion of old records is paused.
     Retention(retention::RetentionArgs),
-    /// Look for what is wrong, and say how to mend it.
+    /// Diagnose problems and suggest fixes.
     Doctor(doctor::DoctorArgs),
-    /// The configuration: what counts, and where each value came from.
+    /// Show and check the configuration: values and their sources.
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Print a script that makes your shell complete commands, and the names of what the gateway has.
+    /// Print a shell completion script for commands and for the names that exist in the gateway.
     #[command(after_help = COMPLETIONS)]
     Completions {
         #[arg(value_enum)]
@@ -166,10 +174,10 @@ enum Command {
     /// Print the OpenAPI description of the HTTP API.
     #[command(hide = true)]
     Openapi,
-    /// Run an agent's command until it or the gateway ends.
+    /// Run an agent's command until the command or the gateway ends.
     #[command(hide = true)]
-    AgentKeeper {
-        /// In a sandbox with this policy, as JSON.
+    AgentSupervisor {
+        /// Run the command in a sandbox with this policy, as JSON.
         #[arg(long)]
         sandbox: Option<String>,
         #[arg(last = true, required = true)]
@@ -177,13 +185,13 @@ enum Command {
     },
 }
 
-/// Runs the command line. Failures have been printed when this returns.
+/// Runs the command line. Failures are printed before this function returns.
 pub fn main() -> ExitCode {
-    // Commands of a node are kept by this program, too.
-    if let Some(code) = sa_node::keeper::run_if_asked() {
+    // The node also starts this program as the supervisor of its commands.
+    if let Some(code) = sa_node::supervisor::run_if_asked() {
         return code;
     }
-    // And it ends what a killed gateway has left running.
+    // This program also stops processes that a killed gateway left running.
     if std::env::args_os().nth(1).is_some_and(|word| word == sa_upstream::reaper::WORD) {
         sa_upstream::reaper::run();
         return ExitCode::SUCCESS;
@@ -198,7 +206,7 @@ pub fn main() -> ExitCode {
     };
     let variable = std::env::var_os("SWITCHBOARD_URL");
     cli.global.reach = cli.global.reach.without_empty_variable(variable.as_deref());
-    // What speaks a protocol on stdout has no room there for anything else.
+    // Commands that use stdout for a protocol must not print JSON problems to it.
     let json = cli.global.json && !matches!(cli.command, Command::Mcp(_) | Command::Relay(_));
     let options = typed::options(&cli.global, &words);
     cli.global.options.clone_from(&options);
@@ -208,7 +216,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The words make no command, or ask for help.
+/// Reports a parse error, or prints the requested help.
 fn misunderstood(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     if let Some(failure) = meant_for_the_tool(error, words) {
@@ -218,17 +226,20 @@ fn misunderstood(error: &clap::Error, words: &[OsString]) -> ExitCode {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
         let what = text.split("\n\n").next().unwrap_or_default().trim();
-        Failure::usage(what).hint("add --help to see what it takes").print_problem();
+        Failure::usage(what).hint("add --help to see the usage").print_problem();
     }
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// An argument of a tool that was typed as an option of `call`. What is nearly an option is taken for that.
+/// Detects a tool argument that was typed as an option of `call`. A word that is similar to an
+/// existing option is treated as a typo of that option instead.
 fn meant_for_the_tool(error: &clap::Error, words: &[OsString]) -> Option<Failure> {
     let called = words.iter().position(|word| word == "call")?;
-    let unknown = error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none();
-    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg).filter(|_| unknown) else {
+    let unknown = error.kind() == ErrorKind::UnknownArgument
+        && error.get(ContextKind::SuggestedArg).is_none();
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg).filter(|_| unknown)
+    else {
         return None;
     };
     let name = option.strip_prefix("--")?;
@@ -236,22 +247,24 @@ fn meant_for_the_tool(error: &clap::Error, words: &[OsString]) -> Option<Failure
     let at = rest.iter().position(|word| word.split('=').next() == Some(option))?;
     let value = match rest[at].split_once('=') {
         Some((_, value)) => value,
-        None => rest.get(at + 1).filter(|next| !next.starts_with("--")).map_or("VALUE", |next| next),
+        None => {
+            rest.get(at + 1).filter(|next| !next.starts_with("--")).map_or("VALUE", |next| next)
+        }
     };
     let argument = printable(&format!("{name}={}", quoted(value))).into_owned();
     Some(
         Failure::usage(format!("call has no option {}", printable(option)))
-            .hint(format!("an argument of the tool is KEY=VALUE: {argument}")),
+            .hint(format!("pass an argument of the tool as KEY=VALUE: {argument}")),
     )
 }
 
-/// Every command with what it takes.
+/// Returns all commands with their arguments.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// `call TOOL --json '{"a":1}'` gives the arguments as JSON, and `--json` alone asks for JSON: two things that people type
-/// with the same word. What follows it tells them apart.
+/// Separates the two meanings of `--json`. Followed by a JSON object or `-`, it gives the arguments
+/// of `call`. Otherwise it selects JSON output.
 fn typed(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     for at in 1..words.len().saturating_sub(1) {
@@ -276,8 +289,12 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::ToolChanges(args) => block_on(tool_changes::run(global, args)),
         Command::Nodes(args) => match args.command {
             None => block_on(lists::nodes(global, args.tag.as_deref())),
-            Some(_) if args.tag.is_some() => Err(Failure::usage("--tag is for the list of nodes")),
-            Some(skills::NodesCommand::Probe { id, bins }) => block_on(skills::probe(global, &id, &bins)),
+            Some(_) if args.tag.is_some() => {
+                Err(Failure::usage("--tag can only be used with the list of nodes"))
+            }
+            Some(skills::NodesCommand::Probe { id, bins }) => {
+                block_on(skills::probe(global, &id, &bins))
+            }
         },
         Command::Eligibility(args) => block_on(skills::eligibility(global, args)),
         Command::Skills => block_on(skills::skills(global)),
@@ -285,10 +302,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Mcp(args) => block_on(mcp::run(global, args)),
         Command::Sessions(args) => block_on(sessions::run(global, args)),
         Command::Relay(args) => block_on(relay::run(args)),
-        Command::AgentKeeper { sandbox, command } => {
+        Command::AgentSupervisor { sandbox, command } => {
             let policy = sandbox.map(|policy| serde_json::from_str(&policy)).transpose();
-            let policy = policy.map_err(|error| Failure::usage(format!("the policy is not valid: {error}")))?;
-            std::process::exit(sa_relay::keeper::keep(&command, policy))
+            let policy = policy
+                .map_err(|error| Failure::usage(format!("the policy is not valid: {error}")))?;
+            std::process::exit(sa_relay::supervisor::keep(&command, policy))
         }
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Retention(args) => block_on(retention::run(global, args)),
@@ -301,11 +319,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Calls(args) => block_on(calls::run(global, args)),
         Command::Tail => block_on(tail::run(global)),
         Command::Completions { shell } => output::print(&completion::script(shell)),
-        Command::Openapi => output::print(&format!("{}\n", crate::http::openapi_document())),
+        Command::Openapi => output::print(&format!("{}\n", sa_gateway::http::openapi_document())),
     }
 }
 
-/// Commands that talk to a gateway need one thread.
+/// Runs a command on a single-threaded runtime, which is enough for API requests.
 fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::other(format!("cannot start: {error}")))?.block_on(work)
@@ -324,21 +342,27 @@ mod tests {
     fn json_alone_is_about_the_output_and_with_an_object_about_the_arguments() {
         check_typed(&["sb", "call", "t", "--json"], &["sb", "call", "t", "--json"]);
         check_typed(&["sb", "--json", "call", "t"], &["sb", "--json", "call", "t"]);
-        check_typed(&["sb", "call", "t", "--json", "{}"], &["sb", "call", "t", "--args-json", "{}"]);
+        check_typed(
+            &["sb", "call", "t", "--json", "{}"],
+            &["sb", "call", "t", "--args-json", "{}"],
+        );
         check_typed(
             &["sb", "call", "t", "--json", "{}", "--json"],
             &["sb", "call", "t", "--args-json", "{}", "--json"],
         );
     }
 
-    /// A word that means one thing everywhere must mean it here, too: the command's own meaning would never be heard.
+    /// Checks that no command redefines a global option. Clap would always use the global meaning.
     fn check_shadows(command: &clap::Command, above: &[(String, Option<char>, clap::Id)]) {
-        let known =
-            |arg: &clap::Arg| (arg.get_long().unwrap_or_default().to_owned(), arg.get_short(), arg.get_id().clone());
+        let known = |arg: &clap::Arg| {
+            (arg.get_long().unwrap_or_default().to_owned(), arg.get_short(), arg.get_id().clone())
+        };
         for arg in command.get_arguments() {
             let (long, short, id) = known(arg);
             let shadowed = above.iter().any(|(global, brief, name)| {
-                (!long.is_empty() && *global == long) || (short.is_some() && *brief == short) || *name == id
+                (!long.is_empty() && *global == long)
+                    || (short.is_some() && *brief == short)
+                    || *name == id
             });
             assert!(!shadowed, "{}: \"{id}\" is a global option as well", command.get_name());
         }
@@ -349,7 +373,8 @@ mod tests {
 
     #[test]
     fn no_command_has_an_option_of_the_same_name_as_a_global_one() {
-        // Not built: clap itself gives the global ones to every command then.
+        // The command is not built, because clap would then copy the global options to every
+        // command.
         check_shadows(&Cli::command(), &[]);
     }
 
@@ -358,7 +383,8 @@ mod tests {
         let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
         let error = Cli::try_parse_from(&words).unwrap_err();
         let hint = meant_for_the_tool(&error, &words).map(|failure| failure.hint.unwrap());
-        let expected = expected.map(|argument| format!("an argument of the tool is KEY=VALUE: {argument}"));
+        let expected = expected
+            .map(|argument| format!("pass an argument of the tool as KEY=VALUE: {argument}"));
         assert_eq!(hint, expected, "{typed}");
     }
 
@@ -373,20 +399,26 @@ mod tests {
     }
 
     fn check_documented(page: &str, command: &clap::Command, name: &str) {
-        assert!(page.contains(&format!("\n## `{name}`\n")), "docs/cli.md lacks {name}; run: cargo xtask docs");
+        assert!(
+            page.contains(&format!("\n## `{name}`\n")),
+            "docs/cli.md lacks {name}; run: cargo xtask docs"
+        );
         let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-        shown.for_each(|command| check_documented(page, command, &format!("{name} {}", command.get_name())));
+        shown.for_each(|command| {
+            check_documented(page, command, &format!("{name} {}", command.get_name()));
+        });
     }
 
     #[test]
     fn every_command_is_documented() {
-        check_documented(include_str!("../../../../docs/cli.md"), &Cli::command(), "switchboard");
+        check_documented(include_str!("../../../docs/cli.md"), &Cli::command(), "switchboard");
     }
 
     fn check_width(command: &mut clap::Command) {
         for help in [command.render_help(), command.render_long_help()] {
             let help = help.to_string();
-            let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > WIDEST).collect();
+            let wide: Vec<&str> =
+                help.lines().filter(|line| line.chars().count() > WIDEST).collect();
             assert!(wide.is_empty(), "{}: {wide:#?}", command.get_name());
         }
         command.get_subcommands_mut().for_each(check_width);

@@ -1,31 +1,33 @@
-//! Commands that show what there is.
+//! Commands that print lists: tools, nodes and audit events.
 
-use sa_core::similar;
+use sa_text::similar;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
 use super::output::{Failure, json, line, span, when};
-use super::table::{Column, cut, filled, name, spared, table, terminal_width, told, whole, wrapped};
+use super::table::{
+    Column, cut, filled, name, spared, table, terminal_width, told, whole, wrapped,
+};
 use super::{channel, completion, sessions, tool};
-use crate::http::MAX_PAGE;
-use crate::redact::printable;
+use sa_gateway::http::MAX_PAGE;
+use sa_gateway::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {
-    /// Show one tool with its whole description and schema.
+    /// Show one tool with its full description and schema.
     #[arg(add = completion::tools())]
     name: Option<String>,
-    /// Those that a session's caller lends, too.
+    /// Also list the tools that the caller of this session provides.
     #[arg(long, value_name = "ID", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
-    /// The methods of a channel's participants, too.
+    /// Also list the methods of this channel's participants.
     #[arg(long, value_name = "NAME", add = completion::names(&channel::NAMES))]
     channel: Option<String>,
 }
 
-/// Where tools are looked for, beside those that are for everyone.
+/// Additional sources of tools, beside the tools that are available everywhere.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place<'a> {
     pub(super) session: Option<&'a str>,
@@ -33,13 +35,18 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The options of `tools` that mean this place.
+    /// Returns the options of `tools` for this source.
     pub(super) fn options(&self) -> String {
-        let option = |name: &str, value: Option<&str>| value.map(|value| format!(" --{name} {}", printable(value)));
-        [option("session", self.session), option("channel", self.channel)].into_iter().flatten().collect()
+        let option = |name: &str, value: Option<&str>| {
+            value.map(|value| format!(" --{name} {}", printable(value)))
+        };
+        [option("session", self.session), option("channel", self.channel)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
-    /// What is typed to call a tool there.
+    /// Returns the command line that calls a tool of this source.
     fn call(&self, name: &str) -> String {
         let session = Place { channel: None, ..*self }.options();
         let channel = self.channel.map(|channel| format!("channel call {}", printable(channel)));
@@ -59,30 +66,38 @@ pub(super) async fn tools(global: &Global, args: ToolsArgs) -> Result<(), Failur
     if let Some(name) = args.name {
         let tool = named(&tools, &name).ok_or_else(|| {
             Failure::of_kind("not_found", format!("there is no tool \"{}\"", printable(&name)))
-                .hint(format!("switchboard tools{} lists them", place.options()))
+                .hint(format!("run `switchboard tools{}` to list the tools", place.options()))
                 .or_meant(&name, tools.iter().map(|tool| text(&tool["name"])))
         })?;
-        return if global.json { json(&tool.to_string()) } else { tool::show(tool, &place.call(text(&tool["name"]))) };
+        return if global.json {
+            json(&tool.to_string())
+        } else {
+            tool::show(tool, &place.call(text(&tool["name"])))
+        };
     }
     if global.json {
         return json(&serde_json::json!({ "tools": tools }).to_string());
     }
     if tools.is_empty() {
-        return line("No tools yet. Offer this machine's shell and files: switchboard node --workspace DIR");
+        return line(
+            "No tools yet. Run `switchboard node --workspace DIR` to offer this machine's shell and files.",
+        );
     }
     let rows: Vec<Vec<String>> = tools
         .iter()
         .map(|tool| {
-            let provider = format!("{} {}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
+            let provider =
+                format!("{} {}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
             let state = if tool["online"] == true { "online" } else { "offline" };
-            let description = text(&tool["description"]).lines().next().unwrap_or_default().to_owned();
+            let description =
+                text(&tool["description"]).lines().next().unwrap_or_default().to_owned();
             vec![text(&tool["name"]).to_owned(), provider, state.to_owned(), description]
         })
         .collect();
     table(&[name("TOOL"), spared("PROVIDER"), whole("STATE"), cut("DESCRIPTION")], &rows)
 }
 
-/// Every tool that the token may use in a place.
+/// Returns all tools that the token may use, including those of `place`.
 pub(super) async fn all_tools(client: &Client, place: Place<'_>) -> Result<Vec<Value>, Failure> {
     let mut tools = Vec::new();
     let mut first = "/v1/tools?limit=1000".to_owned();
@@ -100,15 +115,18 @@ pub(super) async fn all_tools(client: &Client, place: Place<'_>) -> Result<Vec<V
     }
 }
 
-/// The tool of this name, or the one that its provider calls so: `mail_send` for `mail.send`, `laptop__Bash` for `Bash`.
+/// Finds a tool by its exposed name or by its provider's name: `mail_send` for `mail.send`,
+/// `laptop__Bash` for `Bash`.
 pub(super) fn named<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let exposed = name.replace(['.', ':'], "_");
     let own = format!("__{exposed}");
     let called = |wanted: &str| tools.iter().find(|tool| text(&tool["name"]) == wanted);
-    called(name).or_else(|| called(&exposed)).or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
+    called(name)
+        .or_else(|| called(&exposed))
+        .or_else(|| tools.iter().find(|tool| text(&tool["name"]).ends_with(&own)))
 }
 
-/// Where things with names are listed, and where in the list the names are.
+/// Describes a list of the API: its path, its key in the response, and the key of the names.
 pub(super) struct Names {
     pub(super) path: &'static str,
     pub(super) list: &'static str,
@@ -116,7 +134,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// All that is in the list, but for what is gone already.
+    /// Returns all entries of the list, without revoked ones.
     pub(super) async fn known(&self, client: &Client) -> Result<Vec<Value>, Failure> {
         let (mut answer, _): (Value, _) = client.get(self.path).await?;
         let Value::Array(mut known) = answer[self.list].take() else { return Ok(Vec::new()) };
@@ -126,7 +144,7 @@ impl Names {
 }
 
 impl Failure {
-    /// Where a name was not found, asks for those that there are, and says which was probably meant.
+    /// Adds a suggestion to a "not found" failure, taken from the existing names.
     pub(super) async fn or_meant_in(self, name: &str, client: &Client, names: &Names) -> Self {
         if self.code != Self::of_kind("not_found", "").code {
             return self;
@@ -138,7 +156,7 @@ impl Failure {
     fn or_meant<'a>(self, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.collect();
         let names = similar(name, known.iter().copied());
-        // One that is there was not missed: something else was.
+        // If the name exists, the failure is about something else.
         if names.is_empty() || known.contains(&name) {
             return self;
         }
@@ -147,7 +165,8 @@ impl Failure {
 }
 
 pub(super) async fn nodes(global: &Global, tag: Option<&str>) -> Result<(), Failure> {
-    let path = tag.map_or_else(|| "/v1/nodes".to_owned(), |tag| format!("/v1/nodes?tag={}", segment(tag)));
+    let path =
+        tag.map_or_else(|| "/v1/nodes".to_owned(), |tag| format!("/v1/nodes?tag={}", segment(tag)));
     let (list, raw): (Value, _) = Client::new(global)?.get(&path).await?;
     if global.json {
         return json(&raw);
@@ -157,7 +176,9 @@ pub(super) async fn nodes(global: &Global, tag: Option<&str>) -> Result<(), Fail
         return line(&format!("No node has the tag {}.", printable(tag)));
     }
     if nodes.is_empty() {
-        return line("No nodes yet. Offer this machine's shell and files: switchboard node --workspace DIR");
+        return line(
+            "No nodes yet. Run `switchboard node --workspace DIR` to offer this machine's shell and files.",
+        );
     }
     let rows: Vec<Vec<String>> = nodes
         .iter()
@@ -177,7 +198,12 @@ pub(super) async fn nodes(global: &Global, tag: Option<&str>) -> Result<(), Fail
             if blocked > 0 {
                 capabilities.push_str(&format!(" ({blocked} held by another node)"));
             }
-            let tags = node["about"]["tags"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>();
+            let tags = node["about"]["tags"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(text)
+                .collect::<Vec<_>>();
             let primary = if node["primary"] == true { " (primary)" } else { "" };
             vec![
                 text(&node["id"]).to_owned(),
@@ -207,19 +233,20 @@ pub(super) const NODES: [Column; 8] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    /// How many events, newest first.
+    /// Number of events to list, newest first.
     #[arg(long, default_value_t = 50, value_parser = page)]
     limit: usize,
 }
 
-/// How many rows the gateway gives at once.
+/// Parses a page size and checks it against the gateway's maximum.
 pub(super) fn page(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_PAGE).contains(number));
     number.ok_or_else(|| format!("it must be a whole number from 1 to {MAX_PAGE}"))
 }
 
 pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failure> {
-    let (list, raw): (Value, _) = Client::new(global)?.get(&format!("/v1/audit?limit={}", args.limit)).await?;
+    let (list, raw): (Value, _) =
+        Client::new(global)?.get(&format!("/v1/audit?limit={}", args.limit)).await?;
     if global.json {
         return json(&raw);
     }
@@ -241,20 +268,22 @@ pub(super) async fn audit(global: &Global, args: AuditArgs) -> Result<(), Failur
     table(&AUDIT, &rows)
 }
 
-/// Who did it, to what, and why, on one line, as a feed has it.
+/// Formats the actor, subject and detail of an audit event on one line.
 pub(super) fn audited(event: &Value) -> String {
     let [who, subject, detail] = ["who", "subject", "detail"].map(|key| text(&event[key]));
-    // Who connects is mostly what it is about.
+    // For connections, the actor usually contains the subject already.
     let subject = if who.split(' ').any(|word| word == subject) { "" } else { subject };
     let parts = [who, subject, detail].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("  ")
 }
 
-/// From this width on, a table has room for who it was, what it was about, and why. Narrower ones would cut all three.
+/// The minimum terminal width for a table with actor, subject and detail. In a narrower terminal,
+/// all three columns would be cut.
 const WIDE: usize = 140;
 
-/// Who it was is no less than what it was about.
-pub(super) const AUDIT: [Column; 5] = [whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")];
+/// The columns of the audit table. Actor, subject and detail are shortened alike.
+pub(super) const AUDIT: [Column; 5] =
+    [whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")];
 
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()

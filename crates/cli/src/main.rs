@@ -1,7 +1,8 @@
-/// A call makes some hundred small allocations, many of them freed by another thread than the one that made them.
+/// A call makes about a hundred small allocations. Many of them are freed by another thread than
+/// the allocating one.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    switchboard::cli::main()
+    switchboard::main()
 }

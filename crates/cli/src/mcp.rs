@@ -1,4 +1,4 @@
-//! `mcp`: a stdio MCP server in front of the running gateway.
+//! The `mcp` command: a stdio MCP server in front of the running gateway.
 
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
@@ -14,10 +14,10 @@ use super::output::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct McpArgs {
-    /// Show the tools of this session, too.
+    /// Also list the tools of this session.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Show the tools of this channel, too.
+    /// Also list the tools of this channel.
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
     /// List find_tools and call_tool instead of all tools.
@@ -25,10 +25,11 @@ pub(crate) struct McpArgs {
     search: bool,
 }
 
-/// Nothing but the protocol goes to stdout: what there is to say is for stderr.
+/// Runs the bridge. Only protocol messages go to stdout; everything else goes to stderr.
 pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
     let client = Client::new(global)?;
-    // A client that started us cannot tell a gateway that is not there from one that is slow; we can.
+    // Check the gateway first. An MCP client cannot distinguish an unreachable gateway from a slow
+    // one.
     client.get_text("/v1/tools?limit=1").await?;
     let choices = [
         args.session.map(|id| format!("session={}", segment(&id))),
@@ -41,7 +42,7 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
     let (http, token) = client.into_parts();
     let missing = async || missing(&http, &url, &token).await;
     if let Some(failure) = missing().await {
-        // Somebody who types nothing but commands sees what stderr says.
+        // On a terminal, the user sees the message on stderr, so no MCP error is sent.
         if !std::io::stdin().is_terminal() {
             sa_mcp::refuse(tokio::io::stdin(), tokio::io::stdout(), &failure.message).await;
         }
@@ -54,37 +55,46 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
     };
     let missing = async || missing().await.map(|failure| failure.message);
     let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-    match sa_mcp::bridge(stdin, stdout, http.clone(), url.clone(), token.clone(), gone, missing).await {
-        // Reading from a terminal or a pipe cannot be given up, and would hold the program back.
+    match sa_mcp::bridge(stdin, stdout, http.clone(), url.clone(), token.clone(), gone, missing)
+        .await
+    {
+        // A blocking read from stdin cannot be cancelled and would prevent a normal exit.
         Ok(()) => std::process::exit(0),
         Err(BridgeError::Broken(why)) => {
-            leave(&Failure::new(3, why).hint("see what the gateway says, and start this again"))
+            leave(&Failure::new(3, why).hint("check the gateway's log, then run the command again"))
         }
         Err(BridgeError::NotThere(why)) => leave(&Failure::of_kind("not_found", why)),
     }
 }
 
-/// What the gateway says of a session or a channel that is not there. Asked in the way of a message, because it is the
-/// gateway's answer to messages that counts.
+/// Returns the gateway's failure if the session or channel does not exist. The request is an MCP
+/// ping, because the MCP endpoint decides this.
 async fn missing(http: &reqwest::Client, url: &str, token: &str) -> Option<Failure> {
     let ping = serde_json::json!({ "jsonrpc": "2.0", "id": 0, "method": "ping" });
-    let request = http.post(url).bearer_auth(token).header("accept", "application/json, text/event-stream").json(&ping);
-    let response = request.send().await.ok().filter(|response| response.status() == StatusCode::NOT_FOUND)?;
+    let request = http
+        .post(url)
+        .bearer_auth(token)
+        .header("accept", "application/json, text/event-stream")
+        .json(&ping);
+    let response =
+        request.send().await.ok().filter(|response| response.status() == StatusCode::NOT_FOUND)?;
     Some(problem(StatusCode::NOT_FOUND, &response.text().await.ok()?))
 }
 
-/// Ends the program with a failure, though stdin may still be waited for.
+/// Exits with a failure. Does not wait for a blocked read from stdin.
 fn leave(failure: &Failure) -> ! {
     let _ = failure.report(false);
     std::process::exit(failure.code.into())
 }
 
-/// Resolves when nobody is left to read what is written here, which no write is needed to find out. Never for a file.
+/// Resolves when the reader of this stream has closed it. No write is needed to detect that. Never
+/// resolves for a file.
 fn unread(stream: impl AsFd + Send + 'static) -> Result<impl Future<Output = ()>, Failure> {
     let (tell, told) = tokio::sync::oneshot::channel();
-    // A thread, because a file cannot be waited for by the runtime; it ends with the program.
+    // A thread is needed because the runtime cannot poll a regular file. The thread ends with the
+    // program.
     let watch = move || {
-        // No event is asked for: that the other end is closed is reported always.
+        // No events are requested: `poll` always reports a closed peer.
         while let Err(Errno::INTR) = poll(&mut [PollFd::new(&stream, PollFlags::empty())], None) {}
         let _ = tell.send(());
     };

@@ -1,13 +1,13 @@
-//! `node`: this machine's shell and files, offered through a gateway.
+//! The `node` command: offers this machine's shell and files through a gateway.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sa_core::mask::address;
 use sa_node::host::{self, Role};
 use sa_node::{Machine, Options, Sandbox, StartError};
 use sa_node_sdk::{NodeClientBuilder, NodeSdkError, ReconnectBackoff, ToolRegistry};
+use sa_text::mask::address;
 use sa_vault::bounded;
 
 use super::client::distrusted;
@@ -16,62 +16,66 @@ use super::output::{Failure, err_lines};
 use super::reach::is_loopback;
 use super::table::{facts_in, width_of};
 use super::{Global, run::layers};
-use crate::config::Config;
-use crate::http::CONNECT_WITH;
-use crate::telemetry;
-use crate::wording::quoted;
+use sa_gateway::config::Config;
+use sa_gateway::http::CONNECT_WITH;
+use sa_gateway::telemetry;
+use sa_gateway::wording::quoted;
 
-/// What one call may bring or give: an image of 10 MB as base64, and what is around it. The gateway has the last word.
+/// The maximum message size of one call: an image of 10 MB as base64, plus overhead. The gateway
+/// may set a lower limit.
 const MAX_FRAME: usize = 16 << 20;
 
-/// The longest wait before a gateway on the same machine is tried again.
+/// The maximum reconnect delay for a gateway on the same machine.
 const MAX_DELAY_BESIDE: Duration = Duration::from_secs(10);
 
-/// Leaves room for a tool's own name in the 64 characters that all clients accept.
+/// The maximum length of a node id. It leaves space for the tool name within the 64 characters that
+/// all clients accept.
 const MAX_ID: usize = 48;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
-    /// The gateway: its address, or its node socket. Else that of --url, else the one that runs on the data directory.
+    /// Address or node socket of the gateway. Defaults to --url, or else to the gateway of the data
+    /// directory.
     #[arg(long, value_name = "URL", env = "SA_GATEWAY_WS_URL")]
     gateway: Option<String>,
-    /// What the machine is called in the names of its tools, such as laptop__Bash; its host name when absent.
+    /// Node id, used as a prefix of the tool names, such as laptop__Bash. Defaults to the host
+    /// name.
     #[arg(long, value_name = "ID", env = "SA_NODE_ID", value_parser = node_id)]
     id: Option<String>,
-    /// A name for people; the id when absent.
+    /// Display name. Defaults to the id.
     #[arg(long, value_name = "NAME", env = "SA_NODE_NAME")]
     name: Option<String>,
-    /// A word to group machines by; may be given more than once.
+    /// Tag to group nodes by; can be repeated.
     #[arg(long, value_name = "WORD", env = "SA_NODE_TAGS", value_delimiter = ',')]
     tag: Vec<String>,
-    /// Whether tools that nobody named a machine for may run here.
+    /// Whether calls that do not name a node may run here.
     #[arg(long, value_enum, default_value_t = HostRole::Execution)]
     role: HostRole,
-    /// Where relative paths begin, and where commands run.
+    /// Base directory of relative paths, and working directory of commands.
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
-    /// Let the file tools touch nothing outside this directory; may be given more than once. With --sandbox it is the
-    /// workspace when absent.
+    /// Restrict the file tools to this directory; can be repeated. With --sandbox, defaults to the
+    /// workspace.
     #[arg(long, value_name = "DIR")]
     allow_root: Vec<PathBuf>,
-    /// Write nothing.
+    /// Disable all writes.
     #[arg(long)]
     read_only: bool,
-    /// Hold commands back: they read the system's files and the workspace, write to the workspace and to a directory of
-    /// their own, see no other variables than harmless ones, and have no powers of root. The file tools keep to the
-    /// workspace, or to each --allow-root.
+    /// Run commands in a sandbox. They can read system files and the workspace, write to the
+    /// workspace and to a private directory, see only harmless variables, and have no root
+    /// privileges. The file tools are restricted to the workspace, or to each --allow-root.
     #[arg(long)]
     sandbox: bool,
-    /// Give commands no network at all.
+    /// Block all network access of commands.
     #[arg(long, requires = "sandbox")]
     no_network: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum HostRole {
-    /// They may: bare names, such as Bash, go to the first of these.
+    /// Allowed. Bare names, such as Bash, go to the first node with this role.
     Execution,
-    /// They may not: only what names this machine goes here.
+    /// Not allowed. Only calls that name this node run here.
     Specialized,
 }
 
@@ -87,8 +91,10 @@ impl From<HostRole> for Role {
 pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     let layers = layers(global, &OfGateway::default())?;
     let config = Config::resolve(&layers)?;
-    let _logs = telemetry::init_logs(&config.settings.log).map_err(|error| Failure::usage(error.to_string()))?;
-    sa_node::hide_memory().map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
+    let _logs = telemetry::init_logs(&config.settings.log)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    sa_node::hide_memory()
+        .map_err(|error| Failure::other(format!("cannot protect the token: {error}")))?;
     let id = args.id.clone().unwrap_or_else(host_name);
     let token_file = global.reach.token_file.clone();
     let token = match &token_file {
@@ -106,19 +112,28 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
     options.allow_roots.clone_from(&args.allow_root);
     options.read_only = args.read_only;
     options.sandbox = args.sandbox.then_some(Sandbox { network: !args.no_network });
-    // A gateway on the same machine has its tokens and its store there.
+    // The data directory of a local gateway contains its tokens and its store.
     let data_dir = Some(config.data_dir.clone()).filter(|dir| dir.exists());
     options.hidden = [token_file, global.config.clone(), data_dir].into_iter().flatten().collect();
     let machine = Machine::new(options).map_err(|error| {
         let failure = Failure::usage(error.to_string());
         match error {
-            StartError::Secret { .. } => failure.hint("--workspace DIR names another one"),
-            StartError::Sandbox { .. } => failure.hint("docs/machine.md says what the sandbox needs"),
-            StartError::Directory { path, error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
-                let path = path.display().to_string();
-                failure.hint(format!("mkdir -p {}   (or name a folder that is there)", quoted(&path)))
+            StartError::Secret { .. } => failure.hint("use another directory with --workspace DIR"),
+            StartError::Sandbox { .. } => {
+                failure.hint("see docs/machine.md for the requirements of the sandbox")
             }
-            StartError::Directory { .. } => failure.hint("name a folder that this user may enter"),
+            StartError::Directory { path, error, .. }
+                if error.kind() == std::io::ErrorKind::NotFound =>
+            {
+                let path = path.display().to_string();
+                failure.hint(format!(
+                    "run `mkdir -p {}`, or use a directory that exists",
+                    quoted(&path)
+                ))
+            }
+            StartError::Directory { .. } => {
+                failure.hint("use a directory that this user can access")
+            }
             _ => failure,
         }
     })?;
@@ -137,7 +152,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         .host(host::describe(args.role.into()))
         .bin_probe(host::has_program)
         .events(machine.events())
-        .version(crate::VERSION)
+        .version(sa_gateway::VERSION)
         .gateway_ws_url(&gateway)
         .reconnect_backoff(backoff(&gateway))
         .max_request_bytes(MAX_FRAME)
@@ -151,39 +166,44 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
         let stop = super::stop::on_signals()?;
         if !chosen && !answers(&gateway).await {
             let place = address(&gateway);
-            err_lines(&format!("no gateway answers at {place}; waiting for one.\nStart it with: switchboard up   (or name another with --gateway)"));
+            err_lines(&format!("no gateway answers at {place}; waiting for it.\nStart it with `switchboard up`, or set another address with --gateway."));
         }
         if let Some(rest) = gateway.strip_prefix("wss://") {
-            // A node goes on trying, which helps against all but this.
+            // A node keeps reconnecting, which cannot fix a certificate error.
             distrusted(&format!("https://{rest}"), &trusted).await?;
         }
         let ran = client.run(tools, stop).await;
         machine.shut_down().await;
         match ran {
-            // As it was asked to.
+            // The node was stopped on request.
             Ok(()) | Err(NodeSdkError::Shutdown) => Ok(()),
             Err(NodeSdkError::Unauthorized { status, reason }) => {
-                // What it tells authors of nodes is done here already.
+                // Removes the hint for node authors, because this command already follows it.
                 let reason = reason.split(CONNECT_WITH).next().unwrap_or_default().trim_end_matches([' ', ';', '(']);
                 Err(Failure::new(4, format!("the gateway refused this node ({status}): {reason}")).hint(
-                    "name a token for this id with --token-file FILE or SA_NODE_TOKEN\n\
-                     to make one: switchboard token create NAME --role node",
+                    "set a token for this id with --token-file FILE or SA_NODE_TOKEN;\n\
+                     run `switchboard token create NAME --role node` to create one",
                 ))
             }
             Err(NodeSdkError::Refused { code: sa_protocol::close::ID_HELD, reason }) => {
                 Err(Failure::of_kind("conflict", format!("the gateway refused this node: {reason}"))
-                    .hint("--id NAME gives it another id; --token-file FILE or SA_NODE_TOKEN names the id's own token"))
+                    .hint("use another id with --id NAME; or set the token of this id with --token-file FILE or SA_NODE_TOKEN"))
             }
             Err(error) => Err(Failure::other(error.to_string())),
         }
     })
 }
 
-/// What this machine now lets others do, so that nobody offers more than they meant to.
+/// Lists the access that this machine now grants, so that the user does not offer more than
+/// intended.
 fn introduction(args: &NodeArgs, tools: &[String]) -> [(&'static str, String); 3] {
     let root = rustix::process::geteuid().is_root();
-    let user = if root { "root".into() } else { std::env::var("USER").unwrap_or_else(|_| "this user".into()) };
-    // A sandbox holds for the file tools, too, unless they were given places of their own.
+    let user = if root {
+        "root".into()
+    } else {
+        std::env::var("USER").unwrap_or_else(|_| "this user".into())
+    };
+    // A sandbox also confines the file tools, unless they have their own directories.
     let confined = if args.sandbox && args.allow_root.is_empty() {
         std::slice::from_ref(&args.workspace)
     } else {
@@ -191,22 +211,29 @@ fn introduction(args: &NodeArgs, tools: &[String]) -> [(&'static str, String); 3
     };
     let roots: Vec<_> = confined.iter().map(|root| root.display().to_string()).collect();
     let commands = match (tools.iter().any(|tool| tool == "Bash"), args.sandbox, args.no_network) {
-        (false, ..) => "none; --sandbox would let them run where they can write nothing".to_owned(),
-        (_, false, _) => format!("with all that {user} may do; --sandbox holds them back"),
-        (_, true, false) => "in a sandbox, with the network".to_owned(),
-        (_, true, true) => "in a sandbox, without a network".to_owned(),
+        (false, ..) => "none; add --sandbox to allow commands that cannot write".to_owned(),
+        (_, false, _) => format!("with all rights of {user}; add --sandbox to restrict them"),
+        (_, true, false) => "in a sandbox, with network access".to_owned(),
+        (_, true, true) => "in a sandbox, without network access".to_owned(),
     };
-    let files =
-        if roots.is_empty() { format!("all that {user} may touch") } else { format!("in {}", roots.join(", ")) };
+    let files = if roots.is_empty() {
+        format!("all that {user} can access")
+    } else {
+        format!("in {}", roots.join(", "))
+    };
     let held = match (roots.is_empty(), args.read_only) {
-        (true, false) => "; --allow-root DIR or --sandbox confines them, --read-only writes none",
-        (false, false) => "; --read-only writes none",
-        (_, true) => ", to read",
+        (true, false) => {
+            "; restrict them with --allow-root DIR or --sandbox, disable writes with --read-only"
+        }
+        (false, false) => "; disable writes with --read-only",
+        (_, true) => ", read-only",
     };
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let workspace = real(&args.workspace);
-    let outside = !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
-    let unreachable = if outside { "; the file tools may not touch it, see --allow-root" } else { "" };
+    let outside =
+        !confined.is_empty() && !confined.iter().any(|root| workspace.starts_with(real(root)));
+    let unreachable =
+        if outside { "; the file tools cannot access it, see --allow-root" } else { "" };
     [
         ("workspace", format!("{}{unreachable}", workspace.display())),
         ("commands", commands),
@@ -214,7 +241,7 @@ fn introduction(args: &NodeArgs, tools: &[String]) -> [(&'static str, String); 3
     ]
 }
 
-/// The node socket of a gateway, whose address people know by its port.
+/// Returns the node socket URL for a gateway address.
 fn node_socket(gateway: &str) -> String {
     let (scheme, rest) = match gateway.split_once("://") {
         Some(("http", rest)) => ("ws", rest),
@@ -226,8 +253,8 @@ fn node_socket(gateway: &str) -> String {
     format!("{scheme}://{}{path}", if path.is_empty() { rest } else { rest.trim_end_matches('/') })
 }
 
-/// A gateway on the same machine is asked often, for that costs nobody anything, and whoever starts it again waits for the
-/// node beside it.
+/// Returns the reconnect backoff. A local gateway is retried often, because that is cheap and a
+/// restart should reconnect quickly.
 fn backoff(gateway: &str) -> ReconnectBackoff {
     let mut backoff = ReconnectBackoff::default();
     if url::Url::parse(gateway).is_ok_and(|url| is_loopback(&url)) {
@@ -236,31 +263,37 @@ fn backoff(gateway: &str) -> ReconnectBackoff {
     backoff
 }
 
-/// Whether anything listens at a gateway's address. What it is shows when the node connects.
+/// Reports whether any server listens at the gateway's address. Whether it is a gateway is only
+/// known once the node connects.
 async fn answers(gateway: &str) -> bool {
-    let Some((host, port)) = url::Url::parse(gateway)
-        .ok()
-        .and_then(|url| Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?)))
-    else {
+    let Some((host, port)) = url::Url::parse(gateway).ok().and_then(|url| {
+        Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
+    }) else {
         return false;
     };
-    let patience = Duration::from_secs(2);
-    matches!(tokio::time::timeout(patience, tokio::net::TcpStream::connect((host, port))).await, Ok(Ok(_)))
+    let timeout = Duration::from_secs(2);
+    matches!(
+        tokio::time::timeout(timeout, tokio::net::TcpStream::connect((host, port))).await,
+        Ok(Ok(_))
+    )
 }
 
-/// An id that the names of tools can begin with. Others would be changed, and nobody could guess into what.
+/// Parses a node id that can be a prefix of tool names. The gateway would have to change any other
+/// id, and the result would be hard to guess.
 fn node_id(id: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     if (1..=MAX_ID).contains(&id.len()) && id.chars().all(fits) {
         return Ok(id.to_owned());
     }
-    Err(format!("tools are named after it: 1 to {MAX_ID} letters, digits, - and _, such as laptop-2"))
+    Err(format!(
+        "must be 1 to {MAX_ID} letters, digits, - and _, such as laptop-2, because tool names contain it"
+    ))
 }
 
 fn read_token(file: &Path) -> Result<String, Failure> {
     let token = bounded::text(file, bounded::TOKEN).map_err(|error| {
         Failure::usage(format!("cannot read the token in {}: {error}", file.display()))
-            .hint("make one with: switchboard token create NAME --role node")
+            .hint("run `switchboard token create NAME --role node` to create one")
     })?;
     match token.trim() {
         "" => Err(Failure::usage(format!("there is no token in {}", file.display()))),
@@ -268,11 +301,12 @@ fn read_token(file: &Path) -> Result<String, Failure> {
     }
 }
 
-/// What the machine is called, as far as tools can have it in their names.
+/// Returns the host name in a form that is valid in tool names.
 fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let first = name.split('.').next().unwrap_or_default();
-    let plain: String = first.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let plain: String =
+        first.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     if plain.is_empty() { "machine".into() } else { plain }
 }
 
@@ -300,7 +334,11 @@ mod tests {
             ("wss://gw.example.com/v1/nodes/ws", usual.max_delay),
             ("ws://10.0.0.1/x", usual.max_delay),
         ] {
-            assert_eq!(backoff(gateway), ReconnectBackoff { max_delay: longest, ..usual.clone() }, "{gateway}");
+            assert_eq!(
+                backoff(gateway),
+                ReconnectBackoff { max_delay: longest, ..usual.clone() },
+                "{gateway}"
+            );
         }
     }
 

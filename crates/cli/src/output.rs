@@ -1,4 +1,4 @@
-//! How commands print, and how they fail.
+//! Output and failures of commands.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use serde_json::value::RawValue;
 
 use super::table::{display_width, paragraph, width_of};
-use crate::config::environment::variable_name;
-use crate::config::{Mistake, UNREADABLE};
-use crate::redact::{json_escape, steers};
+use sa_gateway::config::environment::variable_name;
+use sa_gateway::config::{Mistake, UNREADABLE};
+use sa_gateway::redact::{json_escape, steers};
 
-/// Prints to stdout. A reader that has left (`| head`) is no failure.
+/// Prints to stdout. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -25,19 +25,20 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// JSON for people: indented on a terminal, as it came elsewhere.
+/// Prints JSON: indented on a terminal, unchanged otherwise.
 pub(crate) fn json(text: &str) -> Result<(), Failure> {
-    let laid_out = std::io::stdout().is_terminal() && serde_json::from_str::<&RawValue>(text).is_ok();
+    let laid_out =
+        std::io::stdout().is_terminal() && serde_json::from_str::<&RawValue>(text).is_ok();
     if laid_out { line(&pretty(text)) } else { line(text) }
 }
 
-/// Indented JSON. It says what it said: a number that no machine holds and a key that appears twice stay as they were written.
-/// Only texts are written anew, so that people can read them, and with an escape for all that a terminal would obey.
+/// Returns indented JSON for display. Numbers and duplicate keys stay as written. Only strings are
+/// rewritten: readable, with escapes for terminal control characters.
 pub(crate) fn pretty(json: &str) -> String {
     indented(json, readable)
 }
 
-/// Indented JSON for a program, or for somebody who reads it through one: every text is as it was written.
+/// Returns indented JSON for a program. All strings stay as written.
 pub(crate) fn laid_out(json: &str) -> String {
     indented(json, str::to_owned)
 }
@@ -68,7 +69,7 @@ fn indented(json: &str, text: fn(&str) -> String) -> String {
     shown
 }
 
-/// How long the text is that a piece of JSON begins with, quotes included.
+/// Returns the length of the JSON string at the start of the input, including quotes.
 fn text_len(json: &str) -> usize {
     let mut escaped = false;
     let end = json.bytes().skip(1).position(|byte| match byte {
@@ -82,25 +83,33 @@ fn text_len(json: &str) -> usize {
     end.map_or(json.len(), |end| end + 2)
 }
 
-/// A text in JSON, with escapes for what a terminal would obey and for nothing else. One that nobody can read stays as it is.
+/// Rewrites a JSON string with escapes only where a terminal would interpret a character. An
+/// invalid string is returned unchanged.
 fn readable(text: &str) -> String {
     let plain = serde_json::from_str::<String>(text)
         .map_or_else(|_| text.to_owned(), |text| serde_json::Value::from(text).to_string());
     plain.chars().map(|c| if steers(c) { json_escape(c) } else { c.to_string() }).collect()
 }
 
-/// A text of many lines, as it is, or made safe where it goes to a terminal. It ends with a line break in any case.
+/// Prints a text of several lines, made safe if stdout is a terminal. The output always ends with a
+/// line break.
 pub(crate) fn lines(text: &str) -> Result<(), Failure> {
-    let shown = if std::io::stdout().is_terminal() { harmless(text, &mut false).into() } else { Cow::Borrowed(text) };
+    let shown = if std::io::stdout().is_terminal() {
+        harmless(text, &mut false).into()
+    } else {
+        Cow::Borrowed(text)
+    };
     print(&format!("{}\n", shown.strip_suffix('\n').unwrap_or(&shown)))
 }
 
-/// What a program wrote, for a terminal: line breaks and tabs are obeyed, in all the ways in which programs write them, and
-/// nothing else is. `open` remembers, from one piece to the next, that the last one ended with half of a line break.
+/// Escapes program output for a terminal. Line breaks and tabs are kept, in all their common
+/// encodings; other control characters are escaped. `open` records that the previous chunk ended
+/// within a line break.
 pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        // A terminal in between makes `\r\r\n` of a line break, which is one still.
+        // A terminal in between turns a line break into `\r\r
+        // `, which is still one line break.
         if c != '\r' && std::mem::take(open) && c != '\n' {
             shown.push('\n');
         }
@@ -114,7 +123,7 @@ pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
     shown
 }
 
-/// `4 s`, `12 min`, `3 h`, `2 d`.
+/// Formats a time span: `4 s`, `12 min`, `3 h`, `2 d`.
 pub(crate) fn span(ms: u64) -> String {
     match ms / 1_000 {
         s @ 0..60 => format!("{s} s"),
@@ -124,7 +133,7 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// `350 µs`, `12.3 ms`, `4.50 s`.
+/// Formats a duration: `350 µs`, `12.3 ms`, `4.50 s`.
 pub(crate) fn duration(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),
@@ -133,13 +142,13 @@ pub(crate) fn duration(us: u64) -> String {
     }
 }
 
-/// A time of day for people, in UTC.
+/// Formats a timestamp in UTC.
 pub(crate) fn clock(at_ms: i64) -> String {
     jiff::Timestamp::from_millisecond(at_ms)
         .map_or_else(|_| at_ms.to_string(), |at| format!("{at:.3}").replace('T', " "))
 }
 
-/// A time in a table: whole in a file, and on a terminal no more than it takes.
+/// Formats a timestamp for a table: complete in a file, shortened on a terminal.
 pub(crate) fn when(at_ms: i64) -> String {
     match jiff::Timestamp::from_millisecond(at_ms) {
         Ok(at) if std::io::stdout().is_terminal() => {
@@ -159,7 +168,7 @@ fn brief(at: jiff::Timestamp, now: jiff::Timestamp) -> String {
     at.strftime(form).to_string()
 }
 
-/// `812 B`, `34 KB`, `1.2 MB`.
+/// Formats a size: `812 B`, `34 KB`, `1.2 MB`.
 pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -168,15 +177,15 @@ pub(crate) fn size(bytes: usize) -> String {
     }
 }
 
-/// Why a command failed: what, and what to do.
+/// The failure of a command, with a message and a hint.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// What the gateway said about it, as it came.
+    /// The gateway's problem document, as received.
     problem: Option<String>,
-    /// The answer that was printed as JSON says it already.
+    /// The JSON answer that was already printed contains the failure.
     told: bool,
 }
 
@@ -198,13 +207,14 @@ impl Failure {
         self
     }
 
-    /// With what the gateway said, for programs.
+    /// Attaches the gateway's problem document, for JSON output.
     pub(crate) fn because(mut self, problem: &str) -> Self {
         self.problem = Some(problem.to_owned());
         self
     }
 
-    /// The same where the gateway means what a file or an address holds, and not what was typed.
+    /// Changes the exit code of a usage error that refers to a file or URL, not to the command
+    /// line.
     pub(super) fn of_content(mut self) -> Self {
         if self.problem.is_some() && self.code == Self::usage("").code {
             self.code = Self::of_kind("invalid_args", "").code;
@@ -212,19 +222,19 @@ impl Failure {
         self
     }
 
-    /// Whoever asked for JSON has it already, in the answer that was printed.
+    /// Marks the failure as already reported in the printed JSON answer.
     pub(crate) fn told(mut self) -> Self {
         self.told = true;
         self
     }
 
-    /// The exit code for a kind of problem that the gateway reports.
+    /// Creates a failure with the exit code for a problem kind of the gateway.
     pub(crate) fn of_kind(kind: &str, message: impl Into<String>) -> Self {
         let code = match kind {
             "https_required" => 3,
             "unauthorized" | "not_allowed" => 4,
             "not_found" => 5,
-            // What was typed is no request, whatever tool it is for.
+            // The command line does not form a valid request.
             "bad_request" => 2,
             "invalid_args" => 6,
             "timeout" => 7,
@@ -236,7 +246,7 @@ impl Failure {
         Self::new(code, message)
     }
 
-    /// The failure for programs, in the form in which the gateway's API reports one.
+    /// Returns the failure as a problem document, in the format of the gateway's API.
     fn as_problem(&self) -> String {
         if let Some(problem) = &self.problem {
             return with_hint(problem, self.hint.as_deref());
@@ -255,38 +265,40 @@ impl Failure {
             _ => ("failed", false),
         };
         let uri = format!("urn:switchboard:problem:{kind}");
-        let mut problem =
-            serde_json::json!({ "type": uri, "detail": self.message, "kind": kind, "retryable": retryable });
+        let mut problem = serde_json::json!({ "type": uri, "detail": self.message, "kind": kind, "retryable": retryable });
         if let Some(hint) = &self.hint {
             problem["hint"] = hint.as_str().into();
         }
         problem.to_string()
     }
 
-    /// The failure as the answer of a command that was asked for JSON.
+    /// Prints the failure as JSON.
     pub(super) fn print_problem(&self) {
-        // One that cannot be written changes nothing: the words and the exit code are left.
+        // An error while printing is ignored: the message on stderr and the exit code remain.
         let _ = json(&self.as_problem());
     }
 
-    /// Says it in words on stderr, and for whoever asked for JSON as that on stdout, where they look for the answer.
+    /// Reports the failure as text on stderr. With `--json`, also prints it as JSON on stdout,
+    /// where the caller expects the answer.
     pub(crate) fn report(&self, as_json: bool) -> ExitCode {
         const INDENT: &str = "\n       ";
         if as_json && !self.told {
             self.print_problem();
         }
         let mut err = std::io::stderr().lock();
-        // What points at a place in a text has several lines, and is read only as it was laid out.
+        // A message that points at a position in a text has several lines, and their layout must
+        // not change.
         let room = width_of(&err).map(|width| width.saturating_sub(INDENT.len()).max(20));
         let _ = writeln!(err, "error: {}", paragraph(&self.message, room).join(INDENT));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(err, "  try: {}", advice(hint, room).join(INDENT));
+            let _ = writeln!(err, " hint: {}", advice(hint, room).join(INDENT));
         }
         ExitCode::from(self.code)
     }
 }
 
-/// What the gateway said, with the advice that people get: the command knows more than the gateway about what was typed.
+/// Replaces the hint in the gateway's problem document. The command knows better than the gateway
+/// which words were typed.
 fn with_hint(problem: &str, hint: Option<&str>) -> String {
     let told: Option<serde_json::Map<_, _>> = serde_json::from_str(problem).ok();
     let (Some(mut told), Some(hint)) = (told, hint) else { return problem.to_owned() };
@@ -294,14 +306,14 @@ fn with_hint(problem: &str, hint: Option<&str>) -> String {
     serde_json::Value::Object(told).to_string()
 }
 
-/// Prints a text to stderr, in lines that fit its terminal.
+/// Prints a text to stderr, wrapped to the terminal width.
 pub(crate) fn err_lines(text: &str) {
     let mut err = std::io::stderr().lock();
     let lines = paragraph(text, width_of(&err));
     let _ = writeln!(err, "{}", lines.join("\n"));
 }
 
-/// Says something on stderr that is no failure.
+/// Prints a labelled note to stderr. A note is not a failure.
 pub(crate) fn note(label: &str, text: &str) {
     let mut err = std::io::stderr().lock();
     let room = width_of(&err).map(|width| width.saturating_sub(label.len() + 2).max(20));
@@ -309,10 +321,11 @@ pub(crate) fn note(label: &str, text: &str) {
     let _ = writeln!(err, "{label}: {}", advice(text, room).join(&indent));
 }
 
-/// A text that says what to do, in lines of this width. A command stays in one line, however long: one that is broken in two
-/// cannot be copied.
+/// Wraps a hint to this width. Commands are never broken, because a broken command cannot be
+/// copied.
 fn advice(text: &str, room: Option<usize>) -> Vec<String> {
-    let is_command = |piece: &str| piece.contains("switchboard ") || piece.contains("--") || piece.contains('$');
+    let is_command =
+        |piece: &str| piece.contains("switchboard ") || piece.contains("--") || piece.contains('$');
     let whole = paragraph(text, None);
     let Some(room) = room else { return whole };
     let fits = |line: &str, more: &str| display_width(line) + 1 + display_width(more) <= room;
@@ -324,8 +337,18 @@ fn advice(text: &str, room: Option<usize>) -> Vec<String> {
         }
         let begins = lines.len();
         let clauses = own.split_inclusive("; ").flat_map(|clause| clause.split_inclusive(": "));
-        for piece in clauses.flat_map(|clause| clause.split("   ")).map(str::trim).filter(|piece| !piece.is_empty()) {
-            let words: Vec<&str> = if is_command(piece) { vec![piece] } else { piece.split(' ').collect() };
+        for piece in clauses
+            .flat_map(|clause| clause.split("   "))
+            .map(str::trim)
+            .filter(|piece| !piece.is_empty())
+        {
+            let words: Vec<&str> = if piece.contains('`') {
+                words(piece)
+            } else if is_command(piece) {
+                vec![piece]
+            } else {
+                piece.split(' ').collect()
+            };
             for word in words {
                 match lines[begins..].last_mut().filter(|line| fits(line, word)) {
                     Some(line) => line.extend([" ", word]),
@@ -337,16 +360,27 @@ fn advice(text: &str, room: Option<usize>) -> Vec<String> {
     lines
 }
 
-impl From<crate::config::ConfigError> for Failure {
-    fn from(error: crate::config::ConfigError) -> Self {
+/// Splits a clause into words. A command in backticks is one word.
+fn words(clause: &str) -> Vec<&str> {
+    let mut quoted = false;
+    clause
+        .split(|c: char| {
+            quoted ^= c == '`';
+            c == ' ' && !quoted
+        })
+        .collect()
+}
+
+impl From<sa_gateway::config::ConfigError> for Failure {
+    fn from(error: sa_gateway::config::ConfigError) -> Self {
         let plain = |key: &str| variable_name(key).is_some();
         let unread = |mistake: &Mistake| mistake.message.starts_with(UNREADABLE);
         Self::usage(error.to_string()).hint(match &error.0[..] {
             mistakes if mistakes.iter().any(unread) => {
-                "name a file that is there with --config FILE (or SWITCHBOARD_CONFIG), or none: nothing has to be configured".to_owned()
+                "set an existing file with --config FILE (or SWITCHBOARD_CONFIG), or none; no configuration is required".to_owned()
             }
-            [Mistake { key, .. }] if plain(key) => format!("switchboard config explain {key} says what it means"),
-            _ => "switchboard config explain lists every key".to_owned(),
+            [Mistake { key, .. }] if plain(key) => format!("run `switchboard config explain {key}` to see its meaning"),
+            _ => "run `switchboard config explain` to list all keys".to_owned(),
         })
     }
 }
@@ -379,10 +413,24 @@ mod tests {
         let text = "start the server again; or: switchboard plugin disable weather --json; then look once more";
         check_advice(text, None, &[text]);
         check_advice(text, Some(200), &[text]);
-        let lines =
-            ["start the server", "again; or:", "switchboard plugin disable weather --json;", "then look once", "more"];
+        let lines = [
+            "start the server",
+            "again; or:",
+            "switchboard plugin disable weather --json;",
+            "then look once",
+            "more",
+        ];
         check_advice(text, Some(16), &lines);
-        check_advice("see /a/path/that/is/long here", Some(10), &["see", "/a/path/that/is/long", "here"]);
+        check_advice(
+            "run `switchboard plugin disable weather --json` and look again",
+            Some(16),
+            &["run", "`switchboard plugin disable weather --json`", "and look again"],
+        );
+        check_advice(
+            "see /a/path/that/is/long here",
+            Some(10),
+            &["see", "/a/path/that/is/long", "here"],
+        );
     }
 
     #[track_caller]
@@ -393,8 +441,7 @@ mod tests {
 
     #[test]
     fn json_is_laid_out_and_says_what_it_said() {
-        let value =
-            serde_json::json!({ "a": [], "b": {}, "c": [1, [2.5, null], { "d": "x, y: {z} \"\\" }], "e": true });
+        let value = serde_json::json!({ "a": [], "b": {}, "c": [1, [2.5, null], { "d": "x, y: {z} \"\\" }], "e": true });
         check_pretty(&value.to_string(), &format!("{value:#}"));
         check_pretty(
             " [ 1e999 , 123456789012345678901234567890,-0.0]",
@@ -434,7 +481,7 @@ mod tests {
         check_harmless("a\r\r\nb", "a\nb");
         check_harmless("10%\r20%\r30%\n", "10%\n20%\n30%\n");
         check_harmless("\u{1b}[2Jx\u{7}\u{202e}", "\\u{1b}[2Jx\\u{7}\\u{202e}");
-        // A line break that comes in two pieces is one.
+        // A line break that is split over two chunks counts once.
         let mut open = false;
         assert_eq!(harmless("a\r", &mut open), "a");
         assert_eq!(harmless("\nb\r", &mut open), "\nb");

@@ -1,4 +1,5 @@
-//! `plugin`: HTTP servers with a manifest, whose functions are tools here.
+//! The `plugin` command: manages HTTP servers with a manifest. The gateway offers their functions
+//! as tools.
 
 use std::path::Path;
 
@@ -20,65 +21,66 @@ const NAMES: Names = Names { path: "/v1/plugins", list: "plugins", key: "identif
 pub(crate) enum PluginCommand {
     /// Add a plugin, or every plugin of an index.
     Add {
-        /// The URL or the file of a manifest or an index.
+        /// URL or file of a manifest or an index.
         #[arg(value_hint = ValueHint::FilePath)]
         source: String,
-        /// Accept it in place of the plugin that has its identifier already.
+        /// Replace an existing plugin with the same identifier.
         #[arg(long)]
         replace: bool,
-        /// Let it, and no other plugin, reach this server though its address is not public; may be repeated.
+        /// Allow only this plugin to reach this non-public server; can be repeated.
         #[arg(long, value_name = "HOST:PORT")]
         allow_private: Vec<String>,
     },
-    /// All plugins, and how they are.
+    /// List all plugins and their state.
     #[command(visible_alias = "ls")]
     List,
-    /// One plugin: its functions, its servers, and what has changed at its source.
+    /// Show a plugin: its functions, its servers, and changes at its source.
     Show {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Remove a plugin with everything that was set for it, or, by its URL, an index.
+    /// Remove a plugin and its settings, or an index by its URL.
     #[command(visible_alias = "rm")]
     Remove {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Offer a plugin's functions again.
+    /// Enable a disabled plugin.
     Enable {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Keep a plugin, and offer nothing of it.
+    /// Disable a plugin without removing it.
     Disable {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// What is wrong with a manifest, line by line. What an error names would be left out, and the exit code is 6.
+    /// Check a manifest and print its problems line by line. Parts with errors would be left out,
+    /// and the exit code is then 6.
     Check {
-        /// The URL or the file of a manifest.
+        /// URL or file of a manifest.
         #[arg(value_hint = ValueHint::FilePath)]
         source: String,
-        /// As with add.
+        /// Same as for add.
         #[arg(long, value_name = "HOST:PORT")]
         allow_private: Vec<String>,
     },
-    /// Look at a plugin's source now. A change there is held back.
+    /// Check a plugin's source for changes now. A change is held back until it is accepted.
     Refresh {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Accept the change that is held back.
+    /// Accept the held-back change.
     Accept {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Refuse the change that is held back.
+    /// Refuse the held-back change.
     Refuse {
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Show, store or delete settings. Secrets are never shown.
+    /// Show, replace or delete settings. Secrets are never shown.
     Settings(SettingsArgs),
 }
 
@@ -86,20 +88,21 @@ pub(crate) enum PluginCommand {
 pub(crate) struct SettingsArgs {
     #[arg(add = completion::names(&NAMES))]
     id: String,
-    /// Store the JSON object in this file in place of all that is stored; - is stdin. A secret that is left out, or "***",
-    /// stays as it is. (Not on the command line, which others on the machine can read.)
+    /// Replace all settings with the JSON object in this file; - reads stdin. A secret that is
+    /// omitted or "***" stays unchanged. (The command line is not used because other users can read
+    /// it.)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     from: Option<String>,
-    /// Delete them.
+    /// Delete the settings.
     #[arg(long, conflicts_with = "from")]
     clear: bool,
-    /// Those for everyone who has none of their own.
+    /// Use the shared settings, which apply to every user without own settings.
     #[arg(long)]
     shared: bool,
 }
 
 impl PluginCommand {
-    /// The plugin that it is about, if it is about one that is here.
+    /// Returns the id of the installed plugin that the command refers to, if any.
     fn id(&self) -> Option<&str> {
         match self {
             Self::Add { .. } | Self::List | Self::Check { .. } => None,
@@ -130,7 +133,9 @@ async fn perform(global: &Global, client: &Client, command: PluginCommand) -> Re
     let (request, done) = match command {
         PluginCommand::List => return list(global, client).await,
         PluginCommand::Show { id } => return show(global, client, &id).await,
-        PluginCommand::Check { source, allow_private } => return check(global, client, &source, &allow_private).await,
+        PluginCommand::Check { source, allow_private } => {
+            return check(global, client, &source, &allow_private).await;
+        }
         PluginCommand::Settings(args) => return settings(global, client, args).await,
         PluginCommand::Add { source, replace, allow_private } => {
             let terms = json!({ "replace": replace, "allow_private": allow_private });
@@ -140,37 +145,41 @@ async fn perform(global: &Global, client: &Client, command: PluginCommand) -> Re
             let raw = client.send(post(&id, "/refresh")).await?.text().await.unwrap_or_default();
             return if global.json { output::json(&raw) } else { changes(&raw, &id) };
         }
-        PluginCommand::Remove { id } => (client.request(Method::DELETE, &at(&id, "")), format!("removed {id}")),
+        PluginCommand::Remove { id } => {
+            (client.request(Method::DELETE, &at(&id, "")), format!("removed {id}"))
+        }
         PluginCommand::Enable { id } => (post(&id, "/enable"), format!("enabled {id}")),
         PluginCommand::Disable { id } => (post(&id, "/disable"), format!("disabled {id}")),
         PluginCommand::Accept { id } => {
-            // What is accepted is what is shown here, and nothing that comes in between.
+            // Accept exactly the change that was shown, not a later one.
             let (plugin, _): (Value, _) = client.get(&at(&id, "")).await?;
             if !global.json {
                 differences(&plugin["held_back"]["changes"])?;
             }
             let seen = json!({ "hash": plugin["held_back"]["hash"] });
-            (post(&id, "/accept").json(&seen), format!("accepted what has changed of {id}"))
+            (post(&id, "/accept").json(&seen), format!("accepted the change of {id}"))
         }
-        PluginCommand::Refuse { id } => (post(&id, "/refuse"), format!("refused what has changed of {id}")),
+        PluginCommand::Refuse { id } => {
+            (post(&id, "/refuse"), format!("refused the change of {id}"))
+        }
     };
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     match (global.json, raw.is_empty()) {
         (false, _) => line(&done),
         (true, false) => output::json(&raw),
-        // Where the API answers with nothing, there is nothing to print.
+        // The API returns no body for this request.
         (true, true) => Ok(()),
     }
 }
 
-/// What to send for a URL or a file.
+/// Returns the request body for a URL or a file.
 fn body_for(source: &str) -> Result<Value, Failure> {
     if source.starts_with("http://") || source.starts_with("https://") {
         return Ok(json!({ "url": source }));
     }
     let text = bounded::text(Path::new(source), bounded::BODY).map_err(|error| {
         Failure::usage(format!("cannot read {source}: {error}"))
-            .hint("name a file, or a URL that begins with http:// or https://")
+            .hint("use a file, or a URL that begins with http:// or https://")
     })?;
     Ok(json!({ "text": text }))
 }
@@ -180,24 +189,36 @@ async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Re
     for key in ["replace", "allow_private"] {
         body[key] = terms[key].clone();
     }
-    let raw =
-        client.send(client.request(Method::POST, "/v1/plugins").json(&body)).await?.text().await.unwrap_or_default();
+    let raw = client
+        .send(client.request(Method::POST, "/v1/plugins").json(&body))
+        .await?
+        .text()
+        .await
+        .unwrap_or_default();
     if global.json {
         return output::json(&raw);
     }
     let added: Value = serde_json::from_str(&raw).unwrap_or_default();
     for plugin in added["plugins"].as_array().into_iter().flatten() {
-        let tools: Vec<&str> =
-            plugin["api"].as_array().into_iter().flatten().filter_map(|api| api["tool"].as_str()).collect();
+        let tools: Vec<&str> = plugin["api"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|api| api["tool"].as_str())
+            .collect();
         let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
-        line(&format!("added {}: {}", text(&plugin["identifier"]), crate::redact::printable(&tools)))?;
+        line(&format!(
+            "added {}: {}",
+            text(&plugin["identifier"]),
+            sa_gateway::redact::printable(&tools)
+        ))?;
     }
     problems(source, &added["problems"])?;
     for failed in added["failed"].as_array().into_iter().flatten() {
         line(&format!("not added: {}: {}", text(&failed["identifier"]), text(&failed["error"])))?;
     }
     if added["index"].is_string() {
-        line("the index is looked into when a host names a plugin that was not added")?;
+        line("the index is searched when a host names a plugin that was not added")?;
     }
     Ok(())
 }
@@ -209,7 +230,7 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     }
     let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
     if plugins.is_empty() {
-        return line("No plugins yet. Add one: switchboard plugin add URL");
+        return line("No plugins yet. Run `switchboard plugin add URL` to add one.");
     }
     let rows: Vec<Vec<String>> = plugins.iter().map(row).collect();
     let columns = [
@@ -231,7 +252,12 @@ fn row(plugin: &Value) -> Vec<String> {
         (_, Value::Object(_)) => "changed",
         _ => "enabled",
     };
-    let tools = plugin["api"].as_array().into_iter().flatten().filter(|api| api["tool"].is_string()).count();
+    let tools = plugin["api"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|api| api["tool"].is_string())
+        .count();
     let part = |value: &Value| text(value).to_owned();
     vec![
         part(&plugin["identifier"]),
@@ -245,7 +271,7 @@ fn row(plugin: &Value) -> Vec<String> {
     ]
 }
 
-/// What it may reach though it is not public.
+/// Returns the private addresses that the plugin may reach.
 fn private(plugin: &Value) -> String {
     let entries = plugin["allow_private"].as_array().into_iter().flatten().map(text);
     entries.collect::<Vec<_>>().join(" ")
@@ -256,12 +282,12 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     if global.json {
         return output::json(&raw);
     }
-    let printed = |text: &str| crate::redact::printable(text).into_owned();
+    let printed = |text: &str| sa_gateway::redact::printable(text).into_owned();
     line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
     let list = |key: &str| plugin[key].as_array().map(Vec::as_slice).unwrap_or_default();
     let servers: Vec<&str> = list("origins").iter().map(text).collect();
     let reach = if plugin["allow_private"].is_array() {
-        format!("{}   (it may reach these, though they are not public)", private(&plugin))
+        format!("{}   (it may access these, although they are not public)", private(&plugin))
     } else {
         String::new()
     };
@@ -283,32 +309,37 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     changes(&raw, id)
 }
 
-/// The names of what can be set, and the command that says more.
+/// Returns the names of the settings, and the command that shows more.
 fn settings_of(plugin: &Value, id: &str) -> String {
-    let names: Vec<String> = tool::members(&plugin["settings"]).into_iter().map(|row| row[0].clone()).collect();
+    let names: Vec<String> =
+        tool::members(&plugin["settings"]).into_iter().map(|row| row[0].clone()).collect();
     match (names.is_empty(), plugin["settings"].is_object()) {
-        (false, _) => format!("{}   (see: switchboard plugin settings {id})", names.join(", ")),
-        (_, true) => format!("see: switchboard plugin settings {id}"),
+        (false, _) => format!("{}   (run `switchboard plugin settings {id}`)", names.join(", ")),
+        (_, true) => format!("run `switchboard plugin settings {id}`"),
         _ => String::new(),
     }
 }
 
-/// What is held back, as a difference.
+/// Prints the held-back change as a diff.
 fn changes(raw: &str, id: &str) -> Result<(), Failure> {
     let plugin: Value = serde_json::from_str(raw).unwrap_or_default();
     let held = &plugin["held_back"];
     if held.is_null() {
-        return line("nothing is held back");
+        return line("no change is held back");
     }
     line(&format!("held back since {}:", clock(held["at_ms"].as_i64().unwrap_or(0))))?;
     differences(&held["changes"])?;
-    line(&format!("take it with: switchboard plugin accept {id}   or leave it with: switchboard plugin refuse {id}"))
+    line(&format!(
+        "run `switchboard plugin accept {id}` to accept it, or `switchboard plugin refuse {id}` to refuse it"
+    ))
 }
 
-/// Prints each place that differs, with its old and its new value.
+/// Prints each difference with its old and new value.
 pub(super) fn differences(changes: &Value) -> Result<(), Failure> {
     for change in changes.as_array().into_iter().flatten() {
-        let part = |key: &str| change[key].as_str().map(|text| crate::redact::printable(text).into_owned());
+        let part = |key: &str| {
+            change[key].as_str().map(|text| sa_gateway::redact::printable(text).into_owned())
+        };
         line(&format!("  {}", part("path").unwrap_or_default()))?;
         for (sign, key) in [('-', "was"), ('+', "now")] {
             if let Some(value) = part(key) {
@@ -319,7 +350,12 @@ pub(super) fn differences(changes: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn check(global: &Global, client: &Client, source: &str, allow_private: &[String]) -> Result<(), Failure> {
+async fn check(
+    global: &Global,
+    client: &Client,
+    source: &str,
+    allow_private: &[String],
+) -> Result<(), Failure> {
     let mut body = body_for(source)?;
     body["allow_private"] = json!(allow_private);
     let request = client.request(Method::POST, "/v1/plugins/check").json(&body);
@@ -330,24 +366,32 @@ async fn check(global: &Global, client: &Client, source: &str, allow_private: &[
     } else {
         problems(source, &checked["problems"])?;
     }
-    let wrong = checked["problems"].as_array().into_iter().flatten().filter(|problem| problem["severity"] == "error");
+    let wrong = checked["problems"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|problem| problem["severity"] == "error");
     let wrong = match (checked["usable"] == json!(true), wrong.count()) {
         (true, 0) if global.json => return Ok(()),
         (true, 0) => return line("it can be added"),
-        (true, 1) => "it can be added, without the part that is wrong".to_owned(),
-        (true, wrong) => format!("it can be added, without the {wrong} parts that are wrong"),
+        (true, 1) => "it can be added, without the invalid part".to_owned(),
+        (true, wrong) => format!("it can be added, without the {wrong} invalid parts"),
         (false, _) => "the manifest cannot be used".to_owned(),
     };
     Err(Failure::new(6, wrong).told())
 }
 
-/// What is wrong with a manifest, a line each. What an error names is left out.
+/// Prints the problems of a manifest, one per line.
 fn problems(source: &str, problems: &Value) -> Result<(), Failure> {
     for problem in problems.as_array().into_iter().flatten() {
-        let message = crate::redact::printable(text(&problem["message"]));
-        // Of an index, several were read.
+        let message = sa_gateway::redact::printable(text(&problem["message"]));
+        // An index contains several manifests.
         let plugin = problem["identifier"].as_str().map(|id| format!("{id}: ")).unwrap_or_default();
-        line(&format!("{source}:{}: {}: {plugin}{message}", problem["line"], text(&problem["severity"])))?;
+        line(&format!(
+            "{source}:{}: {}: {plugin}{message}",
+            problem["line"],
+            text(&problem["severity"])
+        ))?;
     }
     Ok(())
 }
@@ -358,9 +402,15 @@ async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Resul
     let request = match (&args.from, args.clear) {
         (_, true) => {
             client.send(client.request(Method::DELETE, &path)).await?;
-            return if global.json { Ok(()) } else { line(&format!("deleted the settings of {}", args.id)) };
+            return if global.json {
+                Ok(())
+            } else {
+                line(&format!("deleted the settings of {}", args.id))
+            };
         }
-        (Some(from), _) => client.request(Method::PUT, &path).json(&json!({ "settings": read(from)? })),
+        (Some(from), _) => {
+            client.request(Method::PUT, &path).json(&json!({ "settings": read(from)? }))
+        }
         (None, _) => client.request(Method::GET, &path),
     };
     let raw = client.send(request).await?.text().await.unwrap_or_default();
@@ -370,30 +420,35 @@ async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Resul
     let shown: Value = serde_json::from_str(&raw).unwrap_or_default();
     match &shown["settings"] {
         Value::Null => {
-            line("nothing is stored")?;
+            line("no settings are stored")?;
             can_be_set(&shown["schema"], &args)?;
         }
         settings => line(&output::pretty(&settings.to_string()))?,
     }
     match shown["problem"].as_str() {
-        Some(problem) => line(&format!("a call would be refused: {}", crate::redact::printable(problem))),
+        Some(problem) => {
+            line(&format!("a call would be refused: {}", sa_gateway::redact::printable(problem)))
+        }
         None => Ok(()),
     }
 }
 
-/// What a plugin's schema has, for somebody who has set nothing yet.
+/// Prints the available settings, for a plugin without stored settings.
 fn can_be_set(schema: &Value, args: &SettingsArgs) -> Result<(), Failure> {
     let rows = tool::members(schema);
     if rows.is_empty() {
-        let none =
-            if schema.is_object() { "the plugin does not say what can be set" } else { "the plugin has no settings" };
+        let none = if schema.is_object() {
+            "the plugin does not declare its settings"
+        } else {
+            "the plugin has no settings"
+        };
         return line(none);
     }
     line("")?;
     table(&[whole("SETTING"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")], &rows)?;
     let shared = if args.shared { " --shared" } else { "" };
     line(&format!(
-        "\nSet them: switchboard plugin settings {}{shared} --from FILE   (a JSON object; - is stdin)",
+        "\nRun `switchboard plugin settings {}{shared} --from FILE` to set them (a JSON object; - reads stdin).",
         args.id
     ))
 }
@@ -405,7 +460,12 @@ fn read(from: &str) -> Result<Value, Failure> {
         bounded::text(Path::new(from), bounded::BODY)
     };
     let text = read.map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
-    // The parser's words would quote what is there.
-    let value: Value = serde_json::from_str(&text).map_err(|_| Failure::usage(format!("{from} is not JSON")))?;
-    if value.is_object() { Ok(value) } else { Err(Failure::usage(format!("{from} must hold a JSON object"))) }
+    // The parser's message could quote secrets from the file.
+    let value: Value = serde_json::from_str(&text)
+        .map_err(|_| Failure::usage(format!("{from} is not valid JSON")))?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(Failure::usage(format!("{from} must contain a JSON object")))
+    }
 }

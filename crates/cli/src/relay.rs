@@ -1,12 +1,12 @@
-//! `relay`: a session's caller tools, for an agent that speaks MCP on stdio.
+//! The `relay` command: serves a session's caller tools to an agent that uses MCP on stdio.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
@@ -20,38 +20,40 @@ use tokio::time::Instant;
 
 use super::output::Failure;
 
-/// How long the gateway may take to say which tools there are, before the agent is served without.
-const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a lost connection is tried again.
-const RECONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout for the tool list. After it, the agent is served without tools.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout for reconnecting a lost connection.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RECONNECT_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RelayArgs {
-    /// The session's socket, which switchboard sessions ID shows.
+    /// Socket of the session, as shown by switchboard sessions ID.
     #[arg(env = "SWITCHBOARD_RELAY_SOCKET")]
     socket: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
     let socket = args.socket.ok_or_else(|| {
-        Failure::usage("no session's socket is named, and SWITCHBOARD_RELAY_SOCKET is not set")
-            .hint("switchboard relay SOCKET; an agent that the gateway has started has it in SWITCHBOARD_RELAY_SOCKET, and switchboard sessions ID shows it")
+        Failure::usage("the socket of a session is missing, and SWITCHBOARD_RELAY_SOCKET is not set")
+            .hint("run `switchboard relay SOCKET`; run `switchboard sessions ID` to see the socket of a session")
     })?;
     let client = connect(&socket).await?;
     let mut config = client.config();
-    let _ = tokio::time::timeout(CONFIG_PATIENCE, config.wait_for(Option::is_some)).await;
-    let relay =
-        Relay { connection: watch::Sender::new(Some(client)).into(), tools: watch::Sender::new(Vec::new()).into() };
+    let _ = tokio::time::timeout(CONFIG_TIMEOUT, config.wait_for(Option::is_some)).await;
+    let relay = Relay {
+        connection: watch::Sender::new(Some(client)).into(),
+        tools: watch::Sender::new(Vec::new()).into(),
+    };
     relay.take(&config.borrow().clone().unwrap_or_default());
     let serving = relay.clone().serve(Lines::of_client(tokio::io::stdin(), tokio::io::stdout()));
     let service = tokio::select! {
-        served = serving => served.map_err(|error| Failure::other(format!("the agent does not speak MCP: {error}")))?,
+        served = serving => served.map_err(|error| Failure::other(format!("the agent does not use MCP: {error}")))?,
         failure = relay.follow(&socket, None) => return Err(failure),
     };
     let peer = service.peer().clone();
     tokio::select! {
-        // The agent has closed its end, and is done.
+        // The agent closed its end and is done.
         ended = service.waiting() => ended.map(drop).map_err(|error| Failure::other(error.to_string())),
         failure = relay.follow(&socket, Some(&peer)) => Err(failure),
     }
@@ -60,7 +62,7 @@ pub(super) async fn run(args: RelayArgs) -> Result<(), Failure> {
 async fn connect(socket: &Path) -> Result<Arc<Client>, Failure> {
     Client::connect(socket).await.map_err(|error| {
         Failure::of_kind("offline", format!("cannot connect to the session's socket {}: {error}", socket.display()))
-            .hint("switchboard sessions lists the sessions, and switchboard sessions ID shows the socket of one that is open")
+            .hint("run `switchboard sessions` to list the sessions, and `switchboard sessions ID` to see the socket of an open session")
     })
 }
 
@@ -70,7 +72,7 @@ struct Relay {
     tools: Arc<watch::Sender<Vec<Lent>>>,
 }
 
-/// One of the caller's tools, as the agent sees it.
+/// A caller's tool as exposed to the agent.
 #[derive(Clone)]
 struct Lent {
     tool: Tool,
@@ -80,12 +82,14 @@ struct Lent {
 
 impl Relay {
     fn take(&self, config: &Config) {
-        let mut tools: Vec<Lent> = config.tools.iter().map(|tool| Lent::new(&config.caller_id, tool)).collect();
+        let mut tools: Vec<Lent> =
+            config.tools.iter().map(|tool| Lent::new(&config.caller_id, tool)).collect();
         tools.sort_by(|a, b| a.tool.name.cmp(&b.tool.name));
         self.tools.send_replace(tools);
     }
 
-    /// Follows what the caller lends, and connects again when the connection is lost. Returns when the session is over.
+    /// Follows changes of the caller's tools, and reconnects after a lost connection. Returns when
+    /// the session ends.
     async fn follow(&self, socket: &Path, agent: Option<&rmcp::Peer<RoleServer>>) -> Failure {
         loop {
             let client = self.connection.borrow().clone();
@@ -98,7 +102,8 @@ impl Relay {
                         changed = config.changed() => if changed.is_err() { break },
                     }
                     let Some(told) = config.borrow_and_update().clone() else { continue };
-                    let before: Vec<Tool> = self.tools.borrow().iter().map(|lent| lent.tool.clone()).collect();
+                    let before: Vec<Tool> =
+                        self.tools.borrow().iter().map(|lent| lent.tool.clone()).collect();
                     self.take(&told);
                     let same = self.tools.borrow().iter().map(|lent| &lent.tool).eq(before.iter());
                     if let Some(agent) = agent.filter(|_| !same) {
@@ -116,13 +121,19 @@ impl Relay {
 
     async fn forward(&self, method: &str, params: Value) -> CallToolResult {
         let client = self.connection.borrow().clone();
-        let Some(client) = client else { return failed("offline: the connection to the gateway is lost") };
+        let Some(client) = client else {
+            return failed("offline: the connection to the gateway is lost");
+        };
         match client.request(method, params).await {
             Ok(result) => succeeded(result.get()),
             Err(error) => {
-                let kind = error.data.as_ref().and_then(|data| data["kind"].as_str()).unwrap_or("failed");
+                let kind =
+                    error.data.as_ref().and_then(|data| data["kind"].as_str()).unwrap_or("failed");
                 let hint = error.data.as_ref().and_then(|data| data["hint"].as_str());
-                let hint = hint.and_then(without_commands).map(|hint| format!("; {hint}")).unwrap_or_default();
+                let hint = hint
+                    .and_then(without_commands)
+                    .map(|hint| format!("; {hint}"))
+                    .unwrap_or_default();
                 failed(&format!("{kind}: {}{hint}", error.message))
             }
         }
@@ -130,10 +141,13 @@ impl Relay {
 }
 
 async fn reconnect(socket: &Path) -> Result<Arc<Client>, Failure> {
-    let until = Instant::now() + RECONNECT_PATIENCE;
+    let until = Instant::now() + RECONNECT_TIMEOUT;
     loop {
         if !socket.exists() {
-            return Err(Failure::of_kind("offline", "the session is over: its socket is gone"));
+            return Err(Failure::of_kind(
+                "offline",
+                "the session has ended: its socket does not exist",
+            ));
         }
         match connect(socket).await {
             Err(failure) if Instant::now() > until => return Err(failure),
@@ -150,11 +164,14 @@ impl Lent {
             "" => naming::expose(&wish, &wish),
             exposed => exposed.to_owned(),
         };
-        let mut input: JsonObject = lent.input_schema.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        let mut input: JsonObject =
+            lent.input_schema.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
         input.entry("type").or_insert_with(|| "object".into());
-        let mut tool = Tool::new(name, lent.description.clone().unwrap_or_default(), Arc::new(input));
+        let mut tool =
+            Tool::new(name, lent.description.clone().unwrap_or_default(), Arc::new(input));
         tool.title.clone_from(&lent.title);
-        tool.annotations = lent.annotations.as_ref().and_then(|value| serde_json::from_value(value.clone()).ok());
+        tool.annotations =
+            lent.annotations.as_ref().and_then(|value| serde_json::from_value(value.clone()).ok());
         let schema = lent.input_schema.as_ref().map(|schema| Schema::new(RawJson::of(schema)));
         Self { tool, own_name: lent.name.clone(), schema }
     }
@@ -162,9 +179,13 @@ impl Lent {
 
 impl ServerHandler for Relay {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
-            .with_server_info(Implementation::new("switchboard-relay", crate::VERSION))
-            .with_instructions("Tools of whoever you work for in this session. They run on that side.")
+        ServerConfig::new(
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build(),
+        )
+        .with_server_info(Implementation::new("switchboard-relay", sa_gateway::VERSION))
+        .with_instructions(
+            "Tools of the caller that you work for in this session. They run on the caller's side.",
+        )
     }
 
     async fn list_tools(
@@ -173,7 +194,10 @@ impl ServerHandler for Relay {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let lent = self.tools.borrow().iter().map(|lent| lent.tool.clone()).collect::<Vec<_>>();
-        Ok(ListToolsResult { tools: lent.into_iter().chain(own_tools()).collect(), ..ListToolsResult::default() })
+        Ok(ListToolsResult {
+            tools: lent.into_iter().chain(own_tools()).collect(),
+            ..ListToolsResult::default()
+        })
     }
 
     async fn call_tool(
@@ -185,24 +209,31 @@ impl ServerHandler for Relay {
         let lent = self.tools.borrow().iter().find(|lent| lent.tool.name == request.name).cloned();
         let (method, params) = match lent {
             Some(lent) => {
-                if let Some(Err(error)) = lent.schema.map(|schema| schema.validate(&RawJson::of(&args))) {
+                if let Some(Err(error)) =
+                    lent.schema.map(|schema| schema.validate(&RawJson::of(&args)))
+                {
                     return Ok(failed(&format!("{}: {}", error.kind, error.message)).into());
                 }
                 ("caller_tool", json!({ "tool": lent.own_name, "arguments": args }))
             }
             None if request.name == "session_message" => ("session_message", args),
             None if request.name == "session_events" => ("session_events", args),
-            None => return Err(ErrorData::invalid_params(format!("there is no tool \"{}\"", request.name), None)),
+            None => {
+                return Err(ErrorData::invalid_params(
+                    format!("there is no tool \"{}\"", request.name),
+                    None,
+                ));
+            }
         };
         tokio::select! {
             result = self.forward(method, params) => Ok(result.into()),
-            // Dropping the request tells the gateway.
+            // Dropping the request cancels it at the gateway.
             () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
         }
     }
 }
 
-/// What an agent can do in its session beside calling the caller's tools.
+/// Returns the session tools that the agent has in addition to the caller's tools.
 fn own_tools() -> [Tool; 2] {
     let tool = |name: &'static str, about: &'static str, schema: Value| {
         Tool::new(name, about, Arc::new(schema.as_object().cloned().unwrap_or_default()))
@@ -210,18 +241,18 @@ fn own_tools() -> [Tool; 2] {
     [
         tool(
             "session_events",
-            "What happened in your session, oldest first: messages for you among it.",
+            "List the events of your session, oldest first. They include the messages for you.",
             json!({ "type": "object", "properties": {
-                "session_id": { "type": "string", "description": "Another session than your own" },
-                "since": { "type": "integer", "description": "Only events after this one" },
-                "wait_ms": { "type": "integer", "description": "How long to wait for one" } } }),
+                "session_id": { "type": "string", "description": "Id of another session; your own session by default" },
+                "since": { "type": "integer", "description": "Only list events after the one with this id" },
+                "wait_ms": { "type": "integer", "description": "How long to wait for an event" } } }),
         ),
         tool(
             "session_message",
-            "Starts a session with another agent, or says something in one; with your own session's id, to whoever you work for.",
+            "Start a session with another agent, or send a message to a session. With the id of your own session, the message is for the caller that you work for.",
             json!({ "type": "object", "properties": {
                 "message": { "type": "string" },
-                "session_id": { "type": "string", "description": "Absent for a new session" },
+                "session_id": { "type": "string", "description": "Id of the session; leave it out to start a new one" },
                 "agent": { "type": "string" } }, "required": ["message"] }),
         ),
     ]

@@ -1,4 +1,4 @@
-//! A call's result, in the forms that people know: what a command wrote, texts, images, files.
+//! Prints and saves the result of a call: command output, texts, images and files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::output::{self, Failure, duration, line, size};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
-/// The last event of a call; the result is left as it came.
+/// The last event of a call. The result is kept as raw JSON.
 #[derive(Deserialize)]
 pub(super) struct Done<'a> {
     #[serde(borrow)]
@@ -23,7 +23,7 @@ pub(super) struct Done<'a> {
     pub(super) attachments: Vec<Attachment>,
 }
 
-/// A piece of a result that people can look at.
+/// A content block of a result.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Block {
@@ -46,7 +46,7 @@ pub(super) struct Attachment {
     data: String,
 }
 
-/// The result of a command, which every machine's shell gives in this form.
+/// The result of a shell command, which has the same form on every node.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Command {
@@ -64,12 +64,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// What it wrote, as far as that was kept.
+    /// Returns the output, as far as it was kept.
     pub(super) fn output(&self) -> &str {
         self.output.as_deref().unwrap_or(&self.tail)
     }
 
-    /// What became of it, in one line.
+    /// Returns the outcome of the command in one line.
     pub(super) fn facts(&self) -> String {
         if self.status == "running" {
             return format!("[running in the background; sessionId {}]", self.session_id);
@@ -85,16 +85,19 @@ impl Command {
 }
 
 impl Done<'_> {
-    /// Whether its blocks say all that the result does, in a form for people.
+    /// Reports whether the blocks contain the full result in a printable form.
     pub(super) fn can_be_looked_at(&self) -> bool {
         !self.blocks.is_empty() && !self.blocks().iter().any(|block| matches!(block, Block::Other))
     }
 
     pub(super) fn blocks(&self) -> Vec<Block> {
-        self.blocks.iter().map(|block| serde_json::from_str(block.get()).unwrap_or(Block::Other)).collect()
+        self.blocks
+            .iter()
+            .map(|block| serde_json::from_str(block.get()).unwrap_or(Block::Other))
+            .collect()
     }
 
-    /// What can be saved as files of their own: the base64 of each.
+    /// Returns the base64 data of all images and attachments.
     pub(super) fn files(&self) -> Vec<String> {
         let images = self.blocks().into_iter().filter_map(|block| match block {
             Block::Image { data, .. } => Some(data),
@@ -103,13 +106,15 @@ impl Done<'_> {
         images.chain(self.attachments.iter().map(|attached| attached.data.clone())).collect()
     }
 
-    /// Images and attachments as what they are; where there are none, text as text, and everything else as JSON. Says whether
-    /// the result itself is still to be shown.
+    /// Saves images and attachments as binary files. If there are none, saves text as text and any
+    /// other result as JSON. Returns whether the result still has to be printed.
     pub(super) fn save(&self, file: &Path) -> Result<bool, Failure> {
         let files = self.files();
         for (number, data) in files.iter().enumerate() {
             let bytes = BASE64_STANDARD.decode(data).map_err(|error| {
-                Failure::other(format!("what the tool gave back is no base64, and cannot be saved: {error}"))
+                Failure::other(format!(
+                    "the result of the tool is not valid base64, and cannot be saved: {error}"
+                ))
             })?;
             write(&numbered(file, number), &bytes)?;
         }
@@ -134,7 +139,9 @@ impl Block {
     pub(super) fn show(&self) -> Result<(), Failure> {
         match self {
             Self::Text { text } => output::lines(text),
-            Self::Image { data, mime_type } => line(&printable(&format!("[image {mime_type} {}]", decoded_size(data)))),
+            Self::Image { data, mime_type } => {
+                line(&printable(&format!("[image {mime_type} {}]", decoded_size(data))))
+            }
             Self::Other => Ok(()),
         }
     }
@@ -147,16 +154,19 @@ impl Attachment {
     }
 }
 
-/// These members of an object, in the words in which they were written. Texts of several lines stand for themselves: JSON would
-/// make one line of each.
+/// Prints the members of an object with their original number and string forms. Strings with
+/// several lines are printed as text, because JSON would put them on one line.
 pub(super) fn show_object(members: &Map<String, Value>, written: &str) -> Result<(), Failure> {
     let all: BTreeMap<String, &RawValue> = serde_json::from_str(written).unwrap_or_default();
     let long = |value: &Value| value.as_str().is_some_and(|text| text.contains('\n'));
-    if !members.values().any(long) || members.values().any(|value| value.is_object() || value.is_array()) {
+    if !members.values().any(long)
+        || members.values().any(|value| value.is_object() || value.is_array())
+    {
         if all.len() == members.len() {
             return line(&output::pretty(written));
         }
-        let kept: BTreeMap<_, _> = all.iter().filter(|(name, _)| members.contains_key(*name)).collect();
+        let kept: BTreeMap<_, _> =
+            all.iter().filter(|(name, _)| members.contains_key(*name)).collect();
         return line(&output::pretty(&serde_json::to_string(&kept).unwrap_or_default()));
     }
     let (texts, facts): (Vec<_>, Vec<_>) = members.iter().partition(|(_, value)| long(value));
@@ -171,28 +181,30 @@ pub(super) fn show_object(members: &Map<String, Value>, written: &str) -> Result
     Ok(())
 }
 
-/// How much base64 stands for.
+/// Returns the decoded size of base64 data.
 fn decoded_size(data: &str) -> String {
     size(data.trim_end_matches('=').len() * 3 / 4)
 }
 
-/// `plot.png`, `plot-2.png`, `plot-3.png`.
+/// Returns the file name for a number: `plot.png`, `plot-2.png`, `plot-3.png`.
 fn numbered(file: &Path, number: usize) -> std::path::PathBuf {
     if number == 0 {
         return file.to_owned();
     }
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = file.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
+    let extension =
+        file.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
     file.with_file_name(format!("{stem}-{}{extension}", number + 1))
 }
 
-/// Finds out whether a file can be written, before something is done whose result is to stand there. Nothing is left behind.
+/// Checks that a file can be written before running the call that produces it. Leaves no file
+/// behind.
 pub(super) fn check_writable(file: &Path) -> Result<(), Failure> {
     let opened = match std::fs::metadata(file) {
-        // Opening a pipe would wait for somebody to read it.
+        // Opening a pipe would block until there is a reader.
         Ok(there) if !there.is_file() && !there.is_dir() => return Ok(()),
         Ok(_) => std::fs::OpenOptions::new().append(true).open(file).map(drop),
-        // A link to a file that is yet to be made is no new file.
+        // `create_new` fails on a link to a missing file, so links are not checked.
         Err(_) if file.is_symlink() => return Ok(()),
         Err(_) => std::fs::File::create_new(file).and_then(|_| std::fs::remove_file(file)),
     };

@@ -1,4 +1,4 @@
-//! `retention`: for how long records are kept, and confirming the clock.
+//! The `retention` command: shows how long records are kept, and confirms the clock.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, clock, json, line, span};
 use super::table::{facts, prose};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetentionArgs {
@@ -18,7 +18,7 @@ pub(crate) struct RetentionArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum RetentionCommand {
-    /// Confirm that the gateway's clock is right, so that old records are deleted again.
+    /// Confirm that the gateway's clock is correct, so that the deletion of old records resumes.
     Confirm,
 }
 
@@ -37,7 +37,9 @@ pub(super) async fn run(global: &Global, args: RetentionArgs) -> Result<(), Fail
     let retention: Value = client.read(&raw)?;
     let now = clock(retention["now_ms"].as_i64().unwrap_or(0));
     if confirming {
-        return line(&format!("Confirmed: it is {now}. Old records are deleted by age again."));
+        return line(&format!(
+            "Confirmed: the time is {now}. Old records are deleted by age again."
+        ));
     }
     let keep = |kind: &str| format!("{} days", retention["keep_days"][kind]);
     facts(&[
@@ -50,19 +52,23 @@ pub(super) async fn run(global: &Global, args: RetentionArgs) -> Result<(), Fail
     let paused = &retention["paused"];
     if paused.is_object() {
         let left = span(paused["resumes_in_s"].as_u64().unwrap_or(0) * 1_000);
-        let (message, hint) = (printable(text(&paused["message"])), printable(text(&paused["hint"])));
-        prose(&format!("  PAUSED: {message}. It ends by itself in {left} if the clock stays steady."))?;
+        let (message, hint) =
+            (printable(text(&paused["message"])), printable(text(&paused["hint"])));
+        prose(&format!(
+            "  PAUSED: {message}. The pause ends in {left} if the clock stays steady."
+        ))?;
         prose(&format!("  {hint}"))?;
     }
     Ok(())
 }
 
-/// `12 call (age), 3 message (count)`, or that nothing was.
+/// Formats the deleted records, such as `12 call (age), 3 message (count)`.
 fn deleted(list: &Value) -> String {
     let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
         return "nothing since the gateway started".to_owned();
     }
-    let told = |one: &Value| format!("{} {} ({})", one["count"], text(&one["kind"]), text(&one["reason"]));
+    let told =
+        |one: &Value| format!("{} {} ({})", one["count"], text(&one["kind"]), text(&one["reason"]));
     list.iter().map(told).collect::<Vec<_>>().join(", ")
 }

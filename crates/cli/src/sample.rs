@@ -1,16 +1,16 @@
-//! Values that could stand where a schema says what may stand: for examples that can be typed, and work.
+//! Generates sample values for a JSON schema, for example commands that work when typed.
 
 use sa_core::{CallErrorKind, RawJson, Schema};
 use serde_json::{Map, Number, Value, json};
 
-/// A schema within a schema is followed so far down.
+/// The maximum depth of nested schemas.
 const MAX_DEPTH: usize = 8;
-/// An example of a list with more items shows nothing any more.
+/// The maximum number of items in a sample list.
 const MAX_ITEMS: u64 = 32;
-/// Nor does one of a text that is longer.
+/// The maximum length of a sample string.
 const MAX_TEXT: u64 = 256;
 
-/// What formats look like.
+/// A sample value for each string format.
 const FORMATS: [(&str, &str); 19] = [
     ("date-time", "2026-01-31T12:00:00Z"),
     ("date", "2026-01-31"),
@@ -33,11 +33,25 @@ const FORMATS: [(&str, &str); 19] = [
     ("uri-template", "https://example.com/{id}"),
 ];
 
-/// What many patterns are about: words, numbers, versions, days, colours, codes.
-const TEXTS: [&str; 14] =
-    ["a", "A", "abc", "ABC", "a1", "1", "12", "123", "1234", "12345", "1.0.0", "2026-01-31", "#336699", "12:00"];
+/// Candidates for string patterns: words, numbers, versions, dates, colours and codes.
+const TEXTS: [&str; 14] = [
+    "a",
+    "A",
+    "abc",
+    "ABC",
+    "a1",
+    "1",
+    "12",
+    "123",
+    "1234",
+    "12345",
+    "1.0.0",
+    "2026-01-31",
+    "#336699",
+    "12:00",
+];
 
-/// The arguments that must be given, each with a value that fits, as far as one is found.
+/// Returns the required arguments, each with a valid value if one is found.
 pub(super) fn arguments(schema: &Value) -> Map<String, Value> {
     let sampler = Sampler { root: schema };
     match sampler.value("", schema, 0) {
@@ -56,12 +70,18 @@ impl Sampler<'_> {
             return Value::Null;
         }
         let schema = &self.plain(schema, depth);
-        let choices = ["examples", "enum"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
-        let given = ["default", "const"].into_iter().map(|key| &schema[key]).chain(choices).filter(|it| !it.is_null());
+        let choices =
+            ["examples", "enum"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+        let given = ["default", "const"]
+            .into_iter()
+            .map(|key| &schema[key])
+            .chain(choices)
+            .filter(|it| !it.is_null());
         if let Some(value) = given.take(MAX_ITEMS as usize).find(|value| self.fits(schema, value)) {
             return value.clone();
         }
-        let alternatives = ["anyOf", "oneOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+        let alternatives =
+            ["anyOf", "oneOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
         for alternative in alternatives.take(MAX_ITEMS as usize) {
             let mut narrowed = schema.clone();
             if let Some(fields) = narrowed.as_object_mut() {
@@ -84,11 +104,14 @@ impl Sampler<'_> {
         }
     }
 
-    /// A schema with what it refers to, and all that must hold together, in one.
+    /// Resolves `$ref` and merges `allOf` into one schema.
     fn plain(&self, schema: &Value, depth: usize) -> Value {
         let mut plain = schema.clone();
         for _ in 0..MAX_DEPTH {
-            let Some(place) = plain["$ref"].as_str().and_then(|place| place.strip_prefix('#')) else { break };
+            let Some(place) = plain["$ref"].as_str().and_then(|place| place.strip_prefix('#'))
+            else {
+                break;
+            };
             let Some(found) = self.root.pointer(place).cloned() else { break };
             if let Some(fields) = plain.as_object_mut() {
                 fields.remove("$ref");
@@ -97,19 +120,29 @@ impl Sampler<'_> {
         }
         if depth < MAX_DEPTH {
             let parts = plain.as_object_mut().and_then(|fields| fields.remove("allOf"));
-            for part in parts.as_ref().and_then(Value::as_array).into_iter().flatten().take(MAX_ITEMS as usize) {
+            for part in parts
+                .as_ref()
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .take(MAX_ITEMS as usize)
+            {
                 merge(&mut plain, &self.plain(part, depth + 1));
             }
         }
         plain
     }
 
-    /// Whether the gateway would let a value pass. What cannot be found out is no reason against it.
+    /// Reports whether the gateway accepts the value for this schema. A value counts as valid if
+    /// the check itself fails.
     fn fits(&self, schema: &Value, value: &Value) -> bool {
         let mut whole = schema.clone();
         if let Some(fields) = whole.as_object_mut() {
             for key in ["$defs", "definitions"] {
-                fields.insert(key.to_owned(), self.root.get(key).cloned().unwrap_or_else(|| json!({})));
+                fields.insert(
+                    key.to_owned(),
+                    self.root.get(key).cloned().unwrap_or_else(|| json!({})),
+                );
             }
         }
         let checked = Schema::new(RawJson::of(&whole)).validate(&RawJson::of(value));
@@ -118,7 +151,9 @@ impl Sampler<'_> {
 
     fn text(&self, name: &str, schema: &Value) -> Value {
         let bound = |key: &str| schema[key].as_u64();
-        let format = schema["format"].as_str().and_then(|wanted| FORMATS.iter().find(|(name, _)| *name == wanted));
+        let format = schema["format"]
+            .as_str()
+            .and_then(|wanted| FORMATS.iter().find(|(name, _)| *name == wanted));
         let named = if name.is_empty() { "TEXT".to_owned() } else { name.to_uppercase() };
         let word = format.map_or(named, |(_, example)| (*example).to_owned());
         let long = word.chars().chain(std::iter::repeat('X'));
@@ -149,33 +184,45 @@ impl Sampler<'_> {
         Value::Array(items)
     }
 
-    /// A value like this one that is not among those.
+    /// Returns a valid value similar to `like` that is not yet in `those`.
     fn another(&self, schema: &Value, like: &Value, those: &[Value]) -> Option<Value> {
         let schema = &self.plain(schema, 0);
         let choices = schema["enum"].as_array().cloned().unwrap_or_default();
         let varied = (2..=MAX_ITEMS + 1).map(|at| match like {
             Value::String(text) => Value::String(format!("{text}{at}")),
-            Value::Number(number) => json!(number.as_i64().unwrap_or(0).saturating_add(at.cast_signed())),
+            Value::Number(number) => {
+                json!(number.as_i64().unwrap_or(0).saturating_add(at.cast_signed()))
+            }
             other => other.clone(),
         });
-        choices.into_iter().chain(varied).find(|value| !those.contains(value) && self.fits(schema, value))
+        choices
+            .into_iter()
+            .chain(varied)
+            .find(|value| !those.contains(value) && self.fits(schema, value))
     }
 
     fn object(&self, schema: &Value, depth: usize) -> Value {
         let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let member = |name: &str| (name.to_owned(), self.value(name, &schema["properties"][name], depth + 1));
+        let member = |name: &str| {
+            (name.to_owned(), self.value(name, &schema["properties"][name], depth + 1))
+        };
         Value::Object(names.take(MAX_ITEMS as usize).map(member).collect())
     }
 }
 
-/// Adds what another schema says to one that must hold as well.
+/// Merges another schema into one, so that both apply.
 fn merge(schema: &mut Value, more: &Value) {
     let (Some(fields), Some(more)) = (schema.as_object_mut(), more.as_object()) else { return };
     for (key, value) in more {
         match (fields.get_mut(key), value) {
             (Some(Value::Object(known)), Value::Object(_)) if key == "properties" => {
-                known
-                    .extend(value.as_object().into_iter().flatten().map(|(name, about)| (name.clone(), about.clone())));
+                known.extend(
+                    value
+                        .as_object()
+                        .into_iter()
+                        .flatten()
+                        .map(|(name, about)| (name.clone(), about.clone())),
+                );
             }
             (Some(Value::Array(known)), Value::Array(names)) if key == "required" => {
                 known.extend(names.iter().cloned());
@@ -189,14 +236,16 @@ fn merge(schema: &mut Value, more: &Value) {
     }
 }
 
-/// Of two bounds, whether the second one leaves less.
+/// Reports whether the second bound is stricter than the first.
 fn tighter(key: &str, known: &Value, other: &Value) -> bool {
-    let (Some(known), Some(other)) = (known.as_f64(), other.as_f64()) else { return key == "type" && known.is_array() };
+    let (Some(known), Some(other)) = (known.as_f64(), other.as_f64()) else {
+        return key == "type" && known.is_array();
+    };
     (key.starts_with("min") || key == "exclusiveMinimum") && other > known
         || (key.starts_with("max") || key == "exclusiveMaximum") && other < known
 }
 
-/// The kind of value that a schema takes, by its word or by what it says about it.
+/// Returns the value type of a schema, from `type` or from its other keywords.
 fn kind(schema: &Value) -> &str {
     let named = match &schema["type"] {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
@@ -206,17 +255,33 @@ fn kind(schema: &Value) -> &str {
     named.unwrap_or_else(|| match () {
         () if about(&["properties", "required"]) => "object",
         () if about(&["items", "minItems", "prefixItems"]) => "array",
-        () if about(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]) => "number",
+        () if about(&[
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+        ]) =>
+        {
+            "number"
+        }
         () => "string",
     })
 }
 
-/// The whole number that is nearest to 1.
+/// Returns the valid integer closest to 1.
 fn integer(schema: &Value) -> Value {
     let bound = |key: &str| schema[key].as_f64();
-    let least = bound("minimum").map(f64::ceil).into_iter().chain(bound("exclusiveMinimum").map(|it| it.floor() + 1.0));
-    let most = bound("maximum").map(f64::floor).into_iter().chain(bound("exclusiveMaximum").map(|it| it.ceil() - 1.0));
-    let (least, most) = (least.fold(f64::NEG_INFINITY, f64::max), most.fold(f64::INFINITY, f64::min));
+    let least = bound("minimum")
+        .map(f64::ceil)
+        .into_iter()
+        .chain(bound("exclusiveMinimum").map(|it| it.floor() + 1.0));
+    let most = bound("maximum")
+        .map(f64::floor)
+        .into_iter()
+        .chain(bound("exclusiveMaximum").map(|it| it.ceil() - 1.0));
+    let (least, most) =
+        (least.fold(f64::NEG_INFINITY, f64::max), most.fold(f64::INFINITY, f64::min));
     let near = 1.0_f64.min(most).max(least);
     let near = match bound("multipleOf").filter(|step| *step > 0.0) {
         Some(step) if (near / step).ceil() * step <= most => (near / step).ceil() * step,
@@ -226,7 +291,7 @@ fn integer(schema: &Value) -> Value {
     json!(near as i64)
 }
 
-/// The same for any number.
+/// Returns a valid number, preferably an integer.
 fn number(schema: &Value) -> Value {
     let whole = integer(schema);
     let inside = |number: f64| {
@@ -239,16 +304,19 @@ fn number(schema: &Value) -> Value {
     if inside(whole.as_f64().unwrap_or(f64::NAN)) {
         return whole;
     }
-    // Between two whole numbers.
+    // Try values between two integers.
     let bound = |keys: [&str; 2]| keys.into_iter().find_map(|key| schema[key].as_f64());
-    let (least, most) = (bound(["minimum", "exclusiveMinimum"]), bound(["maximum", "exclusiveMaximum"]));
+    let (least, most) =
+        (bound(["minimum", "exclusiveMinimum"]), bound(["maximum", "exclusiveMaximum"]));
     let middle = least.zip(most).map(|(least, most)| f64::midpoint(least, most));
-    let step = schema["multipleOf"].as_f64().zip(least).map(|(step, least)| (least / step).ceil() * step);
-    let found = step.into_iter().chain(middle).chain(least).chain(most).find(|number| inside(*number));
+    let step =
+        schema["multipleOf"].as_f64().zip(least).map(|(step, least)| (least / step).ceil() * step);
+    let found =
+        step.into_iter().chain(middle).chain(least).chain(most).find(|number| inside(*number));
     found.and_then(Number::from_f64).map_or(whole, Value::Number)
 }
 
-/// What one item of a list is called.
+/// Returns the singular of a list name, for its items.
 fn singular(name: &str) -> String {
     name.strip_suffix('s').filter(|one| !one.is_empty()).unwrap_or(name).to_owned()
 }

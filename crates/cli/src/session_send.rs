@@ -1,4 +1,4 @@
-//! `sessions send`: a message for an agent, and what it does about it.
+//! The `sessions send` command: sends a message to an agent and follows its work.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,34 +9,34 @@ use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
 use super::{Global, completion, sessions};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SendArgs {
-    /// What the agent is to do.
+    /// Message for the agent.
     message: String,
-    /// The session to go on with. Without it, a new one is started.
+    /// Existing session to continue. By default, a new session is started.
     #[arg(long, value_name = "ID", add = completion::names(&sessions::NAMES))]
     session: Option<String>,
-    /// The configured agent that is to work; unless told, sessions.default_agent or the only one.
+    /// Configured agent to use. Defaults to sessions.default_agent, or to the only agent.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Send the message, and do not stay for what happens.
+    /// Return after sending, without following the events.
     #[arg(long)]
     no_wait: bool,
 }
 
-/// How a turn ended.
+/// The end of a turn.
 enum Turn {
-    /// The agent has done what it could, with this exit code.
+    /// The agent exited with this exit code.
     Exited(Option<i64>),
     SessionEnded(String),
 }
 
-/// Sends the message and shows what happens, until the agent has ended. One that stays for the next message is watched
-/// until somebody has seen enough.
+/// Sends the message and prints events until the agent exits. An agent that keeps running for
+/// further messages is followed until the user interrupts.
 pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Result<(), Failure> {
-    // Whoever goes on with a session listens first, so as to miss nothing of what the message causes.
+    // Subscribe before sending to an existing session, so that no event is missed.
     let before = match &args.session {
         Some(id) if !args.no_wait => Some(follow(client, id, "").await?),
         _ => None,
@@ -76,31 +76,50 @@ pub(super) async fn run(global: &Global, client: &Client, args: SendArgs) -> Res
     match turn {
         Turn::Exited(Some(0)) => {
             if !global.json {
-                output::note("note", &format!("go on with: switchboard sessions send --session {printed} MESSAGE"));
+                output::note(
+                    "note",
+                    &format!(
+                        "run `switchboard sessions send --session {printed} MESSAGE` to continue"
+                    ),
+                );
             }
             Ok(())
         }
-        Turn::Exited(Some(code)) => Err(Failure::other(format!("the agent ended with the exit code {code}"))),
+        Turn::Exited(Some(code)) => {
+            Err(Failure::other(format!("the agent exited with code {code}")))
+        }
         Turn::Exited(None) => Err(Failure::other("the agent was killed")),
-        Turn::SessionEnded(reason) => Err(Failure::other(format!("the session has ended: {}", printable(&reason)))),
+        Turn::SessionEnded(reason) => {
+            Err(Failure::other(format!("the session has ended: {}", printable(&reason))))
+        }
     }
 }
 
-/// What happens in a session. Only looked at: this command lends the agent no tools.
-pub(super) async fn follow(client: &Client, id: &str, since: &str) -> Result<sa_sse::Events, Failure> {
+/// Subscribes to the events of a session. The subscription only watches and provides no tools to
+/// the agent.
+pub(super) async fn follow(
+    client: &Client,
+    id: &str,
+    since: &str,
+) -> Result<sa_sse::Events, Failure> {
     let path = format!("/v1/sessions/{}/events?{since}watch=true", segment(id));
     client.events(client.send(client.request(Method::GET, &path)).await?)
 }
 
-/// Shows events until the turn that a message began is over.
-async fn watch(global: &Global, client: &Client, mut events: sa_sse::Events, message: &str) -> Result<Turn, Failure> {
-    // An agent that ends before it was told has ended a turn before this one.
+/// Prints events until the turn started by the message ends.
+async fn watch(
+    global: &Global,
+    client: &Client,
+    mut events: sa_sse::Events,
+    message: &str,
+) -> Result<Turn, Failure> {
+    // An exit before the message arrives belongs to an earlier turn.
     let mut told = false;
     loop {
         let event = events.next().await.map_err(|broken| client.unheard(&broken))?;
         let Some(event) = event else {
-            return Err(Failure::new(3, "the gateway ended the stream of events").hint(
-                "the agent may still be at work; see switchboard sessions, and go on with: switchboard sessions events ID -f",
+            return Err(Failure::new(3, "the gateway has closed the event stream").hint(
+                "the agent may still be running; run `switchboard sessions` to check, and `switchboard sessions events ID -f` to follow it",
             ));
         };
         let value: Value = serde_json::from_str(&event.data).unwrap_or_default();
@@ -114,15 +133,17 @@ async fn watch(global: &Global, client: &Client, mut events: sa_sse::Events, mes
     }
 }
 
-/// Somebody has pressed Ctrl-C. What this command began it ends, as a call is cancelled; a session that was there before it
-/// stays, with whatever its agent does.
+/// Handles Ctrl-C. A session that this command started is ended. An existing session continues,
+/// with its agent.
 async fn interrupted(client: &Client, id: &str, own: bool) -> Failure {
     let printed = printable(id);
     if own {
-        let _ = client.send(client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(id)))).await;
+        let _ = client
+            .send(client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(id))))
+            .await;
         return Failure::new(130, format!("cancelled: the session {printed} was ended"));
     }
-    Failure::new(130, "not watched any more: the session and its agent go on").hint(format!(
-        "switchboard sessions events {printed} -f   to watch; switchboard sessions end {printed}   to end it"
+    Failure::new(130, "stopped following: the session and its agent continue").hint(format!(
+        "run `switchboard sessions events {printed} -f` to follow it, or `switchboard sessions end {printed}` to end it"
     ))
 }

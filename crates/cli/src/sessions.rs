@@ -1,4 +1,4 @@
-//! `sessions`: agents at work, and those that were.
+//! The `sessions` command: lists running and past agent sessions.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::output::{self, Failure, clock, line, span, when};
 use super::session_send::{self, SendArgs};
 use super::table::{cut, facts, spared, table, told, whole};
 use super::{Global, completion};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
 pub(super) const NAMES: Names = Names { path: "/v1/sessions", list: "sessions", key: "session_id" };
 
@@ -19,28 +19,28 @@ pub(super) const NAMES: Names = Names { path: "/v1/sessions", list: "sessions", 
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(super) command: Option<SessionsCommand>,
-    /// Show this session.
+    /// Id of the session to show.
     #[arg(add = completion::names(&NAMES))]
     id: Option<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// Send a message to an agent, in a new session or in one that there is, and watch until the agent has ended. Ctrl-C ends a
-    /// session that this has started, and leaves another one alone.
+    /// Send a message to an agent, in a new or existing session, and follow it until the agent
+    /// exits. Ctrl-C ends a session started by this command; an existing session continues.
     Send(SendArgs),
-    /// What happened in a session, oldest first.
+    /// List the events of a session, oldest first.
     Events {
         #[arg(add = completion::names(&NAMES))]
         id: String,
         /// Only events after the one with this id.
         #[arg(long, value_name = "ID", default_value_t = 0)]
         since: u64,
-        /// Go on with what happens, until the session ends.
+        /// Keep following new events until the session ends.
         #[arg(long, short = 'f')]
         follow: bool,
     },
-    /// End a session: its agent stops.
+    /// End a session and stop its agent.
     End {
         #[arg(add = completion::names(&NAMES))]
         id: String,
@@ -54,7 +54,9 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
         Some(SessionsCommand::Events { id, since, follow: true }) => {
             return follow_events(global, &client, &id, since).await;
         }
-        Some(SessionsCommand::Events { id, since, follow: false }) => return events(global, &client, &id, since).await,
+        Some(SessionsCommand::Events { id, since, follow: false }) => {
+            return events(global, &client, &id, since).await;
+        }
         Some(SessionsCommand::End { id }) => {
             let request = client.request(Method::DELETE, &format!("/v1/sessions/{}", segment(&id)));
             let body = client.send(request).await?.text().await.unwrap_or_default();
@@ -63,7 +65,8 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
         None => {}
     }
     if let Some(id) = args.id {
-        let (session, raw): (Value, _) = client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
+        let (session, raw): (Value, _) =
+            client.get(&format!("/v1/sessions/{}", segment(&id))).await?;
         return if global.json { output::json(&raw) } else { show(&session) };
     }
     let (list, raw): (Value, _) = client.get("/v1/sessions").await?;
@@ -72,7 +75,7 @@ pub(super) async fn run(global: &Global, args: SessionsArgs) -> Result<(), Failu
     }
     let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sessions.is_empty() {
-        return line("No sessions yet. Start one: switchboard sessions send hello");
+        return line("No sessions yet. Run `switchboard sessions send hello` to start one.");
     }
     let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
     let columns = [
@@ -94,12 +97,14 @@ fn state(session: &Value) -> String {
     }
 }
 
-/// All events that are kept.
+/// Prints all stored events.
 async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> Result<(), Failure> {
     let mut all: Vec<Value> = Vec::new();
     let state = loop {
         let body = json!({ "args": { "session_id": id, "since": since } });
-        let answer = client.send(client.request(Method::POST, "/v1/tools/session_events/call").json(&body)).await?;
+        let answer = client
+            .send(client.request(Method::POST, "/v1/tools/session_events/call").json(&body))
+            .await?;
         let text = answer.text().await.map_err(|error| client.unreachable(&error))?;
         let page: Value = serde_json::from_str(&text).unwrap_or_default();
         let page = &page["result"];
@@ -115,13 +120,18 @@ async fn events(global: &Global, client: &Client, id: &str, mut since: u64) -> R
         return output::json(&all.to_string());
     }
     if all.is_empty() {
-        return line("Nothing has happened in it.");
+        return line("The session has no events.");
     }
     all.iter().try_for_each(|event| line(&event_line(event)))
 }
 
-/// Events as they come.
-async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -> Result<(), Failure> {
+/// Prints events as they arrive.
+async fn follow_events(
+    global: &Global,
+    client: &Client,
+    id: &str,
+    since: u64,
+) -> Result<(), Failure> {
     let mut events = session_send::follow(client, id, &format!("since={since}&")).await?;
     let mut ctrl_c = CtrlC::new()?;
     loop {
@@ -139,7 +149,7 @@ async fn follow_events(global: &Global, client: &Client, id: &str, since: u64) -
     }
 }
 
-/// One event, for people.
+/// Formats an event as one line.
 pub(super) fn event_line(event: &Value) -> String {
     let kind = text(&event["type"]);
     let rest = match kind {
@@ -148,18 +158,27 @@ pub(super) fn event_line(event: &Value) -> String {
         "output" if event["stream"] == "stderr" => format!("stderr: {}", text(&event["text"])),
         "output" => text(&event["text"]).to_owned(),
         "session_started" | "agent_started" => match text(&event["agent"]) {
-            "" => "no agent was started; one that connects by itself may work in it".to_owned(),
+            "" => "no agent was started; an agent can connect by itself".to_owned(),
             agent => agent.to_owned(),
         },
-        "agent_exited" => event["code"].as_i64().map_or("it was killed".to_owned(), |code| format!("exit code {code}")),
+        "agent_exited" => {
+            event["code"].as_i64().map_or("killed".to_owned(), |code| format!("exit code {code}"))
+        }
         "session_ended" => text(&event["reason"]).to_owned(),
         "caller_tool_request" => {
-            format!("{} {} (request {})", text(&event["tool"]), event["arguments"], text(&event["request_id"]))
+            format!(
+                "{} {} (request {})",
+                text(&event["tool"]),
+                event["arguments"],
+                text(&event["request_id"])
+            )
         }
         _ => {
             let mut rest = event.clone();
             if let Value::Object(members) = &mut rest {
-                members.retain(|key, _| !["type", "session_id", "at_ms", "id"].contains(&key.as_str()));
+                members.retain(|key, _| {
+                    !["type", "session_id", "at_ms", "id"].contains(&key.as_str())
+                });
             }
             rest.to_string()
         }
@@ -167,21 +186,33 @@ pub(super) fn event_line(event: &Value) -> String {
     told(&event["at_ms"].as_i64().map(when).unwrap_or_default(), &kind.replace('_', " "), &rest)
 }
 
-/// One session, for somebody who wonders what it waits for.
+/// Prints one session in detail.
 pub(super) fn show(session: &Value) -> Result<(), Failure> {
-    let tools: Vec<&str> = session["caller_tools"].as_array().into_iter().flatten().map(text).collect();
+    let tools: Vec<&str> =
+        session["caller_tools"].as_array().into_iter().flatten().map(text).collect();
     let time = |key: &str| session[key].as_i64().map(clock).unwrap_or_default();
     let caller = match text(&session["caller"]) {
-        "unknown" => "not seen to listen yet",
+        "unknown" => "not connected yet",
         other => other,
     };
-    line(&format!("session {}  {}", printable(text(&session["session_id"])), printable(&state(session))))?;
+    line(&format!(
+        "session {}  {}",
+        printable(text(&session["session_id"])),
+        printable(&state(session))
+    ))?;
     facts(&[
         ("agent", text(&session["agent"]).to_owned()),
-        ("caller", format!("{} ({}), {caller}", text(&session["caller_id"]), text(&session["owner"]["name"]))),
-        ("lends", tools.join(", ")),
-        ("waiting", format!("{} of the caller's answers", session["pending"])),
-        ("patience", span(session["timeout_ms"].as_u64().unwrap_or(0))),
+        (
+            "caller",
+            format!(
+                "{} ({}), {caller}",
+                text(&session["caller_id"]),
+                text(&session["owner"]["name"])
+            ),
+        ),
+        ("tools", tools.join(", ")),
+        ("waiting", format!("{} answers of the caller", session["pending"])),
+        ("timeout", span(session["timeout_ms"].as_u64().unwrap_or(0))),
         ("parent", text(&session["parent"]).to_owned()),
         ("socket", text(&session["socket"]).to_owned()),
         ("started", time("created_ms")),
@@ -192,11 +223,11 @@ pub(super) fn show(session: &Value) -> Result<(), Failure> {
     } else if session["state"] == "idle" && session["agent"].is_null() {
         output::note(
             "note",
-            "no agent works in it; name one with a message (agent=NAME), or let one connect to its socket",
+            "the session has no agent; name one in a message (agent=NAME), or let one connect to its socket",
         );
     }
     let id = printable(text(&session["session_id"]));
-    line(&format!("\nWhat happened in it:\n  switchboard sessions events {id}"))
+    line(&format!("\nTo list its events:\n  switchboard sessions events {id}"))
 }
 
 fn row(session: &Value) -> Vec<String> {

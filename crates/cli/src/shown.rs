@@ -1,4 +1,4 @@
-//! What is shown of a call: what it says while it runs, and its result, each of it once.
+//! Prints a call: its progress and streamed output while it runs, and its result, each only once.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -11,13 +11,14 @@ use super::output::{self, Failure, harmless, line};
 use super::result::{Attachment, Block, Command, Done, show_object, write};
 use super::sessions::{self, event_line};
 use super::table::{shortened, width_of};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
-/// How much of what a call has streamed is remembered, to know it again in its result. A command's result has less.
+/// The number of streamed bytes that are kept to recognise them in the result. The result of a
+/// shell command is smaller.
 const REMEMBERED: usize = 1 << 20;
 
-/// Where parts of the result go while the call runs. A file or another program gets the result alone, and whole; parts of
-/// it are for somebody who watches.
+/// The target of streamed output while the call runs. A file or pipe receives only the complete
+/// result; partial output goes to a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Live {
     Stdout,
@@ -25,24 +26,24 @@ enum Live {
     Nowhere,
 }
 
-/// What has been shown of a call so far.
+/// The output of a call that has been printed so far.
 pub(super) struct Shown {
     live: Live,
     json: bool,
-    /// A progress line that the next output has to overwrite.
+    /// Set if the next output must overwrite a progress line.
     open: bool,
-    /// The end of all text that came.
+    /// The last bytes of the streamed text.
     text: String,
-    /// Everything else that came, in the same bounds.
+    /// Other streamed values, limited to the same size.
     values: Vec<Value>,
     values_bytes: usize,
-    /// The last text ended with half of a line break.
+    /// Set if the last text ended within a line break.
     half_break: bool,
-    /// What was printed last left the line open.
+    /// Set if the last output did not end with a line break.
     inside_line: bool,
 }
 
-/// A part of the result.
+/// A streamed part of the result.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
@@ -51,7 +52,8 @@ struct Chunk<'a> {
 
 impl Shown {
     pub(super) fn new(json: bool) -> Self {
-        let live = match (std::io::stdout().is_terminal() && !json, std::io::stderr().is_terminal()) {
+        let live = match (std::io::stdout().is_terminal() && !json, std::io::stderr().is_terminal())
+        {
             (true, _) => Live::Stdout,
             (false, true) => Live::Stderr,
             (false, false) => Live::Nowhere,
@@ -73,13 +75,14 @@ impl Shown {
         self.note(&describe_progress(&update));
     }
 
-    /// Something about the call that is no part of its result.
+    /// Prints a note about the call that is not part of its result.
     pub(super) fn note(&mut self, text: &str) {
         self.end_line();
         let mut err = std::io::stderr().lock();
         if let Some(width) = width_of(&err) {
-            // What goes on in a second line could not be taken away again.
-            let _ = write!(err, "\r\x1b[2K{}", shortened(&printable(text), width.saturating_sub(1)));
+            // Shortened to one line, because a second line could not be erased again.
+            let _ =
+                write!(err, "\r\x1b[2K{}", shortened(&printable(text), width.saturating_sub(1)));
             self.open = true;
         } else {
             let _ = writeln!(err, "{}", printable(text));
@@ -108,7 +111,7 @@ impl Shown {
         }
     }
 
-    /// Shows a text to whoever watches.
+    /// Prints streamed text to the terminal.
     fn watched(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -124,7 +127,7 @@ impl Shown {
         self.inside_line = !text.ends_with('\n');
     }
 
-    /// Takes a progress line away.
+    /// Erases the progress line.
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.open) {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[2K");
@@ -138,16 +141,22 @@ impl Shown {
         self.half_break = false;
     }
 
-    /// The call has failed. What it has said before may be the reason, and there is no result that has it.
+    /// Handles a failed call. There is no result, and the streamed text may contain the reason, so
+    /// it is printed to stderr.
     pub(super) fn failed(&mut self) {
         self.clear();
         self.end_line();
         if self.live == Live::Nowhere && !self.text.is_empty() {
-            let _ = writeln!(std::io::stderr().lock(), "{}", harmless(&self.text, &mut false).trim_end_matches('\n'));
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "{}",
+                harmless(&self.text, &mut false).trim_end_matches('\n')
+            );
         }
     }
 
-    /// Shows the result: to a file, to a program, or to somebody who has seen some of it already.
+    /// Prints the result to a file, a pipe or a terminal. Output that the terminal already shows is
+    /// not repeated.
     pub(super) fn done(mut self, data: &str, file: Option<&Path>) -> Result<(), Failure> {
         self.clear();
         self.end_line();
@@ -155,7 +164,7 @@ impl Shown {
             return output::json(data);
         }
         let Ok(done) = serde_json::from_str::<Done<'_>>(data) else {
-            return Err(Failure::other("the gateway's answer cannot be read"));
+            return Err(Failure::other("cannot read the gateway's response"));
         };
         if let Some(file) = file {
             if self.json {
@@ -168,19 +177,22 @@ impl Shown {
             (0, _) => {}
             (_, true) => {
                 done.attachments.iter().try_for_each(Attachment::show)?;
-                eprintln!("--output FILE saves it");
+                eprintln!("add --output FILE to save it");
             }
-            // Images are in the result itself.
+            // Images are part of the result itself.
             (_, false) if done.attachments.is_empty() => {}
             (_, false) => {
-                let (count, s) = (done.attachments.len(), if done.attachments.len() == 1 { "" } else { "s" });
-                eprintln!("{count} attachment{s} came beside the result: --output FILE saves them, --json shows them");
+                let (count, s) =
+                    (done.attachments.len(), if done.attachments.len() == 1 { "" } else { "s" });
+                eprintln!(
+                    "the result has {count} attachment{s}; add --output FILE to save them, or --json to print them"
+                );
             }
         }
         Ok(())
     }
 
-    /// Shows the result itself. Of images that were saved nobody needs the bytes.
+    /// Prints the result. The bytes of saved images are left out.
     fn result(&self, done: &Done<'_>, saved: bool) -> Result<(), Failure> {
         if let Ok(command) = serde_json::from_str::<Command>(done.result.get()) {
             let output = command.output();
@@ -190,12 +202,16 @@ impl Shown {
             eprintln!("{}", printable(&command.facts()));
             return Ok(());
         }
-        // JSON by its grammar, such as 1e999, and yet no value: what the tool said is shown as it is.
-        let Ok(result) = serde_json::from_str(done.result.get()) else { return output::lines(done.result.get()) };
+        // The text is valid JSON but cannot be represented, such as 1e999. It is printed unchanged.
+        let Ok(result) = serde_json::from_str(done.result.get()) else {
+            return output::lines(done.result.get());
+        };
         match result {
             Value::String(text) if self.has_shown(&text) => {}
             Value::String(text) => output::lines(&text)?,
-            _ if saved && done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
+            _ if saved && done.can_be_looked_at() => {
+                done.blocks().iter().try_for_each(Block::show)?;
+            }
             _ if !std::io::stdout().is_terminal() => line(&output::laid_out(done.result.get()))?,
             session if is_session(&session) => sessions::show(&session)?,
             _ if done.can_be_looked_at() => done.blocks().iter().try_for_each(Block::show)?,
@@ -210,7 +226,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Whether somebody who reads stdout has this text before them.
+    /// Reports whether stdout already shows this text.
     fn has_shown(&self, text: &str) -> bool {
         self.live == Live::Stdout && !text.is_empty() && self.text.ends_with(text)
     }
@@ -218,13 +234,15 @@ impl Shown {
     fn has_shown_value(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.has_shown(text),
-            Value::Array(values) => self.live == Live::Stdout && !values.is_empty() && *values == self.values,
+            Value::Array(values) => {
+                self.live == Live::Stdout && !values.is_empty() && *values == self.values
+            }
             _ => false,
         }
     }
 }
 
-/// Whether a result is a session, as the session tools answer with it.
+/// Reports whether the value is a session, as returned by the session tools.
 fn is_session(value: &Value) -> bool {
     value["session_id"].is_string() && value["state"].is_string() && value["owner"].is_object()
 }
@@ -233,13 +251,15 @@ fn is_session_event(value: &Value) -> bool {
     value["session_id"].is_string() && value["type"].is_string()
 }
 
-/// How far a call is, in its own words if it has any.
+/// Formats a progress report, with its message if it has one.
 fn describe_progress(update: &Value) -> String {
     let message = update["message"].as_str().unwrap_or_default();
     let done = update["progress"].as_f64().unwrap_or(0.0);
     match update["total"].as_f64() {
-        Some(total) if total > 0.0 => format!("{:3.0}% {message}", 100.0 * done / total).trim_end().to_owned(),
-        // A number without an end says nothing beside words.
+        Some(total) if total > 0.0 => {
+            format!("{:3.0}% {message}", 100.0 * done / total).trim_end().to_owned()
+        }
+        // Without a total, the number is only shown if there is no message.
         _ if message.is_empty() => format!("{done}"),
         _ => message.to_owned(),
     }
@@ -272,12 +292,15 @@ mod tests {
     fn what_was_streamed_is_known_again() {
         let mut shown = watched();
         shown.text = "one\ntwo\n".to_owned();
-        assert!(shown.has_shown("one\ntwo\n") && shown.has_shown("two\n"), "all of it, and its tail");
+        assert!(
+            shown.has_shown("one\ntwo\n") && shown.has_shown("two\n"),
+            "all of it, and its tail"
+        );
         assert!(!shown.has_shown("one\n") && !shown.has_shown(""));
         shown.values = vec![json!({ "a": 1 })];
         assert!(shown.has_shown_value(&json!([{ "a": 1 }])) && !shown.has_shown_value(&json!([])));
         shown.live = Live::Stderr;
-        assert!(!shown.has_shown("two\n"), "a file has not seen what went by on a terminal");
+        assert!(!shown.has_shown("two\n"), "output on a terminal is not in the file");
     }
 
     #[test]

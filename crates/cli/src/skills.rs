@@ -1,4 +1,4 @@
-//! Machines and what they are good for: `skills`, `eligibility`, `nodes probe`.
+//! The commands `skills`, `eligibility` and `nodes probe`: show the abilities of hosts.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -11,19 +11,19 @@ use super::{Global, completion};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EligibilityArgs {
-    /// What a host's tools must be able to do, such as shell.exec; may be given more than once, as all of these.
+    /// Required capability, such as shell.exec; can be repeated, and all are required.
     #[arg(long, value_name = "CAPABILITY")]
     capability: Vec<String>,
-    /// A program that must be there.
+    /// Required program; can be repeated, and all are required.
     #[arg(long, value_name = "NAME")]
     bin: Vec<String>,
-    /// A program of which one must be there.
+    /// Alternative program; can be repeated, and one of them is required.
     #[arg(long, value_name = "NAME")]
     any_bin: Vec<String>,
-    /// A key that must be in the environment.
+    /// Required environment variable; can be repeated, and all are required.
     #[arg(long, value_name = "KEY")]
     env: Vec<String>,
-    /// The operating system, such as linux or darwin; one of several will do.
+    /// Accepted operating system, such as linux or darwin; can be repeated.
     #[arg(long, value_name = "OS")]
     os: Vec<String>,
 }
@@ -40,8 +40,9 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
     if hosts.is_empty() {
         return found(&answer);
     }
-    let primary =
-        |host: &Value| list(&answer["eligible"]).iter().any(|e| e["node"] == host["node"] && e["primary"] == true);
+    let primary = |host: &Value| {
+        list(&answer["eligible"]).iter().any(|e| e["node"] == host["node"] && e["primary"] == true)
+    };
     let rows: Vec<Vec<String>> = hosts
         .iter()
         .map(|host| {
@@ -51,29 +52,36 @@ pub(super) async fn eligibility(global: &Global, args: EligibilityArgs) -> Resul
                 (false, true) => "not eligible",
                 (false, false) => "offline",
             };
-            vec![text(&host["node"]).to_owned(), state.to_owned(), text(&host["role"]).to_owned(), shortcomings(host)]
+            vec![
+                text(&host["node"]).to_owned(),
+                state.to_owned(),
+                text(&host["role"]).to_owned(),
+                shortcomings(host),
+            ]
         })
         .collect();
     table(&[whole("HOST"), whole("STATE"), whole("ROLE"), wrapped("LACKS")], &rows)?;
     found(&answer)
 }
 
-/// A script that looks for a host asks by the exit code.
+/// Returns a failure if no host is eligible, so that scripts can use the exit code.
 fn found(answer: &Value) -> Result<(), Failure> {
     match (list(&answer["eligible"]), list(&answer["hosts"])) {
         ([], []) => Err(Failure::of_kind("not_found", "no host is connected")
-            .hint("offer this machine with: switchboard node --id NAME")),
-        ([], _) => Err(Failure::of_kind("not_found", "no host has what is required")),
+            .hint("run `switchboard node --id NAME` to offer this machine")),
+        ([], _) => Err(Failure::of_kind("not_found", "no host meets the requirements")),
         _ => Ok(()),
     }
 }
 
-/// What keeps a host from qualifying. Of programs that nobody could ask about it is not said that they are missing.
+/// Describes the requirements that a host does not meet. If its programs could not be checked, they
+/// are reported as unknown, not as missing.
 fn shortcomings(host: &Value) -> String {
     let Some(problem) = host["problem"].as_str() else { return lacking(&host["missing"]) };
     let mut known = host["missing"].clone();
-    let programs = ["bins", "any_bins"].map(|key| !list(&known[key].take()).is_empty()).contains(&true);
-    let unknown = programs.then(|| format!("programs not known: {problem}"));
+    let programs =
+        ["bins", "any_bins"].map(|key| !list(&known[key].take()).is_empty()).contains(&true);
+    let unknown = programs.then(|| format!("programs unknown: {problem}"));
     let known = Some(lacking(&known)).filter(|known| !known.is_empty());
     known.into_iter().chain(unknown).collect::<Vec<_>>().join("; ")
 }
@@ -88,7 +96,10 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
     }
     let skills = list(&answer["skills"]);
     if skills.is_empty() {
-        return prose(&format!("No skills yet. A skill is a folder with a SKILL.md, in {}.", place(&answer["dirs"])));
+        return prose(&format!(
+            "No skills yet. A skill is a folder with a SKILL.md, in {}.",
+            place(&answer["dirs"])
+        ));
     }
     let rows: Vec<Vec<String>> = skills
         .iter()
@@ -100,29 +111,35 @@ pub(super) async fn skills(global: &Global) -> Result<(), Failure> {
                 (None, true) => format!("eligible on {}", hosts.join(", ")),
                 (None, false) => unmet(skill),
             };
-            let description = text(&skill["description"]).lines().next().unwrap_or_default().to_owned();
+            let description =
+                text(&skill["description"]).lines().next().unwrap_or_default().to_owned();
             vec![text(&skill["name"]).to_owned(), state, description]
         })
         .collect();
     table(&[whole("SKILL"), wrapped("STATE"), cut("DESCRIPTION")], &rows)?;
-    // Whole sentences, which no table has room for.
+    // Problems are full sentences, which are too long for the table.
     for problem in skills.iter().filter_map(|skill| skill["problem"].as_str()) {
         output::note("warning", problem);
     }
     Ok(())
 }
 
-/// Where skills are looked for, which only operators are told.
+/// Returns the skill directories. The API only includes them for operators.
 fn place(dirs: &Value) -> String {
     let dirs: Vec<&str> = list(dirs).iter().map(text).collect();
-    if dirs.is_empty() { "the directory skills of the data directory".to_owned() } else { dirs.join(" or ") }
+    if dirs.is_empty() {
+        "the directory skills of the data directory".to_owned()
+    } else {
+        dirs.join(" or ")
+    }
 }
 
-/// What stands in the way of a skill: what the host lacks that lacks least.
+/// Describes the missing requirements of the host that lacks the fewest.
 fn unmet(skill: &Value) -> String {
     let missing = skill["missing"].as_object().into_iter().flatten();
-    let count =
-        |lacks: &Value| lacks.as_object().map_or(0, |lists| lists.values().map(|words| list(words).len()).sum());
+    let count = |lacks: &Value| {
+        lacks.as_object().map_or(0, |lists| lists.values().map(|words| list(words).len()).sum())
+    };
     match missing.min_by_key(|(_, lacks)| count(lacks)) {
         Some((host, lacks)) => format!("{host} lacks {}", lacking(lacks)),
         None => "no host is connected".to_owned(),
@@ -133,7 +150,7 @@ const NODES: Names = Names { path: "/v1/nodes", list: "nodes", key: "id" };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodesArgs {
-    /// Only nodes that have this tag.
+    /// Only list nodes with this tag.
     #[arg(long, value_name = "TAG")]
     pub(super) tag: Option<String>,
     #[command(subcommand)]
@@ -142,9 +159,9 @@ pub(crate) struct NodesArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum NodesCommand {
-    /// Ask a node which programs its machine has.
+    /// Check which programs are installed on a node.
     Probe {
-        /// The node's id.
+        /// Id of the node.
         #[arg(add = completion::names(&NODES))]
         id: String,
         /// Names of programs, without directories.
@@ -154,7 +171,8 @@ pub(crate) enum NodesCommand {
 }
 
 pub(super) async fn probe(global: &Global, id: &str, bins: &[String]) -> Result<(), Failure> {
-    let (answer, raw) = post(global, &format!("/v1/nodes/{}/probe", segment(id)), &json!({ "bins": bins })).await?;
+    let (answer, raw) =
+        post(global, &format!("/v1/nodes/{}/probe", segment(id)), &json!({ "bins": bins })).await?;
     if global.json {
         return output::json(&raw);
     }
@@ -164,7 +182,7 @@ pub(super) async fn probe(global: &Global, id: &str, bins: &[String]) -> Result<
         .flatten()
         .map(|(bin, there)| vec![bin.clone(), if *there == true { "yes" } else { "no" }.to_owned()])
         .collect();
-    table(&[whole("PROGRAM"), whole("THERE")], &rows)
+    table(&[whole("PROGRAM"), whole("INSTALLED")], &rows)
 }
 
 async fn post(global: &Global, path: &str, body: &Value) -> Result<(Value, String), Failure> {
@@ -178,9 +196,10 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// `bins docker, podman; os darwin`
+/// Formats missing requirements, such as `bins docker, podman; os darwin`.
 fn lacking(missing: &Value) -> String {
-    let lists = missing.as_object().into_iter().flatten().filter(|(_, words)| !list(words).is_empty());
+    let lists =
+        missing.as_object().into_iter().flatten().filter(|(_, words)| !list(words).is_empty());
     let named = lists.map(|(name, words)| {
         let words: Vec<&str> = list(words).iter().map(text).collect();
         match name.as_str() {

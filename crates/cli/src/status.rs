@@ -1,4 +1,4 @@
-//! `status`: what the running gateway is doing, on a few lines.
+//! The `status` command: shows the state of the running gateway.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, size, span};
 use super::table::{facts, prose, shortened};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
-/// Servers that are named with what is wrong with them; of the others there is a number.
+/// The maximum number of failed servers that are listed by name. The others are only counted.
 const NAMED: usize = 3;
-/// The longest word on why one of them is down: the whole of it is in `upstream show`.
+/// The maximum length of an error message. `upstream show` prints it in full.
 const WHY: usize = 100;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
@@ -29,19 +29,28 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
         ("upstream", upstream(&status["upstream"])),
         ("sessions", sessions(&status["sessions"])),
         ("tools", number("tools")),
-        ("calls", format!("{} running, {} recorded", number("running_calls"), number("recorded_calls"))),
+        (
+            "calls",
+            format!("{} running, {} recorded", number("running_calls"), number("recorded_calls")),
+        ),
         ("memory", memory(&status["budgets"], &status["memory_limit_bytes"])),
         ("in use", in_use(&status["budgets"])),
     ];
     facts(&rows)?;
     if status["shutting_down"] == true {
-        prose("  It is SHUTTING DOWN: it takes no new calls, and ends once those that run have ended.")?;
+        prose(
+            "  It is SHUTTING DOWN: it accepts no new calls, and exits when the running calls have ended.",
+        )?;
     }
     if status["lost_records"] != 0 {
-        prose(&format!("  WARNING: {} records could not be written to disk", number("lost_records")))?;
+        prose(&format!(
+            "  WARNING: {} records could not be written to disk",
+            number("lost_records")
+        ))?;
     }
     let unwritten = &status["unwritten"];
-    if let (Some(message), Some(hint)) = (unwritten["message"].as_str(), unwritten["hint"].as_str()) {
+    if let (Some(message), Some(hint)) = (unwritten["message"].as_str(), unwritten["hint"].as_str())
+    {
         prose(&format!("  WARNING: {}; {}", printable(message), printable(hint)))?;
     }
     let paused = &status["retention_paused"];
@@ -54,21 +63,25 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `2 up, 1 down`, and below it what is wrong with whom. Nothing where there are none.
+/// Formats the upstream servers, such as `2 up, 1 down`, with the errors below. Empty if there are
+/// no servers.
 fn upstream(servers: &Value) -> String {
     let down = servers["down"].as_array().map(Vec::as_slice).unwrap_or_default();
     let count = |key: &str| servers[key].as_u64().unwrap_or(0);
     let some = [
         ("up", count("up")),
         ("starting", count("starting")),
-        ("turned off", count("disabled")),
+        ("disabled", count("disabled")),
         ("down", down.len() as u64),
     ];
-    let counted = some.iter().filter(|(_, number)| *number > 0).map(|(what, number)| format!("{number} {what}"));
+    let counted = some
+        .iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(what, number)| format!("{number} {what}"));
     let mut lines = vec![counted.collect::<Vec<_>>().join(", ")];
     lines.extend(down.iter().take(NAMED).map(trouble));
     if down.len() > NAMED {
-        lines.push(format!("{} more: switchboard upstream list", down.len() - NAMED));
+        lines.push(format!("{} more: run `switchboard upstream list`", down.len() - NAMED));
     }
     lines.join("\n")
 }
@@ -76,14 +89,16 @@ fn upstream(servers: &Value) -> String {
 fn trouble(server: &Value) -> String {
     let name = text(&server["name"]);
     let why = match (text(&server["state"]), text(&server["why"])) {
-        ("login_needed", _) => format!("somebody has to log in, with: switchboard upstream login {name}"),
+        ("login_needed", _) => {
+            format!("login needed, run `switchboard upstream login {name}`")
+        }
         (state, "") => state.to_owned(),
         (_, why) => shortened(&why.split_whitespace().collect::<Vec<_>>().join(" "), WHY),
     };
     format!("{name}: {why}")
 }
 
-/// The byte budgets in memory together.
+/// Formats the sum of the in-memory byte budgets.
 fn memory(budgets: &Value, limit: &Value) -> String {
     let (mut used, mut total) = (0, 0);
     for budget in in_memory(budgets) {
@@ -110,11 +125,12 @@ fn is_bytes(budget: &Value) -> bool {
     text(&budget["what"]).starts_with("bytes ")
 }
 
-/// The budgets of which something is in use, one on each line.
+/// Lists the budgets that are in use, one per line.
 fn in_use(budgets: &Value) -> String {
     let budgets = budgets.as_array().map(Vec::as_slice).unwrap_or_default();
     let line = |budget: &Value| {
-        let (used, total) = (budget["used"].as_u64().filter(|used| *used > 0)?, budget["total"].as_u64()?);
+        let (used, total) =
+            (budget["used"].as_u64().filter(|used| *used > 0)?, budget["total"].as_u64()?);
         let amount = if is_bytes(budget) {
             format!("{} of {}", size(used as usize), size(total as usize))
         } else {
@@ -147,20 +163,24 @@ mod tests {
     #[test]
     fn servers_are_counted_and_those_that_are_down_are_named() {
         check(&json!({ "up": 0, "starting": 0, "disabled": 0, "down": [] }), "");
-        check(&json!({ "up": 2, "starting": 1, "disabled": 3, "down": [] }), "2 up, 1 starting, 3 turned off");
+        check(
+            &json!({ "up": 2, "starting": 1, "disabled": 3, "down": [] }),
+            "2 up, 1 starting, 3 disabled",
+        );
         let failed = json!({ "name": "files", "state": "failed", "why": "no such\nprogram" });
         check(&json!({ "up": 2, "down": [failed] }), "2 up, 1 down\nfiles: no such program");
         let closed = json!({ "name": "mail", "state": "login_needed", "why": "401" });
         check(
             &json!({ "up": 0, "down": [closed] }),
-            "1 down\nmail: somebody has to log in, with: switchboard upstream login mail",
+            "1 down\nmail: login needed, run `switchboard upstream login mail`",
         );
         let long = json!({ "name": "a", "state": "offline", "why": "x".repeat(5_000) });
         check(&json!({ "up": 0, "down": [long] }), &format!("1 down\na: {}…", "x".repeat(WHY - 1)));
-        let many: Vec<Value> = (0..9).map(|n| json!({ "name": format!("s{n}"), "state": "offline" })).collect();
+        let many: Vec<Value> =
+            (0..9).map(|n| json!({ "name": format!("s{n}"), "state": "offline" })).collect();
         check(
             &json!({ "up": 0, "down": many }),
-            "9 down\ns0: offline\ns1: offline\ns2: offline\n6 more: switchboard upstream list",
+            "9 down\ns0: offline\ns1: offline\ns2: offline\n6 more: run `switchboard upstream list`",
         );
         check(&Value::Null, "");
     }
@@ -173,8 +193,17 @@ mod tests {
             { "name": "answers", "what": "bytes of answers", "used": 0, "total": 1_048_576 },
             { "name": "stored", "what": "bytes of stored messages", "used": 5_000, "total": 99 << 20 },
         ]);
-        assert_eq!(memory(&budgets, &json!(1 << 30)), "2.0 MB of 9.4 MB in byte budgets, limit 1073.7 MB");
-        assert_eq!(in_use(&budgets), "connections: 3 of 20\nrequests: 2.0 MB of 8.4 MB\nstored: 5 KB of 103.8 MB");
-        assert_eq!((memory(&Value::Null, &Value::Null), in_use(&Value::Null)), (String::new(), String::new()));
+        assert_eq!(
+            memory(&budgets, &json!(1 << 30)),
+            "2.0 MB of 9.4 MB in byte budgets, limit 1073.7 MB"
+        );
+        assert_eq!(
+            in_use(&budgets),
+            "connections: 3 of 20\nrequests: 2.0 MB of 8.4 MB\nstored: 5 KB of 103.8 MB"
+        );
+        assert_eq!(
+            (memory(&Value::Null, &Value::Null), in_use(&Value::Null)),
+            (String::new(), String::new())
+        );
     }
 }

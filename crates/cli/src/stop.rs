@@ -1,4 +1,4 @@
-//! How this program is told to end, and what it says about it.
+//! Signal handling and shutdown messages.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use tracing::info;
 
 use super::output::Failure;
 use super::table::{paragraph, width_of};
-use crate::assemble::Gateway;
-use crate::telemetry;
+use sa_gateway::assemble::Gateway;
+use sa_gateway::telemetry;
 
-/// The exit code of what a second signal has ended.
+/// The exit code after a second signal.
 const INTERRUPTED: i32 = 130;
 
-/// Ends the process as it is. What was logged is still written.
+/// Exits immediately, after flushing the log.
 pub(super) fn exit_now() -> ! {
     telemetry::finish_logs();
     std::process::exit(INTERRUPTED)
 }
 
-/// How a process is told to end.
+/// The cancellation tokens for shutdown.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
-    /// With the first SIGTERM or Ctrl-C, or when the terminal is closed.
+    /// Cancelled by the first SIGTERM or Ctrl-C, or by SIGHUP.
     pub(super) gently: CancellationToken,
-    /// With the second one.
+    /// Cancelled by the second signal.
     pub(super) now: CancellationToken,
 }
 
 impl Stop {
-    /// Both in their turn. The third signal ends the process where it stands.
+    /// Cancels both tokens in order. A third signal exits the process immediately.
     pub(super) fn on_signals() -> Result<Self, Failure> {
         let stop = Self::default();
         let Self { gently, now } = stop.clone();
@@ -48,7 +48,8 @@ impl Stop {
     }
 }
 
-/// Fires on the first SIGTERM or Ctrl-C, or when the terminal is closed; the second one ends the process at once.
+/// Returns a token that is cancelled by the first SIGTERM, Ctrl-C or SIGHUP. A second signal exits
+/// the process immediately.
 pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
     let stop = CancellationToken::new();
     let fired = stop.clone();
@@ -66,22 +67,25 @@ pub(super) fn on_signals() -> Result<CancellationToken, Failure> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// SIGHUP, as long as nothing else has come.
+    /// SIGHUP, which only counts as the first signal.
     hangup: Option<Signal>,
 }
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
+        let failed =
+            |error: std::io::Error| Failure::other(format!("cannot listen for signals: {error}"));
         let terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        // Who starts a program under nohup wants it to outlive the terminal.
-        let hangup = if hangup_ends() { Some(signal(SignalKind::hangup()).map_err(failed)?) } else { None };
+        // A program started with nohup ignores SIGHUP, so that it outlives the terminal.
+        let hangup =
+            if hangup_ends() { Some(signal(SignalKind::hangup()).map_err(failed)?) } else { None };
         Ok(Self { terminate, interrupt, hangup })
     }
 
-    /// The next one that counts. A closed terminal counts as the first one only: both its shell and the kernel tell of
-    /// it, and service managers send it right behind a SIGTERM, none of which is somebody in a hurry.
+    /// Waits for the next signal. SIGHUP only counts as the first signal. When a terminal closes,
+    /// both the shell and the kernel send it, and service managers send it directly after SIGTERM.
+    /// It is therefore no request to stop faster.
     async fn next(&mut self) {
         let hangup = self.hangup.take();
         let hung_up = async {
@@ -94,7 +98,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP would end this process. Where the kernel does not say, it is left as it is.
+/// Reports whether SIGHUP would end this process. Returns `false` if the kernel does not report it.
 fn hangup_ends() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -102,14 +106,14 @@ fn hangup_ends() -> bool {
     ignored.is_some_and(|mask| mask & (1 << (SignalKind::hangup().as_raw_value() - 1)) == 0)
 }
 
-/// Says what the end waits for, and how to have it sooner.
+/// Logs the number of calls that the shutdown waits for, and how to stop sooner.
 pub(super) async fn tell(gateway: Arc<Gateway>, stop: Stop) {
     stop.gently.cancelled().await;
     say(&stopping(gateway.router.running_count(), gateway.config.settings.server.drain_ms));
     stop.now.cancelled().await;
     let cut_off = gateway.router.running_count();
-    gateway.hurry.cancel();
-    say(&format!("ending now: {} cut off", calls(cut_off)));
+    gateway.stop_now.cancel();
+    say(&format!("stopping now: {} cancelled", calls(cut_off)));
 }
 
 fn stopping(running: usize, drain_ms: u64) -> String {
@@ -117,10 +121,13 @@ fn stopping(running: usize, drain_ms: u64) -> String {
         return "stopping: no calls are running".to_owned();
     }
     let are = if running == 1 { "is" } else { "are" };
-    let most =
-        if drain_ms.is_multiple_of(1_000) { format!("{} s", drain_ms / 1_000) } else { format!("{drain_ms} ms") };
+    let most = if drain_ms.is_multiple_of(1_000) {
+        format!("{} s", drain_ms / 1_000)
+    } else {
+        format!("{drain_ms} ms")
+    };
     format!(
-        "stopping: no new calls; {} {are} still running and may take up to {most}; Ctrl-C or another SIGTERM ends it now",
+        "stopping: no new calls; {} {are} still running and may take up to {most}; Ctrl-C or another SIGTERM stops the gateway now",
         calls(running)
     )
 }
@@ -129,7 +136,7 @@ fn calls(count: usize) -> String {
     if count == 1 { "1 call".to_owned() } else { format!("{count} calls") }
 }
 
-/// What whoever stops the gateway has to know: on a terminal whatever is logged, elsewhere a line of the log.
+/// Prints a shutdown message. On a terminal it is printed at any log level, otherwise it is logged.
 fn say(words: &str) {
     let err = std::io::stderr();
     if err.is_terminal() {
@@ -139,7 +146,8 @@ fn say(words: &str) {
     }
 }
 
-/// Words on lines of their own: a terminal shows ^C where it was typed, which would push the first of them out of its width.
+/// Puts the message on its own lines. The terminal echoes ^C, which would otherwise shift the first
+/// line beyond the width.
 fn on_terminal(words: &str, width: Option<usize>) -> String {
     format!("\r{}", paragraph(words, width).join("\n"))
 }
@@ -152,7 +160,10 @@ mod tests {
     fn what_is_said_begins_at_the_edge_of_the_terminal_and_fits_it() {
         let said = on_terminal(&stopping(1, 30_000), Some(80));
         assert!(said.starts_with("\rstopping:") && said.contains("Ctrl-C"), "{said:?}");
-        assert!(said.trim_start_matches('\r').lines().all(|line| line.chars().count() <= 80), "{said:?}");
+        assert!(
+            said.trim_start_matches('\r').lines().all(|line| line.chars().count() <= 80),
+            "{said:?}"
+        );
     }
 
     #[track_caller]
@@ -162,13 +173,21 @@ mod tests {
 
     #[test]
     fn whoever_stops_it_is_told_what_it_waits_for() {
-        let how = "Ctrl-C or another SIGTERM ends it now";
+        let how = "Ctrl-C or another SIGTERM stops the gateway now";
         check(0, 30_000, "stopping: no calls are running");
-        check(1, 30_000, &format!("stopping: no new calls; 1 call is still running and may take up to 30 s; {how}"));
+        check(
+            1,
+            30_000,
+            &format!(
+                "stopping: no new calls; 1 call is still running and may take up to 30 s; {how}"
+            ),
+        );
         check(
             7,
             1_500,
-            &format!("stopping: no new calls; 7 calls are still running and may take up to 1500 ms; {how}"),
+            &format!(
+                "stopping: no new calls; 7 calls are still running and may take up to 1500 ms; {how}"
+            ),
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Tables and paragraphs for people: as wide as the terminal is, and no wider. Where there is no terminal, nothing is cut, and
-//! what has to be typed is cut nowhere.
+//! Formats tables and paragraphs to the width of the terminal. Without a terminal, nothing is
+//! shortened. Values that the user has to type are never shortened.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -7,37 +7,39 @@ use std::io::IsTerminal;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::output::{Failure, print};
-use crate::redact::printable;
-use crate::terminal::takes_colour;
+use sa_gateway::redact::printable;
+use sa_gateway::terminal::takes_colour;
 
-/// The longest of the things on a terminal that nobody has to type. A cell that is longer helps nobody.
+/// The maximum width of a cell on a terminal, unless the user has to type its value.
 const MAX_CELL: usize = 120;
-/// The widest column that others are lined up behind where there is no terminal: the longest id there is.
+/// The maximum padding of a column without a terminal: the length of the longest id.
 const MAX_PADDED: usize = 44;
-/// What a column keeps when the terminal is too narrow for all of them.
+/// The minimum width of a column if the terminal is too narrow.
 const LEAST: usize = 12;
-/// What a column of words keeps as long as there is another one that can be left out: less says next to nothing.
+/// The minimum width of a text column while another column can be dropped. Shorter texts are hardly
+/// readable.
 const READABLE: usize = 24;
-/// What is left of an id at least: of those that begin with the time at which they were made, all of that.
+/// The minimum length of a shortened id. It covers the complete timestamp of ids that start with
+/// one.
 pub(super) const BEGINNING: usize = 13;
-/// The width of a terminal that does not tell its own.
+/// The assumed width of a terminal that does not report its width.
 const USUAL: usize = 80;
 const GAP: &str = "  ";
 
-/// What becomes of a column for which there is no room.
+/// The behaviour of a column if the table is too wide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// It stays: somebody has to type what stands there.
+    /// Never shortened, because the user has to type the value.
     Whole,
-    /// The same for names, of which a few may be long: what stands behind such a one goes on in the next line.
+    /// Never shortened. After a long value, the rest of the row continues on the next line.
     Name,
-    /// As much of it is left as tells all of them apart: that is what somebody has to type.
+    /// Shortened to a prefix that is unique within the column, which is enough to type.
     Begun,
-    /// It ends with an ellipsis.
+    /// Shortened with an ellipsis.
     Cut,
-    /// It goes on in the next line.
+    /// Wrapped onto further lines.
     Wrapped,
-    /// It is left out: whoever asks for the one thing is told all of it.
+    /// Dropped. The detail view shows the value.
     Spared,
 }
 
@@ -47,37 +49,38 @@ pub(crate) struct Column {
     fit: Fit,
 }
 
-/// A column that is never shortened.
+/// Creates a column that is never shortened.
 pub(crate) const fn whole(name: &'static str) -> Column {
     Column { name, fit: Fit::Whole }
 }
 
-/// A column of names that people choose. They are never shortened either, but the column may be narrower than the longest.
+/// Creates a column for names. They are never shortened, but the column may be narrower than the
+/// longest name.
 pub(crate) const fn name(name: &'static str) -> Column {
     Column { name, fit: Fit::Name }
 }
 
-/// A column of ids that can be typed by their beginnings, and are shortened to these before anything else is.
+/// Creates a column for ids that can be typed as a prefix. They are shortened first.
 pub(crate) const fn begun(name: &'static str) -> Column {
     Column { name, fit: Fit::Begun }
 }
 
-/// A column that is shortened where there is no room for it.
+/// Creates a column that is shortened if space is limited.
 pub(crate) const fn cut(name: &'static str) -> Column {
     Column { name, fit: Fit::Cut }
 }
 
-/// A column of sentences, which go on in the next line.
+/// Creates a column for sentences, which are wrapped.
 pub(crate) const fn wrapped(name: &'static str) -> Column {
     Column { name, fit: Fit::Wrapped }
 }
 
-/// A column that is left out where there is no room for all.
+/// Creates a column that is dropped if space is limited.
 pub(crate) const fn spared(name: &'static str) -> Column {
     Column { name, fit: Fit::Spared }
 }
 
-/// Prints rows below the names of their columns.
+/// Prints a table with a header line.
 pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = lay_out(columns, rows, terminal_width());
     if takes_colour(&std::io::stdout()) {
@@ -87,7 +90,7 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Fail
     print(&text)
 }
 
-/// The same without the columns in which nothing stands.
+/// Prints a table without its empty columns.
 pub(crate) fn filled(columns: &[Column], rows: &[Vec<String>]) -> Result<(), Failure> {
     let (columns, rows) = without_empty(columns, rows);
     table(&columns, &rows)
@@ -100,17 +103,17 @@ fn without_empty(columns: &[Column], rows: &[Vec<String>]) -> (Vec<Column>, Vec<
     (kept.iter().map(|column| columns[*column]).collect(), rows.collect())
 }
 
-/// Prints a text to stdout, in lines that fit its terminal.
+/// Prints a text to stdout, wrapped to the terminal width.
 pub(crate) fn prose(text: &str) -> Result<(), Failure> {
     print(&(paragraph(text, terminal_width()).join("\n") + "\n"))
 }
 
-/// Prints labels with what belongs to each, in two columns. What is empty is left out.
+/// Prints labels and values in two columns. Empty values are left out.
 pub(crate) fn facts(rows: &[(&str, String)]) -> Result<(), Failure> {
     print(&facts_in(rows, terminal_width()))
 }
 
-/// The same as a text.
+/// Formats labels and values in two columns for this width.
 pub(crate) fn facts_in(rows: &[(&str, String)], width: Option<usize>) -> String {
     let rows: Vec<_> = rows.iter().filter(|(_, value)| !value.is_empty()).collect();
     let label = rows.iter().map(|(label, _)| display_width(label)).max().unwrap_or(0);
@@ -118,7 +121,7 @@ pub(crate) fn facts_in(rows: &[(&str, String)], width: Option<usize>) -> String 
     let room = width.map(|width| width.saturating_sub(indent).max(LEAST));
     let mut text = String::new();
     for (label, value) in rows {
-        // A path or an address is for copying, in one piece.
+        // A path or address stays in one piece, so that it can be copied.
         let room = room.filter(|_| value.trim().contains([' ', '\n']));
         for (number, line) in paragraph(value, room).iter().enumerate() {
             let begin = if number == 0 { format!("  {label}") } else { String::new() };
@@ -128,29 +131,35 @@ pub(crate) fn facts_in(rows: &[(&str, String)], width: Option<usize>) -> String 
     text
 }
 
-/// One line of a feed: when, what, and the rest, which goes on below itself, or below all where there is little room.
+/// Formats one event: time, kind and details. Long details are wrapped in their column, or below
+/// the line on a narrow terminal.
 pub(crate) fn told(at: &str, what: &str, rest: &str) -> String {
     told_in(at, what, rest, terminal_width())
 }
 
 fn told_in(at: &str, what: &str, rest: &str, width: Option<usize>) -> String {
-    /// The longest word for what happens, or nearly.
+    /// The width of the event kind, which fits nearly all kinds.
     const WHAT: usize = 17;
     let (at, what) = (printable(at), printable(what));
-    let head = if at.is_empty() { format!("{what:WHAT$}") } else { format!("{at}{GAP}{what:WHAT$}") };
+    let head =
+        if at.is_empty() { format!("{what:WHAT$}") } else { format!("{at}{GAP}{what:WHAT$}") };
     let indent = display_width(&head) + GAP.len();
-    let Some(width) = width else { return format!("{head}{GAP}{}", printable(rest)).trim_end().to_owned() };
+    let Some(width) = width else {
+        return format!("{head}{GAP}{}", printable(rest)).trim_end().to_owned();
+    };
     if indent + 2 * LEAST <= width {
         let rest = paragraph(rest, Some(width - indent)).join(&format!("\n{}", " ".repeat(indent)));
         return format!("{head}{GAP}{rest}").trim_end().to_owned();
     }
     let mut lines = vec![head.trim_end().to_owned()];
     let below = paragraph(rest, Some(width.saturating_sub(GAP.len()).max(LEAST)));
-    lines.extend(below.into_iter().filter(|line| !line.is_empty()).map(|line| format!("{GAP}{line}")));
+    lines.extend(
+        below.into_iter().filter(|line| !line.is_empty()).map(|line| format!("{GAP}{line}")),
+    );
     lines.join("\n")
 }
 
-/// A text as lines that fit a width, each harmless on a terminal. Line breaks of its own stay.
+/// Wraps a text to a width and escapes control characters. Existing line breaks are kept.
 pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
     let mut lines = Vec::new();
     for own in text.trim_end().split('\n') {
@@ -161,7 +170,7 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
         };
         let indent: String = own.chars().take_while(|c| *c == ' ').take(width / 2).collect();
         let mut line = indent.clone();
-        // Two spaces set parts of a line apart, and stay as they are unless the line ends there.
+        // Multiple spaces separate parts of a line. They are kept unless the line breaks there.
         let mut gap = 0;
         for word in own.split(' ') {
             gap += 1;
@@ -181,7 +190,7 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// A word in pieces that each fit a line: nearly always in one.
+/// Splits a word into pieces that fit the width. Nearly all words fit in one piece.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut rest = word;
@@ -194,12 +203,13 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     pieces
 }
 
-/// How many columns of a terminal a text takes: Chinese characters and most emoji take two, accents none.
+/// Returns the display width of a text in terminal columns. Chinese characters and most emoji take
+/// two columns, combining accents none.
 pub(crate) fn display_width(text: &str) -> usize {
     text.width()
 }
 
-/// How many bytes of a text fit this many columns.
+/// Returns the number of bytes that fit into this many columns.
 fn fitting(text: &str, columns: usize) -> usize {
     let mut used = 0;
     let over = text.char_indices().find(|(_, c)| {
@@ -209,7 +219,7 @@ fn fitting(text: &str, columns: usize) -> usize {
     over.map_or(text.len(), |(at, _)| at)
 }
 
-/// As much of a text as there is room for, with an ellipsis where it goes on: whole words, if it has words.
+/// Shortens a text to a width and appends an ellipsis. Cuts at a word boundary if possible.
 pub(crate) fn shortened(text: &str, room: usize) -> String {
     if display_width(text) <= room {
         return text.to_owned();
@@ -220,12 +230,12 @@ pub(crate) fn shortened(text: &str, room: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// How wide the terminal is that stdout goes to, if it goes to one.
+/// Returns the terminal width of stdout. Returns `None` if it is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     width_of(&std::io::stdout())
 }
 
-/// How wide a terminal is, if it is one.
+/// Returns the terminal width of a stream. Returns `None` if it is not a terminal.
 pub(crate) fn width_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
     if !stream.is_terminal() {
         return None;
@@ -234,22 +244,32 @@ pub(crate) fn width_of(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option
     Some(if told == 0 { USUAL } else { told })
 }
 
-/// The columns that there is room for: of those that can be spared, the last ones go first.
+/// Returns the columns that fit. Spared columns are dropped from the right.
 fn affordable(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     let Some(room) = room else { return kept };
-    let need = |column: &usize| comfortable(&columns[*column], rows.iter().map(|row| row[*column].as_str()));
+    let need = |column: &usize| {
+        comfortable(&columns[*column], rows.iter().map(|row| row[*column].as_str()))
+    };
     while kept.iter().map(need).sum::<usize>() + GAP.len() * kept.len().saturating_sub(1) > room {
-        let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else { break };
+        let Some(last) = kept.iter().rposition(|column| columns[*column].fit == Fit::Spared) else {
+            break;
+        };
         kept.remove(last);
     }
     kept
 }
 
-/// The rows with ids shortened to their beginnings, where there is no room for all that they are.
-fn with_beginnings<'r>(columns: &[Column], rows: &'r [Vec<String>], room: Option<usize>) -> Cow<'r, [Vec<String>]> {
-    let need = |column: usize| comfortable(&columns[column], rows.iter().map(|row| row[column].as_str()));
-    let needed = (0..columns.len()).map(need).sum::<usize>() + GAP.len() * columns.len().saturating_sub(1);
+/// Shortens ids to unique prefixes if the rows do not fit.
+fn with_beginnings<'r>(
+    columns: &[Column],
+    rows: &'r [Vec<String>],
+    room: Option<usize>,
+) -> Cow<'r, [Vec<String>]> {
+    let need =
+        |column: usize| comfortable(&columns[column], rows.iter().map(|row| row[column].as_str()));
+    let needed =
+        (0..columns.len()).map(need).sum::<usize>() + GAP.len() * columns.len().saturating_sub(1);
     if room.is_none_or(|room| needed <= room) {
         return Cow::Borrowed(rows);
     }
@@ -263,36 +283,53 @@ fn with_beginnings<'r>(columns: &[Column], rows: &'r [Vec<String>], room: Option
     Cow::Owned(rows)
 }
 
-/// How many characters tell ids apart.
+/// Returns the prefix length that distinguishes all ids.
 fn beginning<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
     let mut ids: Vec<&str> = ids.collect();
     ids.sort_unstable();
     ids.dedup();
-    let common = |pair: &[&str]| pair[0].chars().zip(pair[1].chars()).take_while(|(one, other)| one == other).count();
+    let common = |pair: &[&str]| {
+        pair[0].chars().zip(pair[1].chars()).take_while(|(one, other)| one == other).count()
+    };
     ids.windows(2).map(|pair| common(pair) + 1).max().unwrap_or(0).max(BEGINNING)
 }
 
 fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> String {
     let rows = &*with_beginnings(columns, rows, room);
     let kept = affordable(columns, rows, room);
-    let needed = kept.iter().map(|column| least(&columns[*column], rows.iter().map(|row| row[*column].as_str())));
+    let needed = kept
+        .iter()
+        .map(|column| least(&columns[*column], rows.iter().map(|row| row[*column].as_str())));
     let gaps = GAP.len() * kept.len().saturating_sub(1);
     if let Some(room) = room.filter(|room| needed.sum::<usize>() + gaps > *room) {
         return flow(columns, rows, &kept, room);
     }
     let columns: Vec<Column> = kept.iter().map(|column| columns[*column]).collect();
-    let rows: Vec<Vec<&String>> = rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
+    let rows: Vec<Vec<&String>> =
+        rows.iter().map(|row| kept.iter().map(|column| &row[*column]).collect()).collect();
     let cell = |text: &String, column: &Column| match column.fit {
-        // In a file a row is a line.
-        Fit::Wrapped if room.is_some() => text.split('\n').map(printable).collect::<Vec<_>>().join("\n"),
-        Fit::Wrapped => printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned(),
-        // Line breaks in what has only one line would be escapes that nobody can read.
-        Fit::Whole | Fit::Name | Fit::Begun | Fit::Cut | Fit::Spared => on_one_line(text, column.fit, room),
+        // Without a terminal, each row is one line.
+        Fit::Wrapped if room.is_some() => {
+            text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+        }
+        Fit::Wrapped => {
+            printable(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned()
+        }
+        // Line breaks are removed from single-line cells, because they would be printed as escapes.
+        Fit::Whole | Fit::Name | Fit::Begun | Fit::Cut | Fit::Spared => {
+            on_one_line(text, column.fit, room)
+        }
     };
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect()).collect();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().zip(&columns).map(|(text, column)| cell(text, column)).collect())
+        .collect();
     let widths = widths(&columns, &rows, room);
-    let heads: Vec<_> = columns.iter().zip(&widths).map(|(column, width)| (column.name.to_owned(), *width)).collect();
+    let heads: Vec<_> = columns
+        .iter()
+        .zip(&widths)
+        .map(|(column, width)| (column.name.to_owned(), *width))
+        .collect();
     let mut text = row(&heads);
     for cells in &rows {
         let cells: Vec<Vec<String>> = cells
@@ -310,17 +347,28 @@ fn lay_out(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Str
     text
 }
 
-/// The lines of one row. A name that is longer than its column ends its line, and the rest of the row stands in the next.
-fn lines(columns: &[Column], mut cells: Vec<Vec<String>>, widths: &[usize], on_terminal: bool) -> String {
+/// Formats one row. A name wider than its column ends the line, and the rest of the row continues
+/// below.
+fn lines(
+    columns: &[Column],
+    mut cells: Vec<Vec<String>>,
+    widths: &[usize],
+    on_terminal: bool,
+) -> String {
     let mut text = String::new();
     let too_long = |column: usize, cells: &[Vec<String>]| {
         let own = cells[column].first().map_or(0, |cell| display_width(cell));
-        on_terminal && columns[column].fit == Fit::Name && own > widths[column] && column + 1 < columns.len()
+        on_terminal
+            && columns[column].fit == Fit::Name
+            && own > widths[column]
+            && column + 1 < columns.len()
     };
     while let Some(long) = (0..columns.len()).find(|column| too_long(*column, &cells)) {
         let until = cells.iter_mut().zip(widths).take(long + 1);
         let parts: Vec<_> = until
-            .map(|(lines, width)| (if lines.is_empty() { String::new() } else { lines.remove(0) }, *width))
+            .map(|(lines, width)| {
+                (if lines.is_empty() { String::new() } else { lines.remove(0) }, *width)
+            })
             .collect();
         text.push_str(&row(&parts));
     }
@@ -335,7 +383,8 @@ fn lines(columns: &[Column], mut cells: Vec<Vec<String>>, widths: &[usize], on_t
     text
 }
 
-/// A cell on one line. On a terminal something that is very long, and not for typing, is cut.
+/// Formats a cell on one line. On a terminal, a very long value is shortened, unless the user has
+/// to type it.
 fn on_one_line(text: &str, fit: Fit, room: Option<usize>) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = printable(&text);
@@ -343,8 +392,8 @@ fn on_one_line(text: &str, fit: Fit, room: Option<usize>) -> String {
     if cuts { shortened(&text, MAX_CELL) } else { text.into_owned() }
 }
 
-/// Rows on a terminal that is too narrow for a table: the cells one after the other, in as many lines as it takes, each
-/// unbroken. What has to be typed can so be copied.
+/// Formats rows for a terminal that is too narrow for a table. The cells follow each other on
+/// several lines, each unbroken so that it can be copied.
 fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -> String {
     let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
     let mut text = String::new();
@@ -374,17 +423,22 @@ fn flow(columns: &[Column], rows: &[Vec<String>], kept: &[usize], room: usize) -
     text
 }
 
-/// What a column needs at least: all of it, some of it, or room for its longest word.
+/// Returns the minimum width of a column.
 fn least<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
     needs(column, LEAST, LEAST, cells)
 }
 
-/// What it needs to be pleasant to read, as long as another one can be left out for it.
+/// Returns the readable width of a column, which applies while another column can be dropped.
 fn comfortable<'a>(column: &Column, cells: impl Iterator<Item = &'a str>) -> usize {
     needs(column, READABLE, 2 * READABLE, cells)
 }
 
-fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<Item = &'a str>) -> usize {
+fn needs<'a>(
+    column: &Column,
+    words: usize,
+    name: usize,
+    cells: impl Iterator<Item = &'a str>,
+) -> usize {
     let need = |cell: &str| match column.fit {
         Fit::Whole | Fit::Begun | Fit::Spared => display_width(cell),
         Fit::Name => display_width(cell).min(name),
@@ -397,7 +451,7 @@ fn needs<'a>(column: &Column, words: usize, name: usize, cells: impl Iterator<It
     cells.map(need).max().unwrap_or(0).max(display_width(column.name))
 }
 
-/// One line of cells, each padded to its width.
+/// Formats one line of cells, each padded to its width.
 fn row(cells: &[(String, usize)]) -> String {
     let mut line = String::new();
     for (cell, width) in cells {
@@ -408,7 +462,7 @@ fn row(cells: &[(String, usize)]) -> String {
     format!("{}\n", line.trim_end())
 }
 
-/// Columns as wide as they need to be, or narrower, the widest first, where the terminal is.
+/// Returns the column widths. The widest columns are narrowed first if the terminal is too narrow.
 fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<usize> {
     let mut widths: Vec<usize> = (0..columns.len())
         .map(|column| {
@@ -417,8 +471,11 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
             cells.chain([display_width(columns[column].name)]).max().unwrap_or(0)
         })
         .collect();
-    // In a file nobody looks along the columns, and one long value would push all others far to the right.
-    let Some(room) = room else { return widths.into_iter().map(|width| width.min(MAX_PADDED)).collect() };
+    // Without a terminal, alignment matters less. One long value must not push the other columns
+    // far to the right.
+    let Some(room) = room else {
+        return widths.into_iter().map(|width| width.min(MAX_PADDED)).collect();
+    };
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let leasts: Vec<usize> = columns
         .iter()
@@ -428,20 +485,25 @@ fn widths(columns: &[Column], rows: &[Vec<String>], room: Option<usize>) -> Vec<
     let room = room.saturating_sub(gaps);
     let floor = |turn: fn(Fit) -> bool, enough: usize| -> Vec<usize> {
         let floors = columns.iter().zip(&leasts);
-        floors.map(|(column, least)| if turn(column.fit) { enough.max(*least) } else { usize::MAX }).collect()
+        floors
+            .map(|(column, least)| if turn(column.fit) { enough.max(*least) } else { usize::MAX })
+            .collect()
     };
-    // Words give way first, as long as they say something; then names, most of which are short; then all that can.
+    // Narrow text columns first, then names, then all columns down to their minimum.
     shrink(&mut widths, room, &floor(|fit| matches!(fit, Fit::Cut | Fit::Wrapped), READABLE));
     shrink(&mut widths, room, &floor(|fit| fit == Fit::Name, READABLE));
     shrink(&mut widths, room, &leasts);
     widths
 }
 
-/// Makes columns narrower, the widest first and none below its floor, until all of them fit or none can give any more.
+/// Narrows the widest columns, none below its minimum, until all fit or all are at their minimum.
 fn shrink(widths: &mut [usize], room: usize, floors: &[usize]) {
     while widths.iter().sum::<usize>() > room {
         let gives = |column: &usize| widths[*column] > floors[*column];
-        let Some(widest) = (0..widths.len()).filter(gives).max_by_key(|column| widths[*column]) else { return };
+        let Some(widest) = (0..widths.len()).filter(gives).max_by_key(|column| widths[*column])
+        else {
+            return;
+        };
         widths[widest] -= 1;
     }
 }

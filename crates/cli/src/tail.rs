@@ -1,4 +1,4 @@
-//! `tail`: what happens, as it happens.
+//! The `tail` command: follows calls and events.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::ctrl_c::CtrlC;
 use super::lists::{audited, text};
 use super::output::{Failure, duration, line, when};
 use super::table::{BEGINNING, terminal_width, told};
-use crate::wording::shortened_to;
+use sa_gateway::wording::shortened_to;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
@@ -20,7 +20,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let mut events = client.events(response)?;
     let mut ctrl_c = CtrlC::new()?;
     if !global.json {
-        eprintln!("watching {}; Ctrl-C ends it", client.place());
+        eprintln!("watching {}; press Ctrl-C to stop", client.place());
     }
     let mut ids = Beginnings { whole: terminal_width().is_none(), ..Beginnings::default() };
     loop {
@@ -29,9 +29,8 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             () = ctrl_c.pressed() => return Ok(()),
         };
         let Some(event) = event else {
-            return Err(
-                Failure::new(3, "the gateway has closed the feed").hint("it may be restarting; run the command again")
-            );
+            return Err(Failure::new(3, "the gateway has closed the event stream")
+                .hint("the gateway may be restarting; run the command again"));
         };
         if global.json {
             line(&format!("{{\"event\":{},\"data\":{}}}", Value::from(event.name), event.data))?;
@@ -44,18 +43,20 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     }
 }
 
-/// What is shown of the ids of calls that run: enough to tell which line belongs to which, and what `calls` takes.
+/// Unique id prefixes of the running calls. They connect the lines of one call and can be passed to
+/// `calls`.
 #[derive(Default)]
 struct Beginnings {
-    /// In a file there is room for all of it.
+    /// Set if stdout is not a terminal; ids are then shown in full.
     whole: bool,
     running: HashMap<String, String>,
 }
 
 impl Beginnings {
-    /// What is shown of a call's id when it starts. Of an id, the first characters are the time.
+    /// Returns the displayed id of a started call. The first characters of an id are a timestamp.
     fn start(&mut self, id: &str) -> String {
-        /// Calls whose ends were missed are forgotten some time.
+        /// The maximum number of running calls that are tracked. Calls without an end event are
+        /// dropped with all others.
         const MOST: usize = 10_000;
         if self.running.len() >= MOST {
             self.running.clear();
@@ -63,14 +64,14 @@ impl Beginnings {
         let begin = |length: usize| id.get(..length).unwrap_or(id).to_owned();
         let least = if self.whole { id.len() } else { BEGINNING.min(id.len()) };
         let differs = |shown: &String| !self.running.values().any(|other| other == shown);
-        // A dash says nothing.
+        // A prefix must not end with a dash.
         let lengths = (least..=id.len()).filter(|length| !begin(*length).ends_with('-'));
         let shown = lengths.map(begin).find(differs).unwrap_or_else(|| id.to_owned());
         self.running.insert(id.to_owned(), shown.clone());
         shown
     }
 
-    /// The same when it ends.
+    /// Returns the displayed id of a finished call and forgets it.
     fn end(&mut self, id: &str) -> String {
         let shown = self.running.remove(id);
         shown.unwrap_or_else(|| {
@@ -81,18 +82,27 @@ impl Beginnings {
     }
 }
 
-/// When, what, and the rest of it.
+/// Returns the time, kind and details of an event.
 fn describe(name: &str, data: &Value, ids: &mut Beginnings) -> Option<(String, String, String)> {
     let at = when(data["at_ms"].as_i64().unwrap_or(0));
     let (who, id) = (text(&data["principal"]["name"]), text(&data["id"]));
     Some(match name {
-        "call_started" => (at, "started".to_owned(), format!("{}  {}  by {who}", ids.start(id), text(&data["tool"]))),
+        "call_started" => (
+            at,
+            "started".to_owned(),
+            format!("{}  {}  by {who}", ids.start(id), text(&data["tool"])),
+        ),
         "call_ended" => {
-            let ended = data["at_ms"].as_i64().unwrap_or(0) + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
+            let ended = data["at_ms"].as_i64().unwrap_or(0)
+                + data["duration_us"].as_i64().unwrap_or(0) / 1_000;
             let took = duration(data["duration_us"].as_u64().unwrap_or(0));
-            let message = data["error"]["message"].as_str().map(|message| format!(": {message}")).unwrap_or_default();
-            // As it was called: which name lists have for it is not known when it starts.
-            let rest = format!("{}  {}  {took}  by {who}{message}", ids.end(id), text(&data["tool"]));
+            let message = data["error"]["message"]
+                .as_str()
+                .map(|message| format!(": {message}"))
+                .unwrap_or_default();
+            // The tool name as called, because the listed name is not known when the call starts.
+            let rest =
+                format!("{}  {}  {took}  by {who}{message}", ids.end(id), text(&data["tool"]));
             (when(ended), outcome(data).to_owned(), rest)
         }
         "audit" => (at, text(&data["what"]).to_owned(), audited(data)),
@@ -102,7 +112,7 @@ fn describe(name: &str, data: &Value, ids: &mut Beginnings) -> Option<(String, S
     })
 }
 
-/// `laptop  cargo test  exit 0  3.20 s`
+/// Formats a node event, such as `laptop  cargo test  exit 0  3.20 s`.
 fn node_event(event: &Value) -> String {
     let data = &event["data"];
     let mut parts = vec![text(&event["node"]).to_owned()];
@@ -111,7 +121,7 @@ fn node_event(event: &Value) -> String {
     parts.extend(data["exitCode"].as_i64().map(|code| format!("exit {code}")));
     parts.extend(data["signal"].as_str().map(|signal| format!("signal {signal}")));
     parts.extend(data["durationMs"].as_u64().map(|ms| duration(ms.saturating_mul(1_000))));
-    // Whatever it is, it is shown.
+    // An unknown event is shown as JSON.
     if parts.len() == 1 && !data.is_null() {
         parts.push(shortened(&data.to_string()));
     }
@@ -141,15 +151,16 @@ mod tests {
     #[test]
     fn what_it_is_about_is_named_once() {
         let left = serde_json::json!({ "what": "node.left", "who": "node laptop from 127.0.0.1:5", "subject": "laptop",
-            "detail": "it said goodbye" });
-        check_rest("audit", left, "node laptop from 127.0.0.1:5  it said goodbye");
+            "detail": "graceful shutdown: bye" });
+        check_rest("audit", left, "node laptop from 127.0.0.1:5  graceful shutdown: bye");
         let made = serde_json::json!({ "what": "token.made", "who": "operator ann", "subject": "bot", "detail": "" });
         check_rest("audit", made, "operator ann  bot");
     }
 
     #[test]
     fn the_lines_of_a_call_have_one_name_and_an_id_that_no_other_one_shows() {
-        let (first, second) = ("019a8f6b-1234-7000-8000-00000000000a", "019a8f6b-1234-7001-8000-00000000000a");
+        let (first, second) =
+            ("019a8f6b-1234-7000-8000-00000000000a", "019a8f6b-1234-7001-8000-00000000000a");
         let event = |id: &str| {
             serde_json::json!({ "id": id, "tool": "Bash", "exposed": "laptop__Bash", "ok": true, "duration_us": 1_500,
                 "principal": { "name": "ann" } })
@@ -157,13 +168,20 @@ mod tests {
         let mut ids = Beginnings::default();
         let mut rest = |name: &str, id: &str| describe(name, &event(id), &mut ids).unwrap().2;
         assert_eq!(rest("call_started", first), "019a8f6b-1234  Bash  by ann");
-        // At the same moment.
+        // Starts in the same millisecond.
         assert_eq!(rest("call_started", second), "019a8f6b-1234-7  Bash  by ann");
         assert_eq!(rest("call_ended", first), "019a8f6b-1234  Bash  1.5 ms  by ann");
         assert_eq!(rest("call_ended", second), "019a8f6b-1234-7  Bash  1.5 ms  by ann");
-        assert_eq!(rest("call_ended", second), "019a8f6b-1234  Bash  1.5 ms  by ann", "nobody saw it start");
+        assert_eq!(
+            rest("call_ended", second),
+            "019a8f6b-1234  Bash  1.5 ms  by ann",
+            "its start was not seen"
+        );
         let mut ids = Beginnings { whole: true, ..Beginnings::default() };
-        assert_eq!(describe("call_started", &event(first), &mut ids).unwrap().2, format!("{first}  Bash  by ann"));
+        assert_eq!(
+            describe("call_started", &event(first), &mut ids).unwrap().2,
+            format!("{first}  Bash  by ann")
+        );
     }
 
     #[test]
@@ -172,7 +190,10 @@ mod tests {
             serde_json::json!({ "command": "cargo test", "exitCode": 0, "durationMs": 3_200, "sessionId": "x" }),
             "laptop  cargo test  exit 0  3.20 s",
         );
-        check(serde_json::json!({ "signal": "SIGKILL", "exitCode": null }), "laptop  signal SIGKILL");
+        check(
+            serde_json::json!({ "signal": "SIGKILL", "exitCode": null }),
+            "laptop  signal SIGKILL",
+        );
         check(Value::Null, "laptop");
         check(serde_json::json!({ "free": 3 }), "laptop  {\"free\":3}");
         check(serde_json::json!("x".repeat(100)), &format!("laptop  \"{}…", "x".repeat(79)));

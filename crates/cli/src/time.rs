@@ -1,18 +1,21 @@
-//! Times on the command line, as people write them.
+//! Parses time spans of the command line.
 
-/// A time in milliseconds, which is also what a bare number means.
+/// Parses a time in milliseconds. A bare number means milliseconds.
 pub(super) fn milliseconds(text: &str) -> Result<u64, String> {
-    parse(text, 1)
-        .ok_or_else(|| "a time is a number of milliseconds, or a number with ms, s, m, h or d, such as 3s".to_owned())
+    parse(text, 1).ok_or_else(|| {
+        "must be a number of milliseconds, or a number with ms, s, m, h or d, such as 3s".to_owned()
+    })
 }
 
-/// A time in whole seconds, which is also what a bare number means. Parts of a second it does not take.
+/// Parses a time in whole seconds. A bare number means seconds. Fractions of a second are rejected.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let time = parse(text, 1_000).filter(|_| !text.ends_with("ms")).map(|ms| ms / 1_000);
-    time.ok_or_else(|| "a time is a number of seconds, or a number with s, m, h or d, such as 12h".to_owned())
+    time.ok_or_else(|| {
+        "must be a number of seconds, or a number with s, m, h or d, such as 12h".to_owned()
+    })
 }
 
-/// A time as it could have been typed, in the largest unit that it is a whole number of.
+/// Formats a time in the largest unit that divides it.
 pub(super) fn typed(ms: u64) -> String {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
     let unit = units.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));
@@ -45,7 +48,9 @@ mod tests {
 
     #[test]
     fn a_time_is_shown_as_it_could_be_typed() {
-        for (ms, expected) in [(3_000, "3s"), (90_000, "90s"), (1_500, "1500ms"), (7_200_000, "2h"), (0, "0ms")] {
+        for (ms, expected) in
+            [(3_000, "3s"), (90_000, "90s"), (1_500, "1500ms"), (7_200_000, "2h"), (0, "0ms")]
+        {
             assert_eq!(typed(ms), expected);
             assert_eq!(milliseconds(expected), Ok(ms));
         }

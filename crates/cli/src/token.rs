@@ -1,4 +1,4 @@
-//! `token`: who may use the gateway.
+//! The `token` command: manages access tokens.
 
 use std::io::IsTerminal as _;
 
@@ -8,86 +8,116 @@ use serde_json::{Value, json};
 use super::client::{Client, segment};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line};
-use super::table::{Column, begun, cut, facts, name, shortened, spared, table, terminal_width, whole, wrapped};
+use super::table::{
+    Column, begun, cut, facts, name, shortened, spared, table, terminal_width, whole, wrapped,
+};
 use super::time::seconds;
 use super::{Global, completion};
-use crate::redact::printable;
-use crate::tokens::MAX_LIFE_S;
+use sa_gateway::redact::printable;
+use sa_gateway::tokens::MAX_LIFE_S;
 
-/// From this width on, a list has room for more than what tells tokens apart.
+/// The minimum terminal width for a token list with all columns.
 const WIDE: usize = 120;
-/// What a list shows of a token's grants. Asked for alone, all of them are shown.
+/// The maximum width of the grants in the token list. `token show` prints all of them.
 const MAX_GRANTS: usize = 48;
 const NAMES: Names = Names { path: "/v1/tokens", list: "tokens", key: "name" };
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token. It is shown once.
+    /// Create a token. It is printed only once.
     Create {
-        /// Who it is for.
+        /// Name of the token.
         name: String,
-        /// operator, agent, caller, node, participant, user or monitor (reads /metrics and nothing else).
+        /// Role: operator, agent, caller, node, participant, user, or monitor (can only read
+        /// /metrics).
         #[arg(long, default_value = "agent")]
         role: String,
-        /// Only these tools, and no channels or models unless they are named, too; * stands for any characters. May be repeated.
+        /// Restrict the token to these tools; channels and models must then be granted explicitly.
+        /// * matches any characters; can be repeated.
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
-        /// The only node id it may use (role node).
+        /// Restrict the token to this node id (role node).
         #[arg(long, value_name = "ID")]
         node_id: Option<String>,
-        /// Only these channels, and no tools or models unless they are named, too; * stands for any characters. May be repeated.
+        /// Restrict the token to these channels; tools and models must then be granted explicitly.
+        /// * matches any characters; can be repeated.
         #[arg(long = "channel", value_name = "PATTERN")]
         channels: Vec<String>,
-        /// Only these models, and no tools or channels unless they are named, too; * stands for any characters. May be repeated.
+        /// Restrict the token to these models; tools and channels must then be granted explicitly.
+        /// * matches any characters; can be repeated.
         #[arg(long = "model", value_name = "PATTERN")]
         models: Vec<String>,
-        /// What it may do in channels: read, publish, call, admin. May be repeated; all but the last when left out.
+        /// Right in channels: read, publish, call or admin; can be repeated. Defaults to all except
+        /// admin.
         #[arg(long = "channel-right", value_name = "RIGHT")]
         channel_rights: Vec<String>,
-        /// How long it is good for: seconds, or a number with s, m, h or d, such as 12h.
+        /// Lifetime: seconds, or a number with s, m, h or d, such as 12h.
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires_in: Option<u64>,
     },
-    /// List all tokens, without the tokens themselves.
+    /// List all tokens, without their secret values.
     #[command(visible_alias = "ls")]
     List,
-    /// Show what a token is for, whole, without the token itself.
+    /// Show all properties of a token, without its secret value.
     Show {
-        /// The token's id, the beginning of one, or its name.
+        /// Id, unique id prefix, or name of the token.
         #[arg(add = completion::names(&NAMES))]
         id: String,
     },
-    /// Revoke a token: its sockets close and its calls fail at once.
+    /// Revoke a token. Its connections close and its calls fail immediately.
     Revoke {
-        /// The token's id, the beginning of one, or its name.
+        /// Id, unique id prefix, or name of the token.
         #[arg(add = completion::names(&NAMES))]
         id: String,
-        /// Even if it is the last one for operators.
+        /// Revoke the token even if it is the last operator token.
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// That a token is narrowed is never left out: it would look like one that may do everything.
-pub(super) const TOKENS: [Column; 6] =
-    [name("NAME"), whole("ROLE"), wrapped("STATE (UTC)"), begun("ID"), spared("MADE (UTC)"), cut("MAY USE")];
+/// The columns of the token list. The grants are never dropped, because a restricted token would
+/// look unrestricted.
+pub(super) const TOKENS: [Column; 6] = [
+    name("NAME"),
+    whole("ROLE"),
+    wrapped("STATE (UTC)"),
+    begun("ID"),
+    spared("MADE (UTC)"),
+    cut("MAY USE"),
+];
 
-/// How long a token can be good for.
+/// Parses the lifetime of a token.
 fn lifetime(text: &str) -> Result<u64, String> {
     let time = seconds(text)?;
     if (1..=MAX_LIFE_S).contains(&time) {
         return Ok(time);
     }
-    Err(format!("it must be from 1s to {}d; leave it out for a token that does not end", MAX_LIFE_S / 86_400))
+    Err(format!(
+        "must be from 1s to {}d; leave it out for a token that does not expire",
+        MAX_LIFE_S / 86_400
+    ))
 }
 
 pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Failure> {
     let client = Client::new(global)?;
     match command {
-        TokenCommand::Create { name, role, tools, node_id, channels, models, channel_rights, expires_in } => {
+        TokenCommand::Create {
+            name,
+            role,
+            tools,
+            node_id,
+            channels,
+            models,
+            channel_rights,
+            expires_in,
+        } => {
             let mut body = json!({ "name": name, "role": role });
-            let lists =
-                [("tools", tools), ("channels", channels), ("models", models), ("channel_rights", channel_rights)];
+            let lists = [
+                ("tools", tools),
+                ("channels", channels),
+                ("models", models),
+                ("channel_rights", channel_rights),
+            ];
             for (key, words) in lists {
                 if !words.is_empty() {
                     body[key] = json!(words);
@@ -99,16 +129,17 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             if let Some(seconds) = expires_in {
                 body["expires_in_s"] = json!(seconds);
             }
-            let response = client.send(client.request(Method::POST, "/v1/tokens").json(&body)).await?;
+            let response =
+                client.send(client.request(Method::POST, "/v1/tokens").json(&body)).await?;
             let raw = response.text().await.unwrap_or_default();
             if global.json {
                 return output::json(&raw);
             }
             let token: Value = serde_json::from_str(&raw).unwrap_or_default();
             tell_notice(&token);
-            // Where it goes into a variable or a file, nothing is shown.
+            // Printed only on a terminal, not if stdout goes to a variable or file.
             if std::io::stdout().is_terminal() {
-                eprintln!("This is the only time that it is shown:");
+                eprintln!("The token is shown only this time:");
             }
             line(text(&token["token"]))
         }
@@ -120,13 +151,15 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             let rows: Vec<Vec<String>> = tokens_of(&list).iter().map(row).collect();
             table(&TOKENS, &rows)?;
             if terminal_width().is_some_and(|width| width < WIDE) {
-                output::note("more", "switchboard token show NAME");
+                output::note("more", "run `switchboard token show NAME`");
             }
             Ok(())
         }
         TokenCommand::Show { id } => {
             let (list, _): (Value, _) = client.get("/v1/tokens").await?;
-            let with = |key: &str| tokens_of(&list).iter().filter(|token| token[key] == *id).collect::<Vec<_>>();
+            let with = |key: &str| {
+                tokens_of(&list).iter().filter(|token| token[key] == *id).collect::<Vec<_>>()
+            };
             let mut found = with("id");
             if found.is_empty() {
                 found = with("name");
@@ -136,7 +169,8 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             if found.is_empty() {
                 let message = format!("there is no token \"{}\"", printable(&id));
-                let failure = Failure::of_kind("not_found", message).hint("switchboard token list");
+                let failure = Failure::of_kind("not_found", message)
+                    .hint("run `switchboard token list` to list the tokens");
                 return Err(failure.or_meant_in(&id, &client, &NAMES).await);
             }
             if global.json {
@@ -154,7 +188,9 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             let response = match revoke(&id).await {
                 Ok(response) => response,
                 Err(failure) => {
-                    id = whole_id(&client, &id).await?.ok_or(failure.or_meant_in(&id, &client, &NAMES).await)?;
+                    id = whole_id(&client, &id)
+                        .await?
+                        .ok_or(failure.or_meant_in(&id, &client, &NAMES).await)?;
                     revoke(&id).await?
                 }
             };
@@ -169,7 +205,7 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
     }
 }
 
-/// What else has changed along with a token.
+/// Prints side effects of creating or revoking a token.
 fn tell_notice(token: &Value) {
     if let Some(notice) = token["notice"].as_str() {
         output::note("note", notice);
@@ -180,41 +216,49 @@ fn tokens_of(list: &Value) -> &[Value] {
     list["tokens"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The tokens whose ids begin with what was typed. Less than this much of an id may be anything, such as a misspelt name.
+/// Returns the tokens with this id prefix. A shorter input is more likely a misspelt name.
 fn begin_with<'t>(list: &'t Value, typed: &str) -> Vec<&'t Value> {
     const ENOUGH: usize = 8;
     let begins = |token: &&Value| typed.len() >= ENOUGH && text(&token["id"]).starts_with(typed);
     tokens_of(list).iter().filter(begins).collect()
 }
 
-/// The id of the one valid token whose id begins with what was typed. Lists show no more of ids than tells them apart.
+/// Returns the id of the only valid token with this id prefix. Lists shorten ids to unique
+/// prefixes.
 async fn whole_id(client: &Client, typed: &str) -> Result<Option<String>, Failure> {
     let Ok((list, _)) = client.get::<Value>("/v1/tokens").await else { return Ok(None) };
     let mut begun = begin_with(&list, typed);
-    begun.retain(|token| token["revoked_ms"].is_null() && token["name"] != *typed && token["id"] != *typed);
+    begun.retain(|token| {
+        token["revoked_ms"].is_null() && token["name"] != *typed && token["id"] != *typed
+    });
     let ids: Vec<&str> = begun.iter().map(|token| text(&token["id"])).collect();
     match &ids[..] {
         [] => Ok(None),
         [id] => Ok(Some((*id).to_owned())),
         ids => {
-            let message =
-                format!("more than one token has an id that begins with {}:\n{}", printable(typed), ids.join("\n"));
-            Err(Failure::usage(message).hint("type more of the id"))
+            let message = format!(
+                "more than one token has an id that begins with {}:\n{}",
+                printable(typed),
+                ids.join("\n")
+            );
+            Err(Failure::usage(message).hint("use more characters of the id"))
         }
     }
 }
 
-/// A day and a time, which an expiry needs both of.
+/// Formats the date and time of an expiry.
 fn date(ms: &Value) -> String {
     date_at(ms, sa_core::clock::now_ms(), terminal_width().is_some_and(|width| width < 100))
 }
 
-/// Where a row has no room for both, the day will do, unless it is about today.
+/// Formats a date. In a narrow terminal, the time is only included for dates close to now.
 fn date_at(ms: &Value, now_ms: i64, narrow: bool) -> String {
     /// Two days, in milliseconds.
     const NEAR: u64 = 2 * 24 * 3_600_000;
     let ms = ms.as_i64().unwrap_or(0);
-    let Ok(at) = jiff::Timestamp::from_millisecond(ms) else { return "the end of all calendars".to_owned() };
+    let Ok(at) = jiff::Timestamp::from_millisecond(ms) else {
+        return "the far future".to_owned();
+    };
     let form = match (narrow, ms.abs_diff(now_ms) < NEAR) {
         (false, _) => "%Y-%m-%d %H:%M",
         (true, true) => "%b %d %H:%M",
@@ -226,15 +270,19 @@ fn date_at(ms: &Value, now_ms: i64, narrow: bool) -> String {
 fn state(token: &Value, date: fn(&Value) -> String) -> String {
     match (&token["revoked_ms"], &token["expires_ms"]) {
         (at @ Value::Number(_), _) => format!("revoked {}", date(at)),
-        (_, at @ Value::Number(_)) if at.as_i64() <= Some(sa_core::clock::now_ms()) => format!("expired {}", date(at)),
+        (_, at @ Value::Number(_)) if at.as_i64() <= Some(sa_core::clock::now_ms()) => {
+            format!("expired {}", date(at))
+        }
         (_, at @ Value::Number(_)) => format!("until {}", date(at)),
         _ => "valid".to_owned(),
     }
 }
 
-/// What it is narrowed to: tools, channels, models, a node.
+/// Returns the grants of a token: tools, channels, models and node id.
 fn grants(token: &Value) -> Vec<(&'static str, String)> {
-    let words = |key: &str| token[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+    let words = |key: &str| {
+        token[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ")
+    };
     let [tools, channels, models] = ["tools", "channels", "models"].map(words);
     let role = text(&token["role"]);
     let narrowed = !(tools.is_empty() && channels.is_empty() && models.is_empty());
@@ -246,7 +294,11 @@ fn grants(token: &Value) -> Vec<(&'static str, String)> {
     let others = if role == "participant" { "none" } else { "all" };
     let (tools, channels, models) = match role {
         "node" | "monitor" => Default::default(),
-        "operator" => (if tools.is_empty() { "all".to_owned() } else { tools }, "all".to_owned(), "all".to_owned()),
+        "operator" => (
+            if tools.is_empty() { "all".to_owned() } else { tools },
+            "all".to_owned(),
+            "all".to_owned(),
+        ),
         _ => (named(tools, others), named(channels, "all"), named(models, others)),
     };
     let rights = words("channel_rights");
@@ -259,21 +311,34 @@ fn grants(token: &Value) -> Vec<(&'static str, String)> {
         ("node", "") => "any id",
         (_, id) => id,
     };
-    let grants = [("tools", tools), ("channels", channels), ("models", models), ("node", node.to_owned())];
+    let grants =
+        [("tools", tools), ("channels", channels), ("models", models), ("node", node.to_owned())];
     grants.into_iter().filter(|(_, words)| !words.is_empty()).collect()
 }
 
 fn row(token: &Value) -> Vec<String> {
     let part = |key: &str| text(&token[key]).to_owned();
-    // What is not narrowed is left out. A token that names something has nothing else, so that is left out as well.
+    // Unrestricted grants are left out. If the token names something, empty grants are left out,
+    // too.
     let mut grants = grants(token);
     grants.retain(|(_, words)| words != "all" && words != "any id");
     if grants.iter().any(|(_, words)| words != "none") {
         grants.retain(|(_, words)| words != "none");
     }
-    let grants = grants.iter().map(|(what, words)| format!("{what}: {words}")).collect::<Vec<_>>().join("; ");
+    let grants = grants
+        .iter()
+        .map(|(what, words)| format!("{what}: {words}"))
+        .collect::<Vec<_>>()
+        .join("; ");
     let grants = if terminal_width().is_some() { shortened(&grants, MAX_GRANTS) } else { grants };
-    vec![part("name"), part("role"), state(token, date), part("id"), date(&token["created_ms"]), grants]
+    vec![
+        part("name"),
+        part("role"),
+        state(token, date),
+        part("id"),
+        date(&token["created_ms"]),
+        grants,
+    ]
 }
 
 fn show(token: &Value) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! One tool, for somebody who wants to call it: what it does, what it takes, what it gives back, and what to type.
+//! Prints the details of one tool: its description, arguments, result and an example command.
 
 use serde_json::Value;
 
@@ -6,21 +6,22 @@ use super::lists::text;
 use super::output::{Failure, line};
 use super::sample;
 use super::table::{facts, prose, table, whole, wrapped};
-use crate::redact::printable;
-use crate::wording::{quoted, shortened_to};
+use sa_gateway::redact::printable;
+use sa_gateway::wording::{quoted, shortened_to};
 
-/// What is told of a value's kind before it is cut.
+/// The maximum number of enum values that are shown.
 const MAX_CHOICES: usize = 8;
-/// The longest pattern that is shown whole.
+/// The maximum length of a pattern that is shown in full.
 const MAX_PATTERN: usize = 40;
 
-/// `call` is what calls it, without its arguments.
+/// Prints a tool. `call` is the command that calls it, without arguments.
 pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     let name = printable(text(&tool["name"])).into_owned();
     let title = printable(text(&tool["title"])).into_owned();
     line(&if title.is_empty() { name.clone() } else { format!("{name}: {title}") })?;
     let state = if tool["online"] == true { "online" } else { "offline" };
-    let provider = format!("{} {}, {state}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
+    let provider =
+        format!("{} {}, {state}", text(&tool["provider"]["kind"]), text(&tool["provider"]["id"]));
     facts(&[("offered by", provider), ("effect", effect(&tool["annotations"]))])?;
     let description = text(&tool["description"]);
     if !description.trim().is_empty() {
@@ -31,19 +32,27 @@ pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     let arguments = properties(input);
     if let Some(why) = tool["schema_problem"].as_str() {
         line("")?;
-        let told = format!("Arguments: its input schema cannot be used, and every call fails: {why}");
+        let told =
+            format!("Arguments: the input schema cannot be used, and every call fails: {why}");
         prose(&told)?;
     } else if arguments.is_empty() {
-        line(if open(input) { "\nArguments: any; it does not say which" } else { "\nArguments: none" })?;
+        line(if open(input) {
+            "\nArguments: any; the tool does not declare them"
+        } else {
+            "\nArguments: none"
+        })?;
     } else {
         line("")?;
-        let columns = [whole("ARGUMENT"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")];
+        let columns =
+            [whole("ARGUMENT"), wrapped("TYPE"), wrapped("DEFAULT"), wrapped("DESCRIPTION")];
         table(&columns, &members(input))?;
     }
     let results = properties(output);
     if !results.is_empty() {
         line("")?;
-        let row = |(name, schema): &(&str, &Value)| vec![(*name).to_owned(), bounded_kind(schema), about(schema)];
+        let row = |(name, schema): &(&str, &Value)| {
+            vec![(*name).to_owned(), bounded_kind(schema), about(schema)]
+        };
         table(
             &[whole("RESULT"), wrapped("TYPE"), wrapped("DESCRIPTION")],
             &results.iter().map(row).collect::<Vec<_>>(),
@@ -52,25 +61,26 @@ pub(super) fn show(tool: &Value, call: &str) -> Result<(), Failure> {
     line(&format!("\nExample:\n  {}", example(&printable(call), input)))
 }
 
-/// What an object that fits a schema has: the name, the kind, the default and the description of each member.
+/// Returns the members of an object schema: name, type, default and description.
 pub(super) fn members(schema: &Value) -> Vec<Vec<String>> {
     properties(schema).iter().map(|(name, about)| argument(schema, name, about)).collect()
 }
 
-/// What the tool says of itself that somebody should know before they call it.
+/// Describes the effects of a tool, from its annotations.
 fn effect(annotations: &Value) -> String {
     let said = |key: &str, wanted: bool| annotations[key].as_bool() == Some(wanted);
     let words = [
-        (said("readOnlyHint", true), "changes nothing"),
+        (said("readOnlyHint", true), "read-only"),
         (said("readOnlyHint", false) && said("destructiveHint", true), "may overwrite or delete"),
-        (said("idempotentHint", true), "twice is as good as once"),
+        (said("idempotentHint", true), "idempotent"),
     ];
     words.iter().filter(|(said, _)| *said).map(|(_, words)| *words).collect::<Vec<_>>().join("; ")
 }
 
-/// The members that a schema names, those of its alternatives among them.
+/// Returns the properties of a schema, including those of its alternatives.
 fn properties(schema: &Value) -> Vec<(&str, &Value)> {
-    let alternatives = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
+    let alternatives =
+        ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten();
     let mut all: Vec<(&str, &Value)> = Vec::new();
     for part in std::iter::once(schema).chain(alternatives) {
         for (name, about) in part["properties"].as_object().into_iter().flatten() {
@@ -79,7 +89,7 @@ fn properties(schema: &Value) -> Vec<(&str, &Value)> {
             }
         }
     }
-    // What must be given comes first.
+    // Required properties come first.
     all.sort_by_key(|(name, _)| !required(schema, name));
     all
 }
@@ -88,9 +98,10 @@ fn required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name))
 }
 
-/// Whether a schema leaves open what it takes.
+/// Reports whether the schema accepts arbitrary properties.
 fn open(schema: &Value) -> bool {
-    schema.is_null() || (!schema["properties"].is_object() && schema["additionalProperties"] != false)
+    schema.is_null()
+        || (!schema["properties"].is_object() && schema["additionalProperties"] != false)
 }
 
 fn argument(input: &Value, name: &str, schema: &Value) -> Vec<String> {
@@ -106,7 +117,7 @@ fn about(schema: &Value) -> String {
     text(&schema["description"]).to_owned()
 }
 
-/// A kind of value with its bounds: `integer, 1 to 100`.
+/// Formats a type with its bounds: `integer, 1 to 100`.
 fn bounded_kind(schema: &Value) -> String {
     let bounds = [
         range(&schema["minimum"], &schema["maximum"], ""),
@@ -115,23 +126,29 @@ fn bounded_kind(schema: &Value) -> String {
         some(&schema["multipleOf"], |step| format!("a multiple of {step}")),
         range(&schema["minLength"], &schema["maxLength"], "character"),
         range(&schema["minItems"], &schema["maxItems"], "item"),
-        // Of numbers it is the size in memory, which is for programs.
-        Some(text(&schema["format"]).to_owned())
-            .filter(|format| !format.is_empty() && schema["type"] != "integer" && schema["type"] != "number"),
+        // For numbers, the format only describes the memory representation.
+        Some(text(&schema["format"]).to_owned()).filter(|format| {
+            !format.is_empty() && schema["type"] != "integer" && schema["type"] != "number"
+        }),
         Some(text(&schema["pattern"]))
             .filter(|pattern| !pattern.is_empty())
-            .map(|pattern| format!("like {}", shortened_to(MAX_PATTERN, pattern))),
+            .map(|pattern| format!("matching {}", shortened_to(MAX_PATTERN, pattern))),
     ];
     let chosen = schema["enum"].is_array() || !schema["const"].is_null();
     let bounds = bounds.into_iter().flatten().filter(|_| !chosen);
-    Some(kind(schema)).filter(|kind| !kind.is_empty()).into_iter().chain(bounds).collect::<Vec<_>>().join(", ")
+    Some(kind(schema))
+        .filter(|kind| !kind.is_empty())
+        .into_iter()
+        .chain(bounds)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn some(bound: &Value, words: impl Fn(&Value) -> String) -> Option<String> {
     bound.is_number().then(|| words(bound))
 }
 
-/// `1 to 100`, `at least 1 character`, `at most 3 items`.
+/// Formats a range: `1 to 100`, `at least 1 character`, `at most 3 items`.
 fn range(least: &Value, most: &Value, unit: &str) -> Option<String> {
     let counted = |bound: &Value| match unit {
         "" => bound.to_string(),
@@ -146,7 +163,7 @@ fn range(least: &Value, most: &Value, unit: &str) -> Option<String> {
     }
 }
 
-/// A kind of value in a few words: `string`, `number or string`, `array of string`, `"a" or "b"`.
+/// Formats a type: `string`, `number or string`, `array of string`, `"a" or "b"`.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let more = (choices.len() > MAX_CHOICES).then(|| "…".to_owned());
@@ -165,10 +182,14 @@ fn kind(schema: &Value) -> String {
     };
     match &schema["type"] {
         Value::String(kind) => one(kind),
-        // That nothing may be written as null, too, is for programs.
-        Value::Array(kinds) => {
-            kinds.iter().map(text).filter(|kind| *kind != "null").map(one).collect::<Vec<_>>().join(" or ")
-        }
+        // That null is accepted, too, is only relevant for programs.
+        Value::Array(kinds) => kinds
+            .iter()
+            .map(text)
+            .filter(|kind| *kind != "null")
+            .map(one)
+            .collect::<Vec<_>>()
+            .join(" or "),
         _ => ["anyOf", "oneOf"]
             .into_iter()
             .filter_map(|key| schema[key].as_array())
@@ -180,20 +201,23 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// What to type, with every argument that must be given.
+/// Returns an example command with all required arguments.
 fn example(call: &str, input: &Value) -> String {
     let words = words(input).into_iter().map(|(key, value)| format!(" {key}{}", quoted(&value)));
     format!("{call}{}", printable(&words.collect::<String>()))
 }
 
-/// The arguments of an example, as `call` takes them: `key=` and what stands behind it, or `key:=` for a text that would be
-/// taken for something else.
+/// Returns the arguments of the example in the syntax of `call`. `key:=` is used for a string that
+/// would be parsed as JSON.
 fn words(input: &Value) -> Vec<(String, String)> {
     let mut arguments = sample::arguments(input);
     let known: Vec<&str> = properties(input).into_iter().map(|(name, _)| name).collect();
-    let in_order: Vec<(String, Value)> = known.iter().filter_map(|name| arguments.remove_entry(*name)).collect();
+    let in_order: Vec<(String, Value)> =
+        known.iter().filter_map(|name| arguments.remove_entry(*name)).collect();
     let word = |(name, value): (String, Value)| match value {
-        Value::String(text) if serde_json::from_str::<Value>(&text).is_ok() => (format!("{name}:="), text),
+        Value::String(text) if serde_json::from_str::<Value>(&text).is_ok() => {
+            (format!("{name}:="), text)
+        }
         Value::String(text) => (format!("{name}="), text),
         value => (format!("{name}="), value.to_string()),
     };
@@ -231,8 +255,14 @@ mod tests {
 
     #[test]
     fn a_kind_is_told_with_its_bounds() {
-        check_bounded(json!({ "type": "integer", "minimum": 1, "maximum": 100 }), "integer, 1 to 100");
-        check_bounded(json!({ "type": "integer", "minimum": 0, "format": "uint32" }), "integer, at least 0");
+        check_bounded(
+            json!({ "type": "integer", "minimum": 1, "maximum": 100 }),
+            "integer, 1 to 100",
+        );
+        check_bounded(
+            json!({ "type": "integer", "minimum": 0, "format": "uint32" }),
+            "integer, at least 0",
+        );
         check_bounded(json!({ "type": "number", "maximum": 0.5 }), "number, at most 0.5");
         check_bounded(
             json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 }),
@@ -240,9 +270,15 @@ mod tests {
         );
         check_bounded(json!({ "type": "integer", "multipleOf": 4 }), "integer, a multiple of 4");
         check_bounded(json!({ "type": "string", "minLength": 1 }), "string, at least 1 character");
-        check_bounded(json!({ "type": "string", "minLength": 2, "maxLength": 2 }), "string, 2 characters");
+        check_bounded(
+            json!({ "type": "string", "minLength": 2, "maxLength": 2 }),
+            "string, 2 characters",
+        );
         check_bounded(json!({ "type": "string", "format": "date-time" }), "string, date-time");
-        check_bounded(json!({ "type": "string", "pattern": "^[a-z]+$" }), "string, like ^[a-z]+$");
+        check_bounded(
+            json!({ "type": "string", "pattern": "^[a-z]+$" }),
+            "string, matching ^[a-z]+$",
+        );
         check_bounded(
             json!({ "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": 3 }),
             "array of string, 1 to 3 items",
@@ -256,20 +292,27 @@ mod tests {
         let schema = json!({ "required": ["n", "path", "list"], "properties": {
             "path": { "type": "string" }, "n": { "type": "integer", "minimum": 3 }, "list": { "type": "array" },
             "more": { "type": "string" } } });
-        assert_eq!(example("switchboard call a_b", &schema), "switchboard call a_b list='[]' n=3 path=PATH");
+        assert_eq!(
+            example("switchboard call a_b", &schema),
+            "switchboard call a_b list='[]' n=3 path=PATH"
+        );
         assert_eq!(example("switchboard call a_b", &Value::Null), "switchboard call a_b");
         let hostile = json!({ "required": ["x"], "properties": { "x": { "default": "a'; rm -rf /\u{1b}" } } });
-        assert_eq!(example("switchboard call t", &hostile), "switchboard call t x='a'\\''; rm -rf /\\u{1b}'");
+        assert_eq!(
+            example("switchboard call t", &hostile),
+            "switchboard call t x='a'\\''; rm -rf /\\u{1b}'"
+        );
         let texts = json!({ "required": ["a", "b"], "properties": {
             "a": { "type": "string", "examples": ["5"] }, "b": { "type": "array", "minItems": 1 } } });
         assert_eq!(example("switchboard call t", &texts), "switchboard call t a:=5 b='[\"B\"]'");
     }
 
-    /// Checks that an example of what must be given passes, as it would be typed.
+    /// Checks that the example arguments are valid when parsed as typed.
     #[track_caller]
     fn check_example(schema: &Value) {
         let typed = words(schema).into_iter().map(|(key, value)| {
-            let (key, value, _) = crate::cli::call::parse_arg(&format!("{key}{value}")).map(owned).unwrap();
+            let (key, value, _) =
+                crate::call::parse_arg(&format!("{key}{value}")).map(owned).unwrap();
             (key, value)
         });
         let arguments = RawJson::of(&Value::Object(typed.collect()));
@@ -283,14 +326,20 @@ mod tests {
 
     #[track_caller]
     fn check_value(about: Value) {
-        check_example(&json!({ "type": "object", "properties": { "value": about }, "required": ["value"] }));
+        check_example(
+            &json!({ "type": "object", "properties": { "value": about }, "required": ["value"] }),
+        );
     }
 
     #[test]
     fn an_example_fits_the_schema() {
         check_value(json!({ "type": "array", "minItems": 1, "items": { "type": "string" } }));
-        check_value(json!({ "type": "array", "minItems": 3, "uniqueItems": true, "items": { "enum": [1, 2, 3] } }));
-        check_value(json!({ "type": "array", "minItems": 2, "prefixItems": [{ "type": "integer" }] }));
+        check_value(
+            json!({ "type": "array", "minItems": 3, "uniqueItems": true, "items": { "enum": [1, 2, 3] } }),
+        );
+        check_value(
+            json!({ "type": "array", "minItems": 2, "prefixItems": [{ "type": "integer" }] }),
+        );
         check_value(json!({ "type": "string", "minLength": 12, "maxLength": 20 }));
         check_value(json!({ "type": "string", "maxLength": 2 }));
         check_value(json!({ "type": "string", "pattern": "^[a-z]+$" }));
@@ -304,9 +353,13 @@ mod tests {
         check_value(json!({ "type": "integer", "maximum": 3, "examples": [9, 2] }));
         check_value(json!({ "anyOf": [{ "type": "null" }, { "type": "integer", "minimum": 7 }] }));
         check_value(json!({ "allOf": [{ "type": "integer", "minimum": 2 }, { "minimum": 7 }] }));
-        check_value(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "boolean" } } }));
-        check_example(&json!({ "type": "object", "required": ["p"], "properties": { "p": { "$ref": "#/$defs/P" } },
-            "$defs": { "P": { "type": "array", "minItems": 2, "items": { "$ref": "#/$defs/I" } }, "I": { "minimum": 9 } } }));
+        check_value(
+            json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "boolean" } } }),
+        );
+        check_example(
+            &json!({ "type": "object", "required": ["p"], "properties": { "p": { "$ref": "#/$defs/P" } },
+            "$defs": { "P": { "type": "array", "minItems": 2, "items": { "$ref": "#/$defs/I" } }, "I": { "minimum": 9 } } }),
+        );
         check_example(
             &json!({ "type": "object", "oneOf": [{ "required": ["a"], "properties": { "a": { "minimum": 3 } } }] }),
         );
@@ -320,21 +373,32 @@ mod tests {
         assert!(example("switchboard call t", &endless).len() < 4_000);
     }
 
-    /// Schemas as most tools have them, each of which something fits.
+    /// Generates common, satisfiable schemas.
     fn simple() -> impl Strategy<Value = Value> {
-        let whole = (-50_i64..50, 0_i64..9)
-            .prop_map(|(least, room)| json!({ "type": "integer", "minimum": least, "maximum": least + room }));
-        let step = (1_i64..9, -50_i64..50)
-            .prop_map(|(step, least)| json!({ "type": "integer", "minimum": least, "multipleOf": step }));
+        let whole = (-50_i64..50, 0_i64..9).prop_map(
+            |(least, room)| json!({ "type": "integer", "minimum": least, "maximum": least + room }),
+        );
+        let step = (1_i64..9, -50_i64..50).prop_map(
+            |(step, least)| json!({ "type": "integer", "minimum": least, "multipleOf": step }),
+        );
         let real = (-50_i64..50, 1_i64..9).prop_map(
             |(least, room)| json!({ "type": "number", "exclusiveMinimum": least, "exclusiveMaximum": least + room }),
         );
         let word = (0_u64..20, 0_u64..9)
             .prop_map(|(least, room)| json!({ "type": "string", "minLength": least, "maxLength": least + room }));
-        let format =
-            prop::sample::select(vec!["date", "date-time", "email", "uri", "uuid", "ipv4", "ipv6", "hostname"])
-                .prop_map(|format| json!({ "type": "string", "format": format }));
-        let choice = prop::collection::vec("[a-z0-9 ]{0,5}", 1..4).prop_map(|words| json!({ "enum": words }));
+        let format = prop::sample::select(vec![
+            "date",
+            "date-time",
+            "email",
+            "uri",
+            "uuid",
+            "ipv4",
+            "ipv6",
+            "hostname",
+        ])
+        .prop_map(|format| json!({ "type": "string", "format": format }));
+        let choice = prop::collection::vec("[a-z0-9 ]{0,5}", 1..4)
+            .prop_map(|words| json!({ "enum": words }));
         let fixed = any::<i32>().prop_map(|number| json!({ "const": number }));
         let leaf = prop_oneof![
             whole,

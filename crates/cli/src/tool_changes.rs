@@ -1,4 +1,4 @@
-//! `tool-changes`: the tools whose definitions have changed, and accepting changes.
+//! The `tool-changes` command: lists changed tool definitions and accepts changes.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, when};
 use super::plugin::differences;
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolChangesArgs {
@@ -18,12 +18,12 @@ pub(crate) struct ToolChangesArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum ToolChangesCommand {
-    /// Accept the changed definition of a tool, as it is shown.
+    /// Accept the changed definition of a tool.
     Accept {
-        /// The tool, by its listed name or its provider's own name for it.
+        /// Listed name of the tool, or its provider's name for it.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         tool: Option<String>,
-        /// Accept every change.
+        /// Accept all changes.
         #[arg(long)]
         all: bool,
     },
@@ -39,17 +39,22 @@ pub(super) async fn run(global: &Global, args: ToolChangesArgs) -> Result<(), Fa
         }
         return show_all(changes);
     };
-    let matches = |change: &&Value| tool.as_deref().is_none_or(|tool| change["name"] == tool || change["tool"] == tool);
+    let matches = |change: &&Value| {
+        tool.as_deref().is_none_or(|tool| change["name"] == tool || change["tool"] == tool)
+    };
     let chosen: Vec<&Value> = changes.iter().filter(matches).collect();
     if let (Some(tool), true) = (&tool, chosen.is_empty()) {
-        return Err(Failure::of_kind("not_found", format!("there is no change of the tool \"{}\"", printable(tool)))
-            .hint("run `switchboard tool-changes` to see all changes"));
+        return Err(Failure::of_kind(
+            "not_found",
+            format!("the tool \"{}\" has no change", printable(tool)),
+        )
+        .hint("run `switchboard tool-changes` to list all changes"));
     }
     for change in chosen {
         if !global.json {
             show(change)?;
         }
-        // What is accepted is what is shown here, and nothing that comes later.
+        // Accept exactly the revision that was shown, not a later one.
         let seen = json!({ "provider": change["provider"], "tool": change["tool"], "revision": change["revision"] });
         client.send(client.request(Method::POST, "/v1/tool-changes/accept").json(&seen)).await?;
         if !global.json {
@@ -65,7 +70,9 @@ fn show_all(changes: &[Value]) -> Result<(), Failure> {
     }
     changes.iter().try_for_each(show)?;
     line("")?;
-    line("Accept one with: switchboard tool-changes accept TOOL   or every one with: --all")
+    line(
+        "Run `switchboard tool-changes accept TOOL` to accept one, or `switchboard tool-changes accept --all`.",
+    )
 }
 
 fn show(change: &Value) -> Result<(), Failure> {
@@ -77,7 +84,9 @@ fn show(change: &Value) -> Result<(), Failure> {
     line(&printable(&format!("{name}  ({kind} \"{id}\", changed {at}){held}")))?;
     differences(&change["differences"])?;
     match change["invisible_characters"].as_u64() {
-        Some(removed) if removed > 0 => line(&format!("  {removed} invisible characters were removed from its texts")),
+        Some(removed) if removed > 0 => {
+            line(&format!("  {removed} invisible characters were removed from its texts"))
+        }
         _ => Ok(()),
     }
 }

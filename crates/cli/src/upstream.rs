@@ -1,4 +1,4 @@
-//! `upstream`: MCP servers behind the gateway.
+//! The `upstream` command: manages MCP servers behind the gateway.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::{milliseconds, typed};
 use super::{Global, completion};
-use crate::redact::printable;
+use sa_gateway::redact::printable;
 
-/// A server is somewhere, or is a program here; clap would show both as needed.
+/// The usage of `add`. A server is a URL or a program; clap would show both as required.
 const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL
        switchboard upstream add [OPTIONS] NAME -- PROGRAM [ARGUMENTS]...
        switchboard upstream add [OPTIONS] NAME --command PROGRAM [ARGUMENTS]...";
-/// How long a server that was added is watched, for somebody who has mistyped it. Most start, or do not, in this time.
+/// The time for which a new server is watched for errors, for example a mistyped program. Most
+/// servers start or fail within it.
 const WATCHED: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -27,34 +28,35 @@ const NAMES: Names = Names { path: "/v1/upstream", list: "upstream", key: "name"
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum UpstreamCommand {
-    /// Add a server. Its tools appear as NAME__TOOL.
+    /// Add a server. Its tools are named NAME__TOOL.
     #[command(override_usage = USAGE)]
     Add(Box<AddArgs>),
-    /// All servers, and how they are.
+    /// List all servers and their state.
     #[command(visible_alias = "ls")]
     List,
-    /// One server, with the whole of its last error.
+    /// Show a server with its complete last error.
     Show {
         #[arg(add = completion::names(&NAMES))]
         name: String,
     },
-    /// Remove a server that was added.
+    /// Remove a server that was added with this command.
     #[command(visible_alias = "rm")]
     Remove {
         #[arg(add = completion::names(&NAMES))]
         name: String,
     },
-    /// Start a server anew, and forget how often it failed.
+    /// Restart a server and reset its failure count.
     Restart {
         #[arg(add = completion::names(&NAMES))]
         name: String,
     },
-    /// Log in to a server that wants it: prints the address to open, and waits until you have logged in there.
+    /// Log in to a server. Prints the address to open in a browser, and waits until the login is
+    /// complete.
     Login {
         #[arg(add = completion::names(&NAMES))]
         name: String,
     },
-    /// Forget the login at a server.
+    /// Remove the stored login for a server.
     Logout {
         #[arg(add = completion::names(&NAMES))]
         name: String,
@@ -63,61 +65,63 @@ pub(crate) enum UpstreamCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// The first part of its tools' names.
+    /// Name of the server, used as the prefix of its tool names.
     name: String,
-    /// The URL of a server that speaks Streamable HTTP.
+    /// URL of a Streamable HTTP server.
     #[arg(value_name = "SERVER_URL", conflicts_with = "command")]
     server: Option<String>,
-    /// Where its bearer token is: env:NAME or file:PATH, as the gateway sees them.
+    /// Reference to the bearer token: env:NAME or file:PATH, read by the gateway.
     #[arg(long, value_name = "REFERENCE", requires = "server")]
     bearer: Option<String>,
-    /// It wants somebody to log in, with OAuth; then: switchboard upstream login NAME.
+    /// The server needs an OAuth login. To log in: switchboard upstream login NAME.
     #[arg(long, requires = "server", conflicts_with = "bearer")]
     oauth: bool,
-    /// The gateway's own account, for a server that wants tokens of an OAuth authority. With --oauth: whom the authority
-    /// knows the gateway as, where it does not register it by itself.
+    /// OAuth client id of the gateway, for a server that accepts tokens of an OAuth authority. With
+    /// --oauth, only needed if the authority does not support automatic registration.
     #[arg(long, value_name = "ID", requires = "server", conflicts_with = "bearer")]
     oauth_client_id: Option<String>,
-    /// Where the account's secret is: env:NAME or file:PATH.
+    /// Reference to the OAuth client secret: env:NAME or file:PATH.
     #[arg(long, value_name = "REFERENCE", requires = "oauth_client_id")]
     oauth_client_secret: Option<String>,
-    /// The https address of a document that says what the gateway is, for authorities that take one for a client id.
+    /// HTTPS URL of the client metadata document, for authorities that accept it as the client id.
     #[arg(long, value_name = "URL", requires = "oauth")]
     oauth_client_metadata_url: Option<String>,
-    /// The address of the OAuth authority that all this is for. Unless told, whichever the server names.
+    /// URL of the OAuth authority. By default, the authority that the server names.
     #[arg(long, value_name = "URL", requires = "server", conflicts_with = "bearer")]
     oauth_issuer: Option<String>,
-    /// A scope to ask for. May be repeated.
+    /// OAuth scope to request; can be repeated.
     #[arg(long = "oauth-scope", value_name = "SCOPE", requires = "server")]
     oauth_scopes: Vec<String>,
-    /// One more header for each request. The value may be a reference. May be repeated.
+    /// Additional header for each request; the value may be a reference. Can be repeated.
     #[arg(long = "header", value_name = "NAME=VALUE", requires = "server")]
     headers: Vec<String>,
-    /// One more variable for the program. The value may be a reference. May be repeated.
+    /// Additional environment variable for the program; the value may be a reference. Can be
+    /// repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "server")]
     env: Vec<String>,
-    /// Where the program runs.
+    /// Working directory of the program.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "server")]
     cwd: Option<String>,
-    /// How long its tools may take where the caller sets no time: milliseconds, or a number with ms, s, m, h or d.
+    /// Default timeout of its tools: milliseconds, or a number with ms, s, m, h or d.
     #[arg(long, alias = "timeout-ms", value_name = "TIME", value_parser = milliseconds)]
     timeout: Option<u64>,
-    /// Calls that it may be given at once.
+    /// Maximum number of concurrent calls.
     #[arg(long, value_name = "N")]
     max_running: Option<u64>,
-    /// Whether each token that calls gets a connection of its own, or a process. Unless told, that is so for a URL.
+    /// Use a separate connection or process for each calling token. Defaults to true for a URL.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     isolate: Option<bool>,
-    /// The program and its arguments without --; the last of all, because everything behind it is the program's.
+    /// Program and arguments without --. Must be the last option, because all following words
+    /// belong to the program.
     #[arg(long, value_name = "WORDS", num_args = 1.., allow_hyphen_values = true)]
     command: Vec<String>,
-    /// A program that speaks over its stdin and stdout, and its arguments.
+    /// Program and its arguments; it must support MCP on stdin and stdout.
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["server", "command"])]
     program: Vec<String>,
 }
 
 impl UpstreamCommand {
-    /// The server that it is about, if it is about one that is here.
+    /// Returns the name of the existing server that the command refers to, if any.
     fn name(&self) -> Option<&str> {
         match self {
             Self::Add(_) | Self::List => None,
@@ -139,20 +143,26 @@ pub(super) async fn run(global: &Global, command: UpstreamCommand) -> Result<(),
     }
 }
 
-async fn perform(global: &Global, client: &Client, command: UpstreamCommand) -> Result<(), Failure> {
+async fn perform(
+    global: &Global,
+    client: &Client,
+    command: UpstreamCommand,
+) -> Result<(), Failure> {
     let (request, done) = match command {
         UpstreamCommand::List => return list(global, client).await,
         UpstreamCommand::Show { name } => return show(global, client, &name).await,
         UpstreamCommand::Add(args) => return add(global, client, *args).await,
-        UpstreamCommand::Remove { name } => {
-            (client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))), format!("removed {name}"))
-        }
+        UpstreamCommand::Remove { name } => (
+            client.request(Method::DELETE, &format!("/v1/upstream/{}", segment(&name))),
+            format!("removed {name}"),
+        ),
         UpstreamCommand::Login { name } => return login(global, client, &name).await,
         UpstreamCommand::Logout { name } => {
             let path = format!("/v1/upstream/{}/logout", segment(&name));
-            // Asked for in any case: it also ends a login that somebody has begun.
+            // Always sent, because it also cancels a pending login.
             let before = found(client, &name).await?.0;
-            let done = if before["logged_in"] == true { "logged out of" } else { "nobody was logged in to" };
+            let done =
+                if before["logged_in"] == true { "logged out of" } else { "was not logged in to" };
             (client.request(Method::POST, &path), format!("{done} {name}"))
         }
         UpstreamCommand::Restart { name } => {
@@ -164,7 +174,8 @@ async fn perform(global: &Global, client: &Client, command: UpstreamCommand) -> 
     if global.json { output::json(&raw) } else { line(&done) }
 }
 
-/// Adds a server, and says at once when it does not run. It stays: its program may come, and its host come back.
+/// Adds a server, and reports if it does not start. The server is kept, because its program or host
+/// may become available later.
 async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), Failure> {
     let name = args.name.clone();
     tell_of_options(&args);
@@ -191,22 +202,23 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
         if state == "login_needed" {
             output::note(
                 "note",
-                &format!("it wants somebody to log in; do so with: switchboard upstream login {name}"),
+                &format!("it needs a login; run `switchboard upstream login {name}`"),
             );
             return Ok(());
         }
         output::note("warning", &format!("it does not run: {why}"));
         output::note(
-            "    try",
+            "   hint",
             &format!(
-                "switchboard upstream remove {name}   and add it again; or mend it, and: switchboard upstream restart {name}"
+                "run `switchboard upstream remove {name}` and add it again; or fix it and run `switchboard upstream restart {name}`"
             ),
         );
     }
     Ok(())
 }
 
-/// Whoever writes an option of ours behind `--command` has given it to the program, and may not have meant to.
+/// Prints a note if options of this command follow `--command`. They are passed to the program,
+/// which may be unintended.
 fn tell_of_options(args: &AddArgs) {
     let root = super::Cli::command();
     let add = root.find_subcommand("upstream").and_then(|upstream| upstream.find_subcommand("add"));
@@ -216,7 +228,8 @@ fn tell_of_options(args: &AddArgs) {
         .flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default())
         .collect();
     let ours = |word: &&String| {
-        let option = word.strip_prefix("--").map(|option| option.split('=').next().unwrap_or_default());
+        let option =
+            word.strip_prefix("--").map(|option| option.split('=').next().unwrap_or_default());
         option.is_some_and(|option| known.contains(&option))
     };
     let words = args.command.iter().skip(1).take_while(|word| *word != "--");
@@ -227,21 +240,29 @@ fn tell_of_options(args: &AddArgs) {
     output::note(
         "note",
         &format!(
-            "{} went to the program; an option for switchboard stands before --command. Where the program's is meant, \
-             -- says so: switchboard upstream add {} -- PROGRAM ARGUMENTS",
+            "passed to the program: {}; options for switchboard must come before --command. If this is intended, \
+             use `switchboard upstream add {} -- PROGRAM ARGUMENTS`",
             taken.join(" and "),
             printable(&args.name)
         ),
     );
 }
 
-/// The server of this name, and the gateway's words for it.
+/// Returns the server with this name, and its JSON text.
 async fn found(client: &Client, name: &str) -> Result<(Value, String), Failure> {
     let (list, _): (Value, _) = client.get("/v1/upstream").await?;
-    let server = list["upstream"].as_array().into_iter().flatten().find(|server| server["name"] == name).cloned();
+    let server = list["upstream"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|server| server["name"] == name)
+        .cloned();
     let server = server.ok_or_else(|| {
-        Failure::of_kind("not_found", format!("there is no upstream server \"{}\"", printable(name)))
-            .hint("switchboard upstream list lists them")
+        Failure::of_kind(
+            "not_found",
+            format!("there is no upstream server \"{}\"", printable(name)),
+        )
+        .hint("run `switchboard upstream list` to list the servers")
     })?;
     let raw = server.to_string();
     Ok((server, raw))
@@ -253,8 +274,8 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         return output::json(&raw);
     }
     line(&format!("{}  {}", printable(name), text(&server["state"])))?;
-    // One that is ready has recovered from it.
-    let error = if server["state"] == "ready" { "ended before" } else { "last error" };
+    // A server that is ready has recovered from its last error.
+    let error = if server["state"] == "ready" { "previous error" } else { "last error" };
     let source = if server["source"] == "config" { "the configuration file" } else { "added" };
     facts(&[
         ("where", place(&server)),
@@ -262,7 +283,10 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
         ("tools", server["tools"].to_string()),
         ("restarts", server["restarts"].to_string()),
         ("timeout", server["timeout_ms"].as_u64().map(typed).unwrap_or_default()),
-        ("calls at once", server["max_running"].as_u64().map(|most| most.to_string()).unwrap_or_default()),
+        (
+            "max. calls",
+            server["max_running"].as_u64().map(|most| most.to_string()).unwrap_or_default(),
+        ),
         ("isolate", server["isolate"].as_bool().map(|alone| alone.to_string()).unwrap_or_default()),
         ("folder", text(&server["cwd"]).to_owned()),
         ("source", source.to_owned()),
@@ -275,30 +299,36 @@ async fn show(global: &Global, client: &Client, name: &str) -> Result<(), Failur
 }
 
 impl AddArgs {
-    /// What is written from the folder that somebody is in is meant from there, and the gateway is in another one.
+    /// Makes relative paths absolute. They are relative to the current directory, which differs
+    /// from the gateway's directory.
     fn place_files(&mut self, client: &Client) {
         let relative = |path: &str| Path::new(path).is_relative() && !path.is_empty();
-        let program = self.command.first_mut().filter(|program| program.contains('/') && relative(program));
-        // With a folder of its own, the program may be meant from there.
+        let program =
+            self.command.first_mut().filter(|program| program.contains('/') && relative(program));
+        // If a working directory is set, the program path may be relative to that directory.
         let inside = self.cwd.is_some();
         let program = program.filter(|program| !inside || Path::new(program.as_str()).exists());
         for path in program.into_iter().chain(self.cwd.as_mut().filter(|dir| relative(dir))) {
             if !client.is_local() {
-                output::note("note", &format!("{path} is looked for where the gateway runs; a whole path is surer"));
-            } else if let Some(whole) =
-                std::path::absolute(&*path).ok().and_then(|whole| whole.into_os_string().into_string().ok())
+                output::note(
+                    "note",
+                    &format!("{path} is resolved on the gateway's machine; use an absolute path"),
+                );
+            } else if let Some(whole) = std::path::absolute(&*path)
+                .ok()
+                .and_then(|whole| whole.into_os_string().into_string().ok())
             {
                 *path = whole;
             }
         }
     }
 
-    /// The request that says the same.
+    /// Returns the body of the API request.
     fn body(self) -> Result<Value, Failure> {
         if self.server.is_none() && self.command.is_empty() {
-            let missing = "it needs the URL of a server, or a program and its arguments behind -- (or --command)";
+            let missing = "the URL of a server is missing, or a program and its arguments after -- (or --command)";
             return Err(Failure::usage(missing).hint(format!(
-                "switchboard upstream add {name} -- PROGRAM ARGUMENTS   or: switchboard upstream add {name} SERVER_URL",
+                "run `switchboard upstream add {name} -- PROGRAM ARGUMENTS` or `switchboard upstream add {name} SERVER_URL`",
                 name = printable(&self.name)
             )));
         }
@@ -314,7 +344,9 @@ impl AddArgs {
         if let Some(isolate) = self.isolate {
             body["isolate"] = json!(isolate);
         }
-        let any = self.oauth_client_id.is_some() || self.oauth_issuer.is_some() || !self.oauth_scopes.is_empty();
+        let any = self.oauth_client_id.is_some()
+            || self.oauth_issuer.is_some()
+            || !self.oauth_scopes.is_empty();
         if self.oauth || any {
             let grant = if self.oauth { "authorization_code" } else { "client_credentials" };
             body["oauth"] = json!({ "grant": grant, "scopes": self.oauth_scopes });
@@ -330,7 +362,9 @@ impl AddArgs {
         }
         for (key, pairs) in [("env", self.env), ("headers", self.headers)] {
             if !pairs.is_empty() {
-                body[key] = Value::Object(pairs.iter().map(|pair| split(key, pair)).collect::<Result<_, _>>()?);
+                body[key] = Value::Object(
+                    pairs.iter().map(|pair| split(key, pair)).collect::<Result<_, _>>()?,
+                );
             }
         }
         if !self.command.is_empty() {
@@ -341,20 +375,25 @@ impl AddArgs {
 }
 
 fn split(key: &str, pair: &str) -> Result<(String, Value), Failure> {
-    let (name, value) = pair.split_once('=').ok_or_else(|| Failure::usage(format!("{key}: \"{pair}\" has no =")))?;
+    let (name, value) = pair
+        .split_once('=')
+        .ok_or_else(|| Failure::usage(format!("{key}: \"{pair}\" has no =")))?;
     Ok((name.to_owned(), json!(value)))
 }
 
-/// Begins a login, and waits until somebody has come back from it.
+/// Starts a login and waits until it is complete.
 async fn login(global: &Global, client: &Client, name: &str) -> Result<(), Failure> {
     let path = format!("/v1/upstream/{}/login", segment(name));
-    let raw = client.send(client.request(Method::POST, &path)).await?.text().await.unwrap_or_default();
+    let raw =
+        client.send(client.request(Method::POST, &path)).await?.text().await.unwrap_or_default();
     let begun: Value = client.read(&raw)?;
     if global.json {
         output::json(&raw)?;
     } else {
         let minutes = begun["expires_in_ms"].as_u64().unwrap_or_default() / 60_000;
-        line(&format!("Open this address in a browser and log in there, within {minutes} minutes:"))?;
+        line(&format!(
+            "Open this address in a browser and log in there, within {minutes} minutes:"
+        ))?;
         line(text(&begun["url"]))?;
     }
     let path = format!("{path}/{}", segment(text(&begun["login"])));
@@ -364,7 +403,12 @@ async fn login(global: &Global, client: &Client, name: &str) -> Result<(), Failu
             "waiting" => {}
             "done" if global.json => return output::json(&raw),
             "done" => return line(&format!("logged in to {name}")),
-            _ => return Err(Failure::other(format!("not logged in: {}", text(&progress["problem"])))),
+            _ => {
+                return Err(Failure::other(format!(
+                    "not logged in: {}",
+                    text(&progress["problem"])
+                )));
+            }
         }
     }
 }
@@ -377,12 +421,19 @@ async fn list(global: &Global, client: &Client) -> Result<(), Failure> {
     let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
         return line(
-            "No upstream servers yet. Add one: switchboard upstream add NAME SERVER_URL\n\
-             A program as a server: switchboard upstream add NAME --command PROGRAM",
+            "No upstream servers yet. Run `switchboard upstream add NAME SERVER_URL` to add one,\n\
+             or `switchboard upstream add NAME --command PROGRAM` to add a program.",
         );
     }
     let rows: Vec<Vec<String>> = servers.iter().map(row).collect();
-    let columns = [name("NAME"), whole("STATE"), spared("SINCE"), spared("TOOLS"), cut("WHERE"), cut("LAST ERROR")];
+    let columns = [
+        name("NAME"),
+        whole("STATE"),
+        spared("SINCE"),
+        spared("TOOLS"),
+        cut("WHERE"),
+        cut("LAST ERROR"),
+    ];
     filled(&columns, &rows)
 }
 
@@ -397,8 +448,12 @@ fn place(server: &Value) -> String {
 fn row(server: &Value) -> Vec<String> {
     let name = |key: &str| text(&server[key]).to_owned();
     let since = when(server["since_ms"].as_i64().unwrap_or(0));
-    let left_out: Vec<&str> =
-        server["left_out"].as_array().into_iter().flatten().map(|left| text(&left["tool"])).collect();
+    let left_out: Vec<&str> = server["left_out"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|left| text(&left["tool"]))
+        .collect();
     let error = match server["state"].as_str() {
         Some("ready") if left_out.is_empty() => String::new(),
         Some("ready") => format!("left out: {}", left_out.join(", ")),

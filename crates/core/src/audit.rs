@@ -1,4 +1,4 @@
-//! The record of what happened: every call, and every event that an operator may have to answer for.
+//! The record of every call, and of every event that an operator may have to answer for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,41 +6,44 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::call::CallId;
-use crate::json::RawJson;
 use crate::outcome::Outcome;
 use crate::principal::Principal;
 use crate::provider::ProviderId;
+use sa_text::json::RawJson;
 
-/// Where the router and the providers report to. What becomes of it (a log on disk, a live feed, metrics) is not
-/// the core's business.
+/// Receives the reports of the router and the providers. The embedding program decides what to do
+/// with them: a log on disk, a live feed, metrics.
 pub trait Journal: Send + Sync + 'static {
     fn started(&self, call: &CallStarted);
 
-    /// Takes the record of how a call ended. Never waits and never refuses: a call may end in a destructor.
+    /// Records how a call ended. This method never waits and never fails, because a call may end in
+    /// a destructor.
     fn finished(&self, record: CallRecord);
 
-    /// What a new call waits for while the journal is behind, so that what it holds in memory stays bounded though
-    /// it refuses no record. `None` when there is nothing to wait for.
+    /// Returns a future that a new call awaits while the journal is behind. This is the
+    /// backpressure that bounds the journal's memory, because it refuses no record. `None` means
+    /// that there is no backlog.
     fn keep_pace(&self) -> Option<BoxFuture<'_, ()>>;
 
     fn audit(&self, event: AuditEvent);
 
-    /// The same for what was refused, which anybody can do again as fast as they can: of many, a journal may write down a
-    /// few and a number for the rest.
+    /// Records a refused request. Any client can repeat it at any rate, so a journal may record a
+    /// few and count the rest.
     fn refused(&self, event: AuditEvent) {
         self.audit(event);
     }
 
-    /// Passes on what a provider says outside of any call, to whoever watches. It is news, and not kept.
+    /// Forwards an event that a provider sends outside of any call to all watchers. It is not
+    /// stored.
     fn provider_event(&self, event: &ProviderEvent) {
         let _ = event;
     }
 
-    /// Counts something that was refused or dropped: `what` is the boundary, `why` the reason.
+    /// Counts a refused or dropped item: `what` is the boundary, `why` the reason.
     fn count(&self, what: &'static str, why: &'static str);
 }
 
-/// What a provider says outside of any call.
+/// An event that a provider sends outside of any call.
 #[derive(Debug, Clone)]
 pub struct ProviderEvent {
     pub provider: ProviderId,
@@ -53,7 +56,7 @@ pub struct ProviderEvent {
 #[derive(Debug, Clone)]
 pub struct CallStarted {
     pub id: CallId,
-    /// As the caller named it.
+    /// The name that the caller used.
     pub tool: Arc<str>,
     pub principal: Arc<Principal>,
     pub surface: &'static str,
@@ -63,11 +66,11 @@ pub struct CallStarted {
 #[derive(Debug, Clone)]
 pub struct CallRecord {
     pub id: CallId,
-    /// As the caller named it.
+    /// The name that the caller used.
     pub tool: Arc<str>,
-    /// The name that the tool has in lists, where that is another one.
+    /// The tool's name in lists, if it differs.
     pub exposed: Option<Arc<str>>,
-    /// Who was asked; absent when it never came to that.
+    /// The provider of the call; absent if the call was never dispatched.
     pub provider: Option<ProviderId>,
     pub principal: Arc<Principal>,
     pub surface: &'static str,
@@ -76,25 +79,25 @@ pub struct CallRecord {
     pub args: RawJson,
     pub outcome: Outcome,
     pub at_ms: i64,
-    /// From the start until the provider was given the call.
+    /// The time from the start until the call was dispatched to the provider.
     pub waited: Option<Duration>,
     pub duration: Duration,
     pub updates: u32,
 }
 
-/// Something that an operator may have to answer for.
+/// An event that an operator may have to answer for.
 #[derive(Debug, Clone)]
 pub struct AuditEvent {
-    /// What happened, in dotted form: `node.connected`, `token.revoked`, `reply.forged`.
+    /// The event in dotted form: `node.connected`, `token.revoked`, `reply.forged`.
     pub what: &'static str,
-    /// Who did it.
+    /// The actor.
     pub who: String,
-    /// To what it was done.
+    /// The target of the action.
     pub subject: String,
     pub detail: String,
 }
 
-/// Keeps nothing: for tests, and for parts that are used on their own.
+/// Records nothing. For tests, and for parts that are used on their own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoJournal;
 

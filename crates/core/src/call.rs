@@ -1,4 +1,4 @@
-//! One invocation of a tool, and what it says while it runs.
+//! One invocation of a tool, and its updates while it runs.
 
 mod backlog;
 mod id;
@@ -18,31 +18,31 @@ pub(crate) use self::id::ByCallId;
 pub use self::id::CallId;
 pub(crate) use self::life::{CancelSignal, Deadline, Life, Reader};
 pub use self::trace::TraceContext;
-use crate::json::RawJson;
-use crate::manner::{LogLevel, Manner};
+use crate::client_capabilities::{ClientCapabilities, LogLevel};
 use crate::outcome::{Attachment, CallError, CallErrorKind};
 use crate::principal::{Principal, View};
+use sa_text::json::RawJson;
 
-/// What a surface hands to the router.
+/// The request that a surface passes to the router.
 #[derive(Debug, Clone)]
 pub struct CallRequest {
     /// The exposed name, or the provider's own.
     pub tool: String,
     pub args: RawJson,
     pub view: View,
-    /// Which surface it came through, for the record.
+    /// The surface that received the call, for the record.
     pub surface: &'static str,
     pub session_key: Option<Arc<str>>,
     /// A hard limit: nothing extends it.
     pub timeout: Option<Duration>,
-    /// Replaces the tool's own time limit. Each sign of life restarts it.
+    /// Replaces the tool's own timeout. Each update restarts it.
     pub idle_timeout: Option<Duration>,
-    /// A retry with the same key gets the recorded outcome instead of a second run.
+    /// A retry with the same key returns the recorded outcome instead of a second run.
     pub idempotency_key: Option<Arc<str>>,
     pub trace: TraceContext,
 }
 
-/// What a provider is given.
+/// The call that a provider receives.
 #[derive(Debug)]
 pub struct Call {
     pub id: CallId,
@@ -56,12 +56,12 @@ pub struct Call {
 }
 
 impl Call {
-    /// How long the call has left, as of now. Progress extends it if the caller set no hard limit.
+    /// Returns the time left, as of now. Progress extends it if the caller set no hard limit.
     pub fn time_left(&self) -> Duration {
         self.life.deadline.ends().saturating_duration_since(Instant::now())
     }
 
-    /// Why the call was ended before its outcome, if it was.
+    /// Returns the reason why the call was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.life.cancel.reason()
     }
@@ -69,15 +69,15 @@ impl Call {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Somebody asked for it.
+    /// A client requested it.
     Requested,
-    /// The caller went away.
+    /// The caller disconnected.
     Disconnected,
-    /// The time is up.
+    /// The deadline has passed.
     Deadline,
     /// The caller's token was revoked, or has expired.
     Revoked,
-    /// The gateway stops.
+    /// The gateway is shutting down.
     Shutdown,
     /// The caller does not read its updates.
     ReaderTooSlow,
@@ -96,7 +96,7 @@ impl CancelReason {
     }
 }
 
-/// What a call says while it runs.
+/// An update that a call sends while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
     Progress {
@@ -108,7 +108,7 @@ pub enum Update {
         content: RawJson,
         attachments: Vec<Attachment>,
     },
-    /// What the tool would write into a log: for whoever follows along, and no part of its result.
+    /// A log message of the tool. It is for observers, and not a part of the result.
     Log {
         level: LogLevel,
         logger: Option<String>,
@@ -116,36 +116,38 @@ pub enum Update {
     },
 }
 
-/// Where a surface takes a call's updates.
+/// Receives a call's updates on the side of a surface.
 ///
-/// `send` never waits: a surface has a bounded queue, and says so when it is full.
+/// `send` never waits. A surface has a bounded queue, and returns an error when it is full.
 pub trait UpdateSink: Send + Sync + 'static {
     fn send(&self, update: Update) -> Result<(), Overrun>;
 
-    /// How whoever made the call can be spoken to.
-    fn manner(&self) -> Manner {
-        Manner::default()
+    /// Returns how the caller can be reached with questions and log messages.
+    fn client_capabilities(&self) -> ClientCapabilities {
+        ClientCapabilities::default()
     }
 
-    /// Puts a provider's question to whoever made the call, if the surface has a way to.
+    /// Sends a provider's question to the caller, if the surface supports that.
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
         Box::pin(std::future::ready(Err(unanswerable(&question.what))))
     }
 }
 
-/// What a provider wants to know from whoever made the call: something typed by a person, say, or a word of their model.
+/// A provider's question to the caller, such as a request for user input or for a sample of the
+/// caller's model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// What kind of question it is, in the words of the protocol that it came by, such as `elicitation/create`.
+    /// The kind of question, as named by the provider's protocol, such as `elicitation/create`.
     pub what: String,
     pub params: RawJson,
 }
 
 fn unanswerable(what: &str) -> CallError {
-    CallError::new(CallErrorKind::Failed, format!("whoever made the call cannot be asked ({what})"))
+    CallError::new(CallErrorKind::Failed, format!("the caller cannot answer questions ({what})"))
 }
 
-/// The reader of the updates does not keep up. Its call ends, so that nobody else has to wait for it.
+/// The reader of the updates does not keep up. Its call ends, so that no other task has to wait for
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -160,8 +162,8 @@ impl Updates {
         Self { life }
     }
 
-    /// Passes an update on, and takes it as a sign of life: the deadline moves. Once the call is over, or its reader
-    /// is gone, nobody is told any more.
+    /// Sends an update and restarts the idle timeout. After the call has ended or its reader has
+    /// disconnected, updates are discarded.
     pub fn send(&self, update: Update) {
         self.life.deadline.extend();
         self.life.updates.fetch_add(1, Ordering::Relaxed);
@@ -172,12 +174,13 @@ impl Updates {
 }
 
 impl Updates {
-    /// How whoever made the call can be spoken to.
-    pub fn manner(&self) -> Manner {
-        self.life.reader.sink().map(|sink| sink.manner()).unwrap_or_default()
+    /// Returns how the caller can be reached with questions and log messages.
+    pub fn client_capabilities(&self) -> ClientCapabilities {
+        self.life.reader.sink().map(|sink| sink.client_capabilities()).unwrap_or_default()
     }
 
-    /// Asks whoever made the call, and waits for the answer. A question is a sign of life, and so is its answer.
+    /// Sends a question to the caller, and waits for the answer. Both the question and the answer
+    /// restart the idle timeout.
     pub async fn ask(&self, question: Question) -> Result<RawJson, CallError> {
         self.life.deadline.extend();
         let Some(sink) = self.life.reader.sink() else {
@@ -191,6 +194,8 @@ impl Updates {
 
 impl fmt::Debug for Updates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Updates").field("read", &self.life.reader.sink().is_some()).finish_non_exhaustive()
+        f.debug_struct("Updates")
+            .field("read", &self.life.reader.sink().is_some())
+            .finish_non_exhaustive()
     }
 }

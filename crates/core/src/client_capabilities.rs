@@ -1,30 +1,31 @@
-//! How whoever made a call can be spoken to while it runs.
+//! The ways to reach the caller while a call runs.
 
 use std::fmt;
 
-use crate::json::RawJson;
+use sa_text::json::RawJson;
 
-/// What a surface can pass on to whoever made a call, so that a provider with several ways to speak takes the fitting one.
+/// The features of a surface for messages to the caller. A provider with several protocols selects
+/// the matching one.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Manner {
-    /// How they can be asked; `None` where they cannot, or where it makes no difference.
+pub struct ClientCapabilities {
+    /// How the caller can be asked questions; `None` if not, or if it makes no difference.
     pub asking: Option<Asking>,
-    /// From which level on they want what the tool logs. Without one the tool logs as it sees fit.
+    /// The minimum level of log messages for the caller. By default the tool decides.
     pub log: Option<LogLevel>,
-    /// What they can answer, in the words of MCP (`ClientCapabilities`), where that is known.
+    /// The caller's abilities to answer, as MCP `ClientCapabilities`, if known.
     pub answers: Option<RawJson>,
 }
 
-/// How a question reaches whoever made the call.
+/// How a question reaches the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Asking {
-    /// As a request of its own, while the call goes on.
+    /// As a separate request, while the call continues.
     Meanwhile,
-    /// As the answer to the call, which they then repeat with what was asked for.
+    /// As the response to the call. The caller then repeats the call with the answer.
     Instead,
 }
 
-/// How grave a message is, from what only its author needs to what everybody must know.
+/// The severity of a log message, in increasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogLevel {
     Debug,

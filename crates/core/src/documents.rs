@@ -1,4 +1,4 @@
-//! What some providers have beside tools: documents to read, and prompts to start from.
+//! Documents and prompts that some providers offer besides tools.
 
 use std::any::Any;
 use std::fmt;
@@ -8,20 +8,22 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::call::UpdateSink;
-use crate::json::RawJson;
-use crate::manner::Asking;
+use crate::client_capabilities::Asking;
 use crate::provider::ProviderId;
+use sa_text::json::RawJson;
 
 /// The documents and prompts of one provider.
 ///
-/// The core takes no part in what they are: a surface that has a word for them asks in the words that the provider knows
-/// (`resources/read`, `prompts/get`, … of MCP), and gets its answer in the same. Dropping a future takes the question back.
+/// The core does not interpret them. A surface that supports them uses the provider's protocol for
+/// requests (`resources/read`, `prompts/get`, … of MCP) and responses. Dropping a future cancels
+/// the request.
 pub trait Documents: Send + Sync + 'static {
-    /// Everything of one sort, as the provider last listed it. A provider that is slow or away delays no list: it answers
-    /// with what is known.
+    /// Returns all items of one kind, as last listed by the provider. A slow or offline provider
+    /// does not delay the list: the cached one is returned.
     fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>>;
 
-    /// Asks the provider. What it wants to know meanwhile, it asks through `sink`, where there is somebody to be asked.
+    /// Sends a request to the provider. The provider can ask the caller questions through `sink`,
+    /// if there is one.
     fn ask(
         &self,
         method: &'static str,
@@ -30,8 +32,13 @@ pub trait Documents: Send + Sync + 'static {
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> BoxFuture<'static, Result<RawJson, DocumentError>>;
 
-    /// Watches one document for `asker`, for as long as the answer is kept.
-    fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>>;
+    /// Watches one document for `asker`, until the returned [`Watch`] is dropped.
+    fn watch(
+        &self,
+        uri: &str,
+        asker: &str,
+        asking: Asking,
+    ) -> BoxFuture<'static, Result<Watch, DocumentError>>;
 }
 
 /// The documents of one provider, as one view sees them.
@@ -39,7 +46,8 @@ pub trait Documents: Send + Sync + 'static {
 pub struct DocumentsView {
     pub provider: ProviderId,
     pub documents: Arc<dyn Documents>,
-    /// `false` while the provider is away: what it listed last is still known, and nothing of it can be had.
+    /// `false` while the provider is offline: its last list is still known, but the documents
+    /// cannot be read.
     pub online: bool,
 }
 
@@ -49,19 +57,20 @@ impl fmt::Debug for DocumentsView {
     }
 }
 
-/// A document that is watched. Dropping it ends that.
+/// A watched document. Dropping it ends the watch.
 pub struct Watch {
     changes: watch::Receiver<u64>,
     _kept: Box<dyn Any + Send + Sync>,
 }
 
 impl Watch {
-    /// `changes` tells of each change; `kept` is dropped when nobody watches any more.
+    /// `changes` signals each change; `kept` is dropped with the watch.
     pub fn new(changes: watch::Receiver<u64>, kept: impl Any + Send + Sync) -> Self {
         Self { changes, _kept: Box::new(kept) }
     }
 
-    /// Resolves when the document has changed. `false` when no change can be seen any more.
+    /// Waits until the document has changed. Returns `false` when changes can no longer be
+    /// detected.
     pub async fn changed(&mut self) -> bool {
         self.changes.changed().await.is_ok()
     }
@@ -73,7 +82,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// What can be listed.
+/// The kinds of items that can be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Listing {
     Resources,
@@ -81,13 +90,13 @@ pub enum Listing {
     Prompts,
 }
 
-/// Why a provider had no answer, with the code that its protocol has for that.
+/// The error of a provider, with the error code of its protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DocumentError {
     pub code: i32,
     pub message: String,
     pub data: Option<RawJson>,
-    /// The provider was not there to be asked.
+    /// The request could not be delivered to the provider.
     pub undelivered: bool,
 }

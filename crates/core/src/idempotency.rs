@@ -1,45 +1,51 @@
-//! Calls that carry a key: run once, and answered from the record after that.
+//! Calls with an idempotency key: they run once, and retries return the recorded outcome.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
 use crate::call::CallId;
-use crate::json::RawJson;
 use crate::outcome::{CallError, Outcome};
+use sa_text::json::RawJson;
 
-/// Whose key it is: two principals, or two tools, never meet under one key.
+/// The owner and the use of a key. Keys of different principals or tools never collide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedCall {
     pub principal: Arc<str>,
     /// The name that the tool was called by.
     pub tool: Arc<str>,
-    /// What else leads to the same call: which tool it is, whatever it goes by, and what it has in common with those of providers
-    /// that stand in for its own. A key is used up under all of them: the same tool by another name is no other call.
+    /// Other identifiers of the same call: the tool's address, and those that it shares with the
+    /// tools of replacement providers. A key is used up under all of them, so the same tool by
+    /// another name is the same call.
     pub leads: Vec<Arc<str>>,
     pub key: Arc<str>,
     /// The same key with other arguments is a mistake, not a retry.
     pub args: RawJson,
 }
 
-/// What the ledger knows about a key.
+/// The state of a key in the ledger.
 #[derive(Debug)]
 pub enum Claim {
-    /// Nobody has used it, under this name or for this tool; it is ours now, on disk.
+    /// The key was unused under this name and for this tool. It is now claimed by this call, on
+    /// disk.
     Ours,
-    /// It ran, and this is how it ended.
+    /// The call has run and ended with this outcome.
     Ended { id: CallId, outcome: Outcome },
-    /// It was dispatched by a gateway that stopped before it saw the outcome, or could not keep that.
+    /// A gateway dispatched the call, but stopped before it saw the outcome, or could not store it.
     Unknown { id: CallId },
-    /// It was used with other arguments.
+    /// The key was used with other arguments.
     Different { id: CallId },
 }
 
-/// Where keys are kept, durably. The embedding program implements it over its store.
+/// A durable store for keys. The embedding program implements it with its database.
 pub trait Ledger: Send + Sync + 'static {
-    fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>>;
+    fn claim<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+    ) -> BoxFuture<'a, Result<Claim, CallError>>;
 
-    /// Records the outcome; when this resolves it is on disk.
+    /// Records the outcome. When the future resolves, the outcome is on disk.
     fn settle<'a>(
         &'a self,
         call: &'a KeyedCall,
@@ -47,6 +53,10 @@ pub trait Ledger: Send + Sync + 'static {
         outcome: &'a Outcome,
     ) -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// The call never reached a provider: the key may be used again.
-    fn release<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<(), CallError>>;
+    /// Releases the key, because the call never reached a provider. The key may be used again.
+    fn release<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+    ) -> BoxFuture<'a, Result<(), CallError>>;
 }

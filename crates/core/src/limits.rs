@@ -1,4 +1,4 @@
-//! How many calls one provider is given at once. [`crate::budget`] bounds what all share.
+//! The limit of concurrent calls for each provider. [`sa_limits::budget`] limits shared resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::outcome::{CallError, CallErrorKind};
 use crate::provider::ProviderId;
 
-/// One provider's places. A short burst beyond them queues; what does not get a place in time is `overloaded`.
+/// The slots of one provider for concurrent calls. Short bursts beyond the limit are queued. A call
+/// without a slot at the timeout fails as `overloaded`.
 #[derive(Debug)]
 pub struct Slots {
     places: Arc<Semaphore>,
@@ -21,24 +22,28 @@ impl Slots {
         Self { places: Arc::new(Semaphore::new(max)), max }
     }
 
-    pub async fn enter(&self, provider: &ProviderId, patience: Duration) -> Result<OwnedSemaphorePermit, CallError> {
+    pub async fn enter(
+        &self,
+        provider: &ProviderId,
+        timeout: Duration,
+    ) -> Result<OwnedSemaphorePermit, CallError> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
         }
-        match Box::pin(tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned())).await {
+        match Box::pin(tokio::time::timeout(timeout, Arc::clone(&self.places).acquire_owned())).await {
             Ok(Ok(place)) => Ok(place),
-            Ok(Err(_)) => Err(CallError::undelivered(format!("the {provider} went away"))),
+            Ok(Err(_)) => Err(CallError::undelivered(format!("the {provider} disconnected"))),
             Err(_) => Err(CallError::new(
                 CallErrorKind::Overloaded,
                 format!(
-                    "the {provider} has {} calls running, its limit, and none ended within {} ms",
+                    "the {provider} has {} running calls, which is its limit, and none ended within {} ms",
                     self.max,
-                    patience.as_millis()
+                    timeout.as_millis()
                 ),
             )
             .hint(
-                "try again later, or let it have more calls at once: limits.pending_per_node for a node, max_running \
-                 for an upstream server or plugins",
+                "retry later, or raise its limit of running calls: limits.pending_per_node for a node, max_running \
+                 for an upstream server or a plugin",
             )),
         }
     }
@@ -47,7 +52,7 @@ impl Slots {
         self.max.saturating_sub(self.places.available_permits())
     }
 
-    /// The provider is gone: whoever waits for a place need not.
+    /// Closes the slots when the provider disconnects: all queued calls fail.
     pub fn close(&self) {
         self.places.close();
     }

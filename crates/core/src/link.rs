@@ -1,4 +1,4 @@
-//! Providers that are a connection: send a frame, wait for the frame with the same id.
+//! Providers behind a connection: they send a frame and wait for the frame with the same id.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::pending::Pending;
 use crate::provider::Provider;
 
-/// How one kind of connection says things. Both methods only queue a frame; neither waits.
+/// The frames of one kind of connection. Both methods only queue a frame and never wait.
 pub trait Link: Send + Sync + 'static {
-    /// Queues the request. An error means that it certainly was not and will not be sent.
+    /// Queues the request. An error means that the request was not sent and will not be.
     fn send_request(&self, call: &Call) -> Result<(), CallError>;
 
-    /// Queues word that nobody waits for this call any more. Best effort.
+    /// Queues a cancellation, because the caller no longer waits for this call. Best effort.
     fn send_cancel(&self, id: CallId, reason: CancelReason);
 }
 
-/// Makes a provider of a [`Link`]: nodes, session callers and channel participants are all this.
+/// Turns a [`Link`] into a provider. Nodes, session callers and channel participants use it.
 #[derive(Debug)]
 pub struct LinkProvider<L> {
     shared: Arc<Shared<L>>,
@@ -39,31 +39,32 @@ impl<L: Link> LinkProvider<L> {
         &self.shared.link
     }
 
-    /// Whether an answer to this call would be the connection's to give.
+    /// Returns whether this connection has the call and has not answered it.
     pub fn has(&self, id: CallId) -> bool {
         self.shared.pending.has(id)
     }
 
-    /// The connection's answer to a call; `false` when it was not its to give.
+    /// Completes a call with the connection's answer. Returns `false` if the connection has no such
+    /// call.
     pub fn complete(&self, id: CallId, outcome: Outcome) -> bool {
         self.shared.pending.complete(id, outcome)
     }
 
-    /// The connection's word on a running call; `false` as above.
+    /// Passes on the connection's update of a running call. Returns `false` if it has no such call.
     pub fn update(&self, id: CallId, update: Update) -> bool {
         self.shared.pending.update(id, update)
     }
 
-    /// How many calls the connection has been given and not answered.
+    /// Returns the number of calls that the connection has not answered yet.
     pub fn running(&self) -> usize {
         self.shared.pending.len()
     }
 
-    /// The connection is gone, for this reason: every call on it fails at once.
+    /// Closes the connection for this reason: all of its calls fail immediately.
     pub fn close(&self, why: &str) {
         self.shared.pending.close(
             &CallError::new(CallErrorKind::Offline, why)
-                .hint("the call had reached the provider and may have had an effect; check before trying again")
+                .hint("the call had reached the provider and may have had an effect; check before you retry")
                 .retryable(false),
         );
     }
@@ -74,18 +75,22 @@ impl<L: Link> Provider for LinkProvider<L> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let answer = shared.pending.open(call.id, updates)?;
-            // From here on the entry goes with this future, whatever ends it.
+            // From here on, dropping this future removes the entry.
             let mut guard = Guard { shared: &*shared, call: &call, sent: false };
             shared.link.send_request(&call)?;
             guard.sent = true;
             answer.await.unwrap_or_else(|_| {
-                Err(CallError::new(CallErrorKind::Failed, "the connection dropped the call without an answer"))
+                Err(CallError::new(
+                    CallErrorKind::Failed,
+                    "the connection dropped the call without an answer",
+                ))
             })
         })
     }
 }
 
-/// Takes the call out of the table, and tells the other side when it still works on it.
+/// Removes the call from the table on drop. Sends a cancellation if the other side still works on
+/// it.
 struct Guard<'a, L: Link> {
     shared: &'a Shared<L>,
     call: &'a Call,

@@ -1,54 +1,57 @@
-//! What must reach a principal outside any call.
+//! Messages to principals outside of any call.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
-use crate::json::RawJson;
 use crate::principal::{Principal, Scope};
 use crate::provider::ProviderId;
+use sa_text::json::RawJson;
 
-/// How many notices a surface may lag behind before it misses some. A surface that does is told so, and asks for the
-/// state instead.
+/// The capacity of a surface's notice queue. A surface that lags further behind misses notices,
+/// receives an error, and then queries the state instead.
 const CAPACITY: usize = 256;
 
 #[derive(Debug, Clone)]
 pub struct Notice {
-    /// The principal's id; `None` is for everybody.
+    /// The principal's id; `None` addresses all principals.
     pub to: Option<Arc<str>>,
     pub body: NoticeBody,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeBody {
-    /// The list of tools is not what it was, in this scope; `None` where the change may be in several. Not everybody is
-    /// shown the change: see [`crate::shown::Shown`].
+    /// The list of tools has changed in this scope; `None` if several scopes may be affected. Not
+    /// every principal sees the change: see [`crate::shown::Shown`].
     ToolsChanged { revision: u64, scope: Option<Scope> },
-    /// What a provider has to read beside its tools is not what it was; `None` where it is not known which one. Not everybody
-    /// is shown the change: see [`crate::shown::Shown`].
+    /// A provider's documents have changed; `None` if the provider is unknown. Not every principal
+    /// sees the change: see [`crate::shown::Shown`].
     DocumentsChanged { provider: Option<ProviderId> },
-    /// Something happened in a session of the principal's: an event of its agent, or a request for one of the caller's
-    /// tools.
+    /// An event in one of the principal's sessions: an event of its agent, or a request for one of
+    /// the caller's tools.
     Session { session: Arc<str>, kind: SessionNews, data: RawJson },
 }
 
-/// What a session has to say. Surfaces name the two differently, and deliver the second with more care.
+/// The two kinds of session notices. Surfaces name them differently, and deliver the second more
+/// reliably.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionNews {
-    /// What the agent does.
+    /// An activity of the agent.
     Event,
-    /// The agent wants one of the caller's tools to run, and waits.
+    /// The agent waits for one of the caller's tools to run.
     CallerToolRequest,
 }
 
-/// Somebody who knows what a principal was told and has not dealt with: notices pass, and these stay.
+/// Provides the notices that a principal has received and not handled yet. Notices are transient;
+/// these persist.
 pub trait Pending: Send + Sync + 'static {
     fn pending(&self, principal: &Principal) -> Vec<Notice>;
 }
 
-/// Carries notices to every surface, each of which delivers them in its own way.
+/// Broadcasts notices to every surface, and each surface delivers them in its own way.
 #[derive(Clone)]
 pub struct Notices {
     sender: broadcast::Sender<Arc<Notice>>,
@@ -56,7 +59,7 @@ pub struct Notices {
     pending: Arc<OnceLock<Weak<dyn Pending>>>,
 }
 
-/// Who can be told something right now.
+/// The principals that currently have a reader.
 #[derive(Debug)]
 struct Present {
     count: Mutex<HashMap<Arc<str>, usize>>,
@@ -66,11 +69,15 @@ struct Present {
 impl Notices {
     pub fn new() -> Self {
         let present = Present { count: Mutex::default(), changes: watch::Sender::new(0) };
-        Self { sender: broadcast::channel(CAPACITY).0, present: Arc::new(present), pending: Arc::default() }
+        Self {
+            sender: broadcast::channel(CAPACITY).0,
+            present: Arc::new(present),
+            pending: Arc::default(),
+        }
     }
 
     pub fn send(&self, notice: Notice) {
-        // Nobody listening is no error.
+        // A send without a receiver is not an error.
         let _ = self.sender.send(Arc::new(notice));
     }
 
@@ -78,32 +85,32 @@ impl Notices {
         self.sender.subscribe()
     }
 
-    /// Says whom to ask what is still pending. The first one counts.
+    /// Sets the source of pending notices. Only the first call has an effect.
     pub fn remember(&self, pending: Weak<dyn Pending>) {
         let _ = self.pending.set(pending);
     }
 
-    /// What waits for a principal. A surface tells it to whoever begins to listen, and subscribes first: what comes at
-    /// the same time is then told twice rather than not at all.
+    /// Returns the pending notices of a principal. A surface sends them to each new subscriber, and
+    /// subscribes first. A concurrent notice is then delivered twice instead of being lost.
     pub fn pending(&self, principal: &Principal) -> Vec<Notice> {
         let pending = self.pending.get().and_then(Weak::upgrade);
         pending.map(|pending| pending.pending(principal)).unwrap_or_default()
     }
 
-    /// Says that somebody reads along, for as long as the answer is kept: a principal by its id, which a surface says
-    /// for every open stream on which it delivers notices, or whoever watches one session, by the session's id.
+    /// Registers a reader until the returned value is dropped. The id is a principal's id for every
+    /// open stream with notices, or a session's id for each watcher of that session.
     pub fn attend(&self, whom: &Arc<str>) -> Attendance {
         *self.present.lock().entry(Arc::clone(whom)).or_default() += 1;
         self.present.changed();
         Attendance { present: Arc::clone(&self.present), whom: Arc::clone(whom) }
     }
 
-    /// Whether somebody reads along under this id.
+    /// Returns whether there is a reader for this id.
     pub fn attends(&self, whom: &str) -> bool {
         self.present.lock().contains_key(whom)
     }
 
-    /// Changes whenever somebody comes or goes.
+    /// Returns a counter that changes whenever a reader is added or removed.
     pub fn attendance(&self) -> watch::Receiver<u64> {
         self.present.changes.subscribe()
     }
@@ -122,8 +129,8 @@ impl Default for Notices {
 }
 
 impl Present {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.count.lock()
     }
 
     fn changed(&self) {
@@ -131,7 +138,7 @@ impl Present {
     }
 }
 
-/// Somebody reads along. Dropping it says that they left.
+/// A registered reader. Dropping it removes the reader.
 #[derive(Debug)]
 pub struct Attendance {
     present: Arc<Present>,

@@ -6,20 +6,21 @@ use std::fmt;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::json::RawJson;
+use sa_limits::budget::Refused;
+use sa_text::json::RawJson;
 
 pub type Outcome = Result<Output, CallError>;
 
-/// What a tool gives back.
+/// The output of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     /// The result as JSON, as the provider wrote it.
     pub content: RawJson,
-    /// The same result as blocks that a model can look at (text, images), where the provider gave such.
+    /// The same result as blocks for a model (text, images), if the provider returned blocks.
     pub blocks: Vec<Block>,
     pub attachments: Vec<Attachment>,
-    /// The whole result in the words of the protocol that the provider speaks (`tools/call` of MCP), for a surface that
-    /// speaks it too and then has nothing to translate.
+    /// The whole result in the provider's own protocol (`tools/call` of MCP). A surface with the
+    /// same protocol needs no translation.
     pub native: Option<RawJson>,
 }
 
@@ -28,14 +29,15 @@ impl Output {
         Self { content, blocks: Vec::new(), attachments: Vec::new(), native: None }
     }
 
-    /// A provider's JSON result. A result of the form `{"content":[{"type":"text"|"image",…},…]}` is a list of
-    /// blocks: it is kept as it came, and offered as blocks beside it.
+    /// Creates the output for a provider's JSON result. A result of the form
+    /// `{"content":[{"type":"text"|"image",…},…]}` is a list of blocks. It is stored unchanged, and
+    /// also offered as blocks.
     pub fn from_provider(content: RawJson, attachments: Vec<Attachment>) -> Self {
         let blocks = Block::find(&content);
         Self { content, blocks, attachments, native: None }
     }
 
-    /// How many bytes it has, of which whoever writes it down has to make text.
+    /// Returns the number of bytes that serialization must process.
     pub fn weight(&self) -> usize {
         let blocks = self.blocks.iter().map(|block| match block {
             Block::Text(text) => text.len(),
@@ -48,7 +50,7 @@ impl Output {
     }
 }
 
-/// The same of how a call ended.
+/// Returns the number of bytes of an outcome that serialization must process.
 pub fn weight(outcome: &Outcome) -> usize {
     match outcome {
         Ok(output) => output.weight(),
@@ -56,17 +58,17 @@ pub fn weight(outcome: &Outcome) -> usize {
     }
 }
 
-/// A piece of a result in the form that models take.
+/// A part of a result in the form that models accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
     Text(String),
-    /// `data` is base64, as every wire format that carries it has it.
+    /// `data` is base64, as in every wire format that carries it.
     Image {
         data: String,
         mime_type: String,
     },
-    /// A block of any other kind (audio, a link, an embedded document): a JSON object with a `type`, as the provider
-    /// wrote it.
+    /// A block of any other kind (audio, a link, an embedded document): a JSON object with a
+    /// `type`, as the provider wrote it.
     Other(RawJson),
 }
 
@@ -88,7 +90,7 @@ impl Block {
             #[serde(borrow, rename = "mimeType")]
             mime_type: Option<Cow<'a, str>>,
         }
-        // Nearly no result has this form, and most can be told by their first bytes.
+        // Nearly no result has this form, and the first bytes rule most of them out.
         let text = content.as_str();
         if !text.starts_with('{') || !text.contains("\"content\"") || !text.contains("\"type\"") {
             return Vec::new();
@@ -100,9 +102,10 @@ impl Block {
             .content
             .into_iter()
             .map(|item| {
-                // The reader of structs takes a list as well, for fields in their order.
+                // Serde also accepts a list with the fields in order for a struct.
                 let item: Item<'_> =
-                    serde_json::from_str(Some(item.get()).filter(|item| item.starts_with('{'))?).ok()?;
+                    serde_json::from_str(Some(item.get()).filter(|item| item.starts_with('{'))?)
+                        .ok()?;
                 match (&*item.kind, item.text, item.data, item.mime_type) {
                     ("text", Some(text), _, _) => Some(Self::Text(text.into_owned())),
                     ("image", _, Some(data), Some(mime)) => {
@@ -116,7 +119,7 @@ impl Block {
     }
 }
 
-/// Bytes that go along with a result or a chunk.
+/// Binary data attached to a result or a chunk.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attachment {
     pub mime_type: String,
@@ -125,9 +128,12 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// How many bytes it takes, with what is said of it.
+    /// Returns the memory size in bytes, including metadata.
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.mime_type.len() + self.name.as_ref().map_or(0, String::len) + self.data.len()
+        size_of::<Self>()
+            + self.mime_type.len()
+            + self.name.as_ref().map_or(0, String::len)
+            + self.data.len()
     }
 }
 
@@ -137,7 +143,7 @@ impl fmt::Debug for Attachment {
     }
 }
 
-/// Why a call did not give an output. One table for every surface.
+/// The kinds of call errors, shared by all surfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
     InvalidArgs,
@@ -146,13 +152,13 @@ pub enum CallErrorKind {
     Timeout,
     Cancelled,
     Failed,
-    /// The provider went away.
+    /// The provider disconnected.
     Offline,
-    /// A limit is reached; later it may work.
+    /// A limit is reached; a later retry may succeed.
     Overloaded,
-    /// It contradicts something that happened before.
+    /// The call conflicts with something that happened before.
     Conflict,
-    /// What the call needs kept cannot be.
+    /// Required data could not be stored.
     Store,
 }
 
@@ -189,7 +195,7 @@ impl CallErrorKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// The status code of an HTTP surface.
+    /// Returns the status code for an HTTP surface.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InvalidArgs => 422,
@@ -215,7 +221,7 @@ impl fmt::Display for CallErrorKind {
     }
 }
 
-/// What happened, what to do about it, and whether trying again can help.
+/// Describes the error, the remedy, and whether a retry can help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
@@ -225,11 +231,19 @@ pub struct CallError {
     pub retryable: bool,
     /// See [`Self::reason`].
     reason: Option<&'static str>,
-    /// The provider certainly never saw the call, so it may be given to it (or to another) again.
+    /// The provider certainly never received the call, so the call may be sent again, to any
+    /// provider.
     undelivered: bool,
-    /// The tool exists, and the caller must not learn that. Only the audit log says so.
+    /// The tool exists, but the caller must not learn that. Only the audit log records it.
     concealed: bool,
     native: Option<RawJson>,
+}
+
+impl From<Refused> for CallError {
+    fn from(refused: Refused) -> Self {
+        let Refused { message, hint, transient } = refused;
+        Self::new(CallErrorKind::Overloaded, message).hint(hint).retryable(transient)
+    }
 }
 
 impl CallError {
@@ -246,7 +260,7 @@ impl CallError {
         }
     }
 
-    /// The provider went away before it was given the call.
+    /// Creates the error for a provider that disconnected before it received the call.
     pub fn undelivered(message: impl Into<String>) -> Self {
         Self { undelivered: true, ..Self::new(CallErrorKind::Offline, message) }
     }
@@ -269,7 +283,8 @@ impl CallError {
         self
     }
 
-    /// A more exact name than the kind, for programs that can do something about it: `settings_invalid`.
+    /// Returns a more specific name than the kind, for programs that can handle it, such as
+    /// `settings_invalid`.
     pub fn reason(&self) -> Option<&'static str> {
         self.reason
     }
@@ -278,20 +293,21 @@ impl CallError {
         self.undelivered
     }
 
-    /// Marks the error as one that hides a tool from its caller.
+    /// Marks the error as one that conceals a tool from its caller.
     #[must_use]
     pub(crate) fn concealing(mut self, concealed: bool) -> Self {
         self.concealed = concealed;
         self
     }
 
-    /// Whether the caller was refused, though the error may say that there is no such tool.
+    /// Returns whether the caller was refused, even if the error states that the tool does not
+    /// exist.
     pub fn is_refusal(&self) -> bool {
         self.concealed || self.kind == CallErrorKind::NotAllowed
     }
 
-    /// Keeps the failed result as the provider wrote it, or the error of its protocol as `{"error":{…}}`; see
-    /// [`Output::native`].
+    /// Stores the failed result as the provider wrote it, or the error of its protocol as
+    /// `{"error":{…}}`; see [`Output::native`].
     #[must_use]
     pub fn with_native(mut self, native: RawJson) -> Self {
         self.native = Some(native);
@@ -302,24 +318,26 @@ impl CallError {
         self.native.as_ref()
     }
 
-    /// What happened and what to do about it, for a model to read.
+    /// Returns the error and its remedy as text for a model.
     pub fn for_models(&self) -> String {
         let hint = self.hint.as_deref().and_then(without_commands).map(|hint| format!("; {hint}"));
         format!("{}: {}{}", self.kind, self.message, hint.unwrap_or_default())
     }
 }
 
-/// A hint without what somebody at a terminal would type, which is no use to whoever has none. What an operator can do about
-/// it stays: it can be passed on. `None` when nothing is left.
+/// Returns a hint without shell commands, which are useless to a caller without a terminal. Advice
+/// for operators stays, because the caller can pass it on. Returns `None` if nothing is left.
 pub fn without_commands(hint: &str) -> Option<String> {
     let clauses = hint.split("   ").flat_map(|part| part.split("; "));
-    let kept = clauses.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
-    let kept: Vec<&str> =
-        kept.map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) }).collect();
+    let kept =
+        clauses.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
+    let kept: Vec<&str> = kept
+        .map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) })
+        .collect();
     (!kept.is_empty()).then(|| kept.join("; "))
 }
 
-/// Whether every bracket has its other half: what stood between two of them may have been left out.
+/// Returns whether all brackets are balanced. The text between two of them may have been removed.
 fn is_whole(clause: &str) -> bool {
     clause.matches('(').count() == clause.matches(')').count()
 }
@@ -358,7 +376,7 @@ mod tests {
     #[test]
     fn a_model_is_not_told_what_to_type() {
         check_hint("did you mean demo_echo?", Some("did you mean demo_echo?"));
-        check_hint("list the tools with: switchboard tools", None);
+        check_hint("run `switchboard tools` to list the tools", None);
         check_hint(
             "list them with: switchboard tools   (a bare name needs a host, and there is none; start one with: switchboard node)",
             Some("a bare name needs a host, and there is none"),
@@ -366,7 +384,8 @@ mod tests {
         check_hint("wait (a minute); then retry", Some("wait (a minute); then retry"));
         let login = "an operator logs in with: switchboard upstream login mail";
         check_hint(login, Some(login));
-        let error = CallError::new(CallErrorKind::NotFound, "there is no tool \"x\"").hint("switchboard tools");
+        let error = CallError::new(CallErrorKind::NotFound, "there is no tool \"x\"")
+            .hint("switchboard tools");
         assert_eq!(error.for_models(), "not_found: there is no tool \"x\"");
     }
 

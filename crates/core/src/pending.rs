@@ -1,15 +1,15 @@
-//! The calls that one connection has been given and has not answered.
+//! The unanswered calls of one connection.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use tokio::sync::oneshot;
 
 use crate::call::{ByCallId, CallId, Update, Updates};
 use crate::outcome::{CallError, Outcome};
 
-/// One table for each connection, which is what makes a reply count only from the connection that got the request:
-/// any other connection looks the id up in a table of its own, and finds nothing. And only once: an answer takes
-/// its entry out.
+/// A table of calls for one connection. A reply only counts from the connection that received the
+/// request: any other connection looks the id up in its own table, and finds nothing. A reply also
+/// counts only once, because it removes the entry.
 #[derive(Debug, Default)]
 pub struct Pending {
     calls: Mutex<Table>,
@@ -18,7 +18,7 @@ pub struct Pending {
 #[derive(Debug)]
 enum Table {
     Open(ByCallId<Entry>),
-    /// The connection is gone; this is what a call that comes now is told.
+    /// The connection is closed; new calls fail with this error.
     Closed(CallError),
 }
 
@@ -35,8 +35,12 @@ struct Entry {
 }
 
 impl Pending {
-    /// Enters a call. Fails with the reason that the connection was closed for.
-    pub fn open(&self, id: CallId, updates: Updates) -> Result<oneshot::Receiver<Outcome>, CallError> {
+    /// Adds a call. Returns the error of the closed connection if it is closed.
+    pub fn open(
+        &self,
+        id: CallId,
+        updates: Updates,
+    ) -> Result<oneshot::Receiver<Outcome>, CallError> {
         let (answer, waiting) = oneshot::channel();
         self.with(|table| match table {
             Table::Open(calls) => {
@@ -47,15 +51,18 @@ impl Pending {
         })
     }
 
-    /// Whether this connection has been given the call, and has not answered it: for who has to work on an answer first.
+    /// Returns whether this connection has the call and has not answered it. For callers that must
+    /// process an answer first.
     pub fn has(&self, id: CallId) -> bool {
         self.with(|table| matches!(table, Table::Open(calls) if calls.contains_key(&id)))
     }
 
-    /// Gives a call its outcome. `false` when this connection has no such call: never asked, or already answered.
+    /// Completes a call with its outcome. Returns `false` if this connection does not have the
+    /// call, or has already answered it.
     pub fn complete(&self, id: CallId, outcome: Outcome) -> bool {
         match self.take(id) {
-            // The caller may have left in this moment; the answer still was the connection's to give.
+            // The caller may disconnect at the same moment. The answer still came from the right
+            // connection.
             Some(entry) => {
                 let _ = entry.answer.send(outcome);
                 true
@@ -64,20 +71,20 @@ impl Pending {
         }
     }
 
-    /// Passes an update on; `false` as in [`Pending::complete`].
+    /// Sends an update of a call. Returns `false` as in [`Pending::complete`].
     pub fn update(&self, id: CallId, update: Update) -> bool {
         let updates = self.with(|table| match table {
             Table::Open(calls) => calls.get(&id).map(|entry| entry.updates.clone()),
             Table::Closed(_) => None,
         });
-        // Sent outside the lock: a surface's queue is not ours to judge.
+        // Sent outside of the lock, because a surface's queue may be slow.
         updates.is_some_and(|updates| {
             updates.send(update);
             true
         })
     }
 
-    /// Forgets a call that nobody waits for any more; `false` when it was answered already.
+    /// Removes a call without a waiting caller. Returns `false` if it was already answered.
     pub fn abandon(&self, id: CallId) -> bool {
         self.take(id).is_some()
     }
@@ -87,7 +94,7 @@ impl Pending {
         let refusal = CallError::undelivered(error.message.clone());
         let old = self.with(|table| std::mem::replace(table, Table::Closed(refusal)));
         if let Table::Open(calls) = old {
-            // In the order in which they were made.
+            // In the order in which the calls were made.
             let mut calls: Vec<_> = calls.into_iter().collect();
             calls.sort_unstable_by_key(|(id, _)| *id);
             for (_, entry) in calls {
@@ -115,6 +122,6 @@ impl Pending {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Table) -> T) -> T {
-        work(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.calls.lock())
     }
 }

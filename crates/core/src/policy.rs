@@ -1,4 +1,4 @@
-//! What a principal may call.
+//! Authorization of calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,20 @@ use crate::directory::ToolView;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Principal, Role, Scope};
 
-/// The gateway's own rules, on top of what a principal's role and token allow.
+/// The gateway's own rules, in addition to the rights of a principal's role and token.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// Nobody may call these.
+    /// Tools that no principal may call.
     pub deny: Vec<Pattern>,
 }
 
 impl Policy {
-    /// `scope` is where the tool is, and `shown` the name for messages. `leading` are the names that lead to the tool, and
-    /// `all` every name that it has or claims.
+    /// Checks whether a principal may call a tool. `scope` is the tool's scope, and `shown` the
+    /// name for messages. `leading` are the names that lead to the tool, and `all` every name that
+    /// it has or claims.
     ///
-    /// A rule that denies any of the names denies the tool. A token includes the tool by a leading name only: another tool may
-    /// hold the other names, and the token was made for that one.
+    /// A rule that denies any of the names denies the tool. A token includes the tool only by a
+    /// leading name. Another tool may hold the other names, and the token was created for that one.
     ///
     /// The error names the tool, so it is for principals that see it: see [`Policy::shows`].
     pub fn authorise(
@@ -32,26 +33,32 @@ impl Policy {
     ) -> Result<(), CallError> {
         self.authorise_role(principal)?;
         if !self.shows(principal, scope, leading) {
-            let message = format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name);
+            let message =
+                format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name);
             return Err(refused(message).hint("ask an operator for a token whose tools include it"));
         }
-        if !self.deny.is_empty() && (matches_any(&self.deny, leading) || matches_any(&self.deny, &all())) {
-            return Err(refused(format!("the gateway's policy denies the tool \"{shown}\" to everyone"))
-                .hint("see policy.deny in the gateway's configuration"));
+        if !self.deny.is_empty()
+            && (matches_any(&self.deny, leading) || matches_any(&self.deny, &all()))
+        {
+            return Err(refused(format!(
+                "the gateway's policy denies the tool \"{shown}\" to everyone"
+            ))
+            .hint("see policy.deny in the gateway's configuration"));
         }
         Ok(())
     }
 
-    /// Whether a principal may know of the tool that goes by these names.
+    /// Returns whether a principal may know of the tool with these names.
     ///
-    /// The rights in a channel decide about its methods, and were checked before the channel came into view. A token
-    /// that names tools has no other methods than these, unless it is a participant's: that one is made for channels.
+    /// Channel rights control a channel's methods, and were checked before the channel came into
+    /// view. A token that names tools includes no other methods. A participant's token is an
+    /// exception, because it is created for channels.
     pub fn shows(&self, principal: &Principal, scope: &Scope, names: &[impl AsRef<str>]) -> bool {
         let by_channel = principal.role == Role::Participant || principal.tools.is_empty();
         (by_channel && matches!(scope, Scope::Channel(_))) || principal.includes(names)
     }
 
-    /// The same as [`Policy::authorise`] for a tool in a list.
+    /// Does the same as [`Policy::authorise`] for a tool in a list.
     pub fn allows(&self, principal: &Principal, tool: &ToolView) -> bool {
         let all = || tool.tool.all_names(&tool.provider);
         self.authorise(principal, &tool.scope, &tool.name, &tool.leading, all).is_ok()
@@ -59,13 +66,13 @@ impl Policy {
 }
 
 impl Policy {
-    /// What can be said before it is known which tool is meant.
+    /// Checks the role alone, before the tool is known.
     pub fn authorise_role(&self, principal: &Principal) -> Result<(), CallError> {
         if principal.role.may_call_tools() {
             return Ok(());
         }
         Err(refused(format!("a {} token cannot call tools", principal.role))
-            .hint("create an agent token: switchboard token create NAME --role agent"))
+            .hint("run `switchboard token create NAME --role agent` to create an agent token"))
     }
 }
 
@@ -77,7 +84,7 @@ pub(crate) fn matches_any(patterns: &[Pattern], names: &[impl AsRef<str>]) -> bo
     patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name.as_ref())))
 }
 
-/// A tool name in which `*` stands for any run of characters.
+/// A tool name in which `*` matches any run of characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pattern(Box<str>);
 
@@ -90,7 +97,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether the pattern can match a name that begins with `prefix`.
+    /// Returns whether the pattern can match a name that begins with `prefix`.
     pub fn may_begin_with(&self, prefix: &str) -> bool {
         match self.0.split_once('*') {
             Some((literal, _)) => literal.starts_with(prefix) || prefix.starts_with(literal),
@@ -98,7 +105,8 @@ impl Pattern {
         }
     }
 
-    /// Takes time linear in the name for each `*`, whatever the pattern: there is no backtracking beyond the last one.
+    /// Returns whether the pattern matches a name. The time is linear in the name for each `*`,
+    /// because there is no backtracking beyond the last one.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
@@ -169,7 +177,7 @@ mod tests {
         check("a*b*c", "a-b-b-c", true);
         check("", "a", false);
         check("", "", true);
-        // Exponential for a matcher that backtracks into earlier stars.
+        // Exponential for a matcher that backtracks to earlier stars.
         check(&"a*".repeat(40), &"a".repeat(5_000), true);
         check(&format!("{}b", "a*".repeat(40)), &"a".repeat(5_000), false);
     }
@@ -183,7 +191,8 @@ mod tests {
     fn a_rule_may_use_any_of_a_tools_names() {
         let names: [Arc<str>; 2] = ["macos_notes_search".into(), "macos.notes.search".into()];
         let may = |policy: &Policy, role, tools: &[&str]| {
-            let allowed = policy.authorise(&principal(role, tools), &Scope::Everyone, "it", &names, Vec::new);
+            let allowed =
+                policy.authorise(&principal(role, tools), &Scope::Everyone, "it", &names, Vec::new);
             allowed.map_err(|error| error.kind)
         };
         let policy = Policy { deny: vec![Pattern::new("macos.notes.*")] };
@@ -200,7 +209,15 @@ mod tests {
     fn a_participant_has_the_tools_that_it_is_given_and_the_methods_of_its_channels() {
         let policy = Policy { deny: vec![Pattern::new("secret*")] };
         let allowed = |tools: &[&str], scope: &Scope, name: &str| {
-            policy.authorise(&principal(Role::Participant, tools), scope, name, &[name.into()], Vec::new).is_ok()
+            policy
+                .authorise(
+                    &principal(Role::Participant, tools),
+                    scope,
+                    name,
+                    &[name.into()],
+                    Vec::new,
+                )
+                .is_ok()
         };
         let channel = Scope::Channel("room".into());
         for scope in [Scope::Everyone, Scope::Session("s".into()), Scope::User("u".into())] {
@@ -215,9 +232,14 @@ mod tests {
         let agent = principal(Role::Agent, &["notes*"]);
         let name = "pubsub_worker_search";
         assert!(policy.authorise(&agent, &channel, name, &[name.into()], Vec::new).is_err());
-        let only_channels = Principal { channels: vec![Pattern::new("room")], ..principal(Role::Agent, &[]) };
+        let only_channels =
+            Principal { channels: vec![Pattern::new("room")], ..principal(Role::Agent, &[]) };
         assert!(policy.authorise(&only_channels, &channel, name, &[name.into()], Vec::new).is_ok());
         let shell = "laptop__Bash";
-        assert!(policy.authorise(&only_channels, &Scope::Everyone, shell, &[shell.into()], Vec::new).is_err());
+        assert!(
+            policy
+                .authorise(&only_channels, &Scope::Everyone, shell, &[shell.into()], Vec::new)
+                .is_err()
+        );
     }
 }

@@ -1,14 +1,16 @@
-//! Who is asking, and what they can see.
+//! The principal of a request, and its view of the tools.
 
 use std::fmt;
 use std::sync::Arc;
 
+use sa_limits::budget::Holder;
+
 use crate::policy::{Pattern, matches_any};
 
-/// Who is asking, as their token says.
+/// The identity and the rights of a client, as given by its token.
 ///
-/// A token that names no tool, channel or model is not narrowed: it has everything that its role may have. A token that
-/// names any of them is narrowed: it has what it names, and nothing else of all three.
+/// A token that names no tool, channel or model is unrestricted: it has all rights of its role. A
+/// token that names any of them is narrowed: it has these, and no others of the three kinds.
 #[derive(Debug, Clone)]
 pub struct Principal {
     /// The token's id: unique, and never the token itself.
@@ -25,40 +27,58 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A principal whose token is not narrowed.
+    /// Creates a principal with a token that is not narrowed.
     pub fn new(id: impl Into<Arc<str>>, name: impl Into<Arc<str>>, role: Role) -> Self {
         let (tools, channels, models) = (Vec::new(), Vec::new(), Vec::new());
         Self { id: id.into(), name: name.into(), role, tools, channels, models }
     }
 
-    /// The same principal without what its token names.
+    /// Returns the same principal without the restrictions of its token.
     #[must_use]
     pub fn unnarrowed(&self, role: Role) -> Self {
         Self::new(Arc::clone(&self.id), Arc::clone(&self.name), role)
+    }
+
+    /// Returns the budget holder for this principal.
+    pub fn holder(&self) -> Holder {
+        self.holder_with(&self.id)
+    }
+
+    /// Does the same for budgets that use the token's name instead of its id.
+    pub fn holder_by_name(&self) -> Holder {
+        self.holder_with(&self.name)
+    }
+
+    fn holder_with(&self, id: &Arc<str>) -> Holder {
+        match self.role {
+            Role::Operator => Holder::operator(Arc::clone(id)),
+            _ => Holder::named(Arc::clone(id)),
+        }
     }
 
     fn is_narrowed(&self) -> bool {
         [&self.tools, &self.channels, &self.models].into_iter().any(|patterns| !patterns.is_empty())
     }
 
-    /// Whether its token is for some tools only. A participant's always is: it is made for channels, and may be in a web
-    /// page where everybody can read it.
+    /// Returns whether its token is for some tools only. This is always so for a participant. Its
+    /// token is created for channels, and may be public on a web page.
     pub fn is_limited(&self) -> bool {
         self.is_narrowed() || self.role == Role::Participant
     }
 
-    /// Whether its token includes the tool that these names lead to.
+    /// Returns whether its token includes the tool that these names lead to.
     pub fn includes(&self, names: &[impl AsRef<str>]) -> bool {
         !self.is_limited() || matches_any(&self.tools, names)
     }
 
-    /// Whether its token can include anything of a provider that everyone can see.
+    /// Returns whether its token can include any tool of a provider that everyone can see.
     pub fn may_include_from(&self, provider: &str) -> bool {
         let prefix = format!("{provider}__");
         !self.is_limited() || self.tools.iter().any(|pattern| pattern.may_begin_with(&prefix))
     }
 
-    /// Whether it may use this channel at all. An operator may use every channel: it could make itself a token that may.
+    /// Returns whether it may use this channel at all. An operator may use every channel, because
+    /// it could create a token for it.
     pub fn may_enter(&self, channel: &str) -> bool {
         match self.role {
             Role::Node | Role::Monitor => false,
@@ -69,7 +89,8 @@ impl Principal {
         }
     }
 
-    /// Whether it may have a model answer, which costs somebody money. A participant may only if its token names the model.
+    /// Returns whether it may request an answer of a model, which costs money. A participant may
+    /// only if its token names the model.
     pub fn may_ask(&self, model: &str) -> bool {
         match self.role {
             Role::Node | Role::Monitor => false,
@@ -89,13 +110,20 @@ pub enum Role {
     Node,
     Participant,
     User,
-    /// A machine that watches the gateway's numbers. It reads them, and does nothing else.
+    /// A monitoring system that reads the gateway's metrics, and does nothing else.
     Monitor,
 }
 
 impl Role {
-    pub const ALL: [Self; 7] =
-        [Self::Operator, Self::Agent, Self::Caller, Self::Node, Self::Participant, Self::User, Self::Monitor];
+    pub const ALL: [Self; 7] = [
+        Self::Operator,
+        Self::Agent,
+        Self::Caller,
+        Self::Node,
+        Self::Participant,
+        Self::User,
+        Self::Monitor,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +141,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// A node offers tools and does not use them. A monitor does neither.
+    /// A node offers tools and does not call them. A monitor does neither.
     pub fn may_call_tools(self) -> bool {
         !matches!(self, Self::Node | Self::Monitor)
     }
@@ -125,7 +153,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who can see a tool.
+/// The visibility of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     Everyone,
@@ -134,8 +162,8 @@ pub enum Scope {
     User(Arc<str>),
 }
 
-/// What one request can see: its principal, and the scopes that it is in besides [`Scope::Everyone`]. At most one of
-/// these is a session and at most one a user; channels may be many.
+/// The visible scopes of one request: its principal, and its scopes besides [`Scope::Everyone`].
+/// These contain at most one session and at most one user, and any number of channels.
 #[derive(Debug, Clone)]
 pub struct View {
     pub principal: Arc<Principal>,
@@ -147,7 +175,7 @@ impl View {
         Self { principal, scopes: Vec::new() }
     }
 
-    /// The narrow scopes first, then the one that all share.
+    /// Yields the narrow scopes first, then the shared one.
     pub fn scopes(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.iter().chain(std::iter::once(&Scope::Everyone))
     }
@@ -157,13 +185,23 @@ impl View {
 mod tests {
     use super::*;
 
-    /// What a token that names these may use: the tool `a`, the channel `a` and the model `a`.
+    /// Checks the use of the tool `a`, the channel `a` and the model `a` with a token that names
+    /// these.
     #[track_caller]
-    fn check(role: Role, (tools, channels, models): (&[&str], &[&str], &[&str]), expected: (bool, bool, bool)) {
-        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
+    fn check(
+        role: Role,
+        (tools, channels, models): (&[&str], &[&str], &[&str]),
+        expected: (bool, bool, bool),
+    ) {
+        let patterns =
+            |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
         let (tools, channels, models) = (patterns(tools), patterns(channels), patterns(models));
         let who = Principal { tools, channels, models, ..Principal::new("t", "test", role) };
-        assert_eq!((who.includes(&["a"]), who.may_enter("a"), who.may_ask("a")), expected, "{who:?}");
+        assert_eq!(
+            (who.includes(&["a"]), who.may_enter("a"), who.may_ask("a")),
+            expected,
+            "{who:?}"
+        );
     }
 
     #[test]

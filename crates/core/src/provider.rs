@@ -1,4 +1,4 @@
-//! Providers: whatever is connected and executes tools.
+//! Providers: connected components that execute tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,19 +9,26 @@ use crate::call::{Call, Updates};
 use crate::documents::Documents;
 use crate::outcome::Outcome;
 
-/// Something connected that executes tools.
+/// A connected component that executes tools.
 ///
-/// What it offers is not asked of it: it publishes a catalogue through its [`Registration`] when it attaches to the
-/// directory, and again when that changes. (Asking would need one watching task for each of thousands of nodes.)
+/// A provider is not polled for its tools. It publishes a catalog through its [`Registration`] when
+/// it attaches to the directory, and again after each change. (Polling would need one task for each
+/// of thousands of nodes.)
 ///
 /// [`Registration`]: crate::directory::Registration
 pub trait Provider: Send + Sync + 'static {
-    /// Runs a call: zero to many updates, then the outcome, which is the return value, so there is exactly one.
+    /// Runs a call. It sends any number of updates, and then returns the outcome, so there is
+    /// exactly one.
     ///
-    /// **Dropping the future is the cancel.** The router drops it on cancel, on the deadline and when the caller
-    /// leaves, and does not wait: a provider that has a worker to stop does so in its own destructor, where
-    /// `call.cancel_reason()` tells why.
+    /// **Dropping the future cancels the call.** The router drops it on cancellation, at the
+    /// deadline and when the caller disconnects, and does not wait. A provider that has a worker to
+    /// stop does so in its own destructor. There, `call.cancel_reason()` returns the reason.
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome>;
+
+    /// A name for messages, where the id says nothing to people.
+    fn name(&self) -> Option<String> {
+        None
+    }
 
     /// What it has to read beside its tools. Most have nothing.
     fn documents(&self) -> Option<Arc<dyn Documents>> {
@@ -29,7 +36,8 @@ pub trait Provider: Send + Sync + 'static {
     }
 }
 
-/// A provider's address: its kind and its id within that kind. The core compares kinds, it never knows them.
+/// A provider's address: its kind and its id within that kind. The core only compares kinds, and
+/// knows none of them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProviderId {
     pub kind: &'static str,
@@ -54,22 +62,24 @@ impl fmt::Debug for ProviderId {
     }
 }
 
-/// By whose permission a provider is here. Providers with the same grant may share a prefix and replace each other;
-/// a provider with another grant gets no calls for a name that this one holds.
+/// The permission under which a provider is attached. Providers with the same grant may share a
+/// prefix and replace each other. A provider with another grant receives no calls for a name that
+/// this one holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
     pub rank: Rank,
     pub id: Arc<str>,
 }
 
-/// How much a grant is worth. A better rank takes a name from a worse one at any time, and never the other way round.
+/// The precedence of a grant. A better rank takes a name from a worse one at any time, and never
+/// the other way round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
     /// An operator installed the provider, or it is a part of the gateway.
     Installed,
-    /// The provider showed a token.
+    /// The provider presented a token.
     Token,
-    /// The provider was let in without a token.
+    /// The provider was accepted without a token.
     None,
 }
 
@@ -82,7 +92,7 @@ impl Grant {
         Self { rank: Rank::Token, id: id.into() }
     }
 
-    /// The grant of every provider that was let in without a token.
+    /// Returns the grant of every provider without a token.
     pub fn none() -> Self {
         Self { rank: Rank::None, id: "".into() }
     }

@@ -1,18 +1,22 @@
-//! Deletes old records: one mechanism for calls, audit events, messages, session events and everything else that is kept
-//! for a time.
+//! Deletes old records: one mechanism for calls, audit events, messages, session events and all
+//! other records with limited retention.
 //!
-//! Records go for one of two reasons. *Count*: a stream holds more entries than it may, and the oldest go at once, because
-//! this limit bounds the disk. *Age*: entries are older than they are kept. That depends on the wall clock, so it happens
-//! only while the clock is [trusted](TrustedClock), and one round deletes at most 1 % of a stream by age (10 entries of a
-//! small one). An operator who missed every warning still has hours to notice.
+//! Records are deleted for one of two reasons:
+//! - *Count*: a stream exceeds its limit of entries or bytes. The oldest are deleted immediately,
+//!   because this limit bounds the disk.
+//! - *Age*: entries are older than their retention. This depends on the wall clock, so it only
+//!   happens while the clock is [trusted](TrustedClock).
+//!
+//! One round deletes at most 1 % of a stream by age (10 entries of a small one). So after missing
+//! every warning, an operator still has hours to react.
 
 mod clock;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -22,10 +26,10 @@ use crate::store::{Aged, Log, Retention, StoreError, Trimmed};
 
 /// One round deletes at most this part of a stream by age: 1 %.
 const ROUND_PART: u64 = 100;
-/// One round may always delete this many by age, so that small streams shrink, too.
+/// One round may always delete this number of records by age, so that small streams shrink, too.
 const ROUND_LEAST: u64 = 10;
 
-/// Deletes what is too old or too much, counts it, and logs it.
+/// Deletes records that are too old or exceed a limit, and counts and logs the deletions.
 pub struct Trimmer {
     read: Box<dyn Fn() -> Reading + Send + Sync>,
     state: Mutex<State>,
@@ -48,7 +52,8 @@ impl Trimmer {
         Self { read: Box::new(read), state: Mutex::new(state), confirmed: Notify::new() }
     }
 
-    /// Deletes the oldest entries of a stream: all above `entries`, and a part of those older than `keep`.
+    /// Deletes the oldest entries of a stream: all above `entries`, and a part of those older than
+    /// `keep`.
     pub async fn trim(
         &self,
         log: &dyn Log,
@@ -56,29 +61,48 @@ impl Trimmer {
         entries: Option<u64>,
         keep: Duration,
     ) -> Result<Trimmed, StoreError> {
+        self.trim_to(log, stream, Retention { entries, ..Retention::default() }, keep).await
+    }
+
+    /// Deletes the oldest entries of a stream: all above `limits`, and a part of those older than
+    /// `keep`.
+    pub async fn trim_to(
+        &self,
+        log: &dyn Log,
+        stream: &str,
+        limits: Retention,
+        keep: Duration,
+    ) -> Result<Trimmed, StoreError> {
         let mut aged = None;
         if let Some(since_ms) = self.since_ms(keep) {
             let bounds = log.bounds(stream).await?;
-            aged = Some(Aged { since_ms, at_most: round_limit((bounds.last + 1).saturating_sub(bounds.first)) });
+            aged = Some(Aged {
+                since_ms,
+                at_most: round_limit((bounds.last + 1).saturating_sub(bounds.first)),
+            });
         }
-        log.trim(stream, Retention { entries, aged }).await
+        log.trim(stream, Retention { aged, ..limits }).await
     }
 
-    /// Records stamped before this time are too old. `None` while the clock is not trusted: then nothing is.
+    /// Returns the time before which records are too old. Returns `None` while the clock is not
+    /// trusted: then no record is too old.
     pub fn since_ms(&self, keep: Duration) -> Option<i64> {
         let now = (self.read)();
         if self.observe(now).is_some() {
             return None;
         }
-        Some(now.wall_ms.saturating_sub_unsigned(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)))
+        Some(
+            now.wall_ms
+                .saturating_sub_unsigned(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 
-    /// Why nothing is deleted by age at the moment. `None` when all is well.
+    /// Returns the reason why no record is deleted by age at the moment, if there is one.
     pub fn doubt(&self) -> Option<Doubt> {
         self.observe((self.read)())
     }
 
-    /// An operator says that the clock is right. Returns what was wrong with it.
+    /// Trusts the clock, because an operator confirmed it. Returns the resolved doubt.
     pub fn confirm(&self) -> Option<Doubt> {
         let now = (self.read)();
         let doubt = self.observe(now)?;
@@ -91,12 +115,12 @@ impl Trimmer {
         Some(doubt)
     }
 
-    /// Completes when an operator has confirmed the clock, so that the next round need not wait for its time.
+    /// Completes when an operator has confirmed the clock, so that the next round can start early.
     pub async fn confirmed(&self) {
         self.confirmed.notified().await;
     }
 
-    /// Logs and counts what was deleted of one kind of records.
+    /// Logs and counts the deletions of one kind of records.
     pub fn report(&self, kind: &'static str, trimmed: Trimmed) {
         let Trimmed { over_limit, aged } = trimmed;
         for (reason, count) in [("count", over_limit), ("age", aged)] {
@@ -107,22 +131,22 @@ impl Trimmer {
         }
     }
 
-    /// How many records were deleted since the start, by kind and reason.
+    /// Returns the number of deleted records since the start, by kind and reason.
     pub fn deleted(&self) -> Vec<((&'static str, &'static str), u64)> {
         self.state().deleted.iter().map(|(labels, count)| (*labels, *count)).collect()
     }
 
-    /// A round over all kinds of records is complete.
+    /// Counts a complete round over all kinds of records.
     pub fn round_done(&self) {
         self.state().rounds += 1;
     }
 
-    /// How many rounds are complete since the start.
+    /// Returns the number of complete rounds since the start.
     pub fn rounds(&self) -> u64 {
         self.state().rounds
     }
 
-    /// What the next process has to know of the clock.
+    /// Returns the clock state to save for the next process.
     pub fn memory(&self) -> Option<ClockMemory> {
         self.state().clock.memory()
     }
@@ -134,16 +158,20 @@ impl Trimmer {
         drop(state);
         match (before, doubt) {
             (None, Some(doubt)) => {
-                warn!("nothing is deleted by age: {doubt}; if the clock is right, run: switchboard retention confirm");
+                warn!(
+                    "deletion by age is paused: {doubt}; if the clock is right, run `switchboard retention confirm`"
+                );
             }
-            (Some(_), None) => info!("the clock is trusted again; old records are deleted by age again"),
+            (Some(_), None) => {
+                info!("the clock is trusted again; old records are deleted by age again");
+            }
             _ => {}
         }
         doubt
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -153,7 +181,7 @@ impl fmt::Debug for Trimmer {
     }
 }
 
-/// How many of a number of records one round may delete by age.
+/// Returns the maximum number of records that one round may delete by age.
 pub fn round_limit(records: u64) -> u64 {
     (records / ROUND_PART).max(ROUND_LEAST)
 }

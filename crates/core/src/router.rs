@@ -1,8 +1,8 @@
-//! THE PIPELINE: resolve → authorise → validate → limit → deadline → dispatch → record.
+//! The pipeline of a call: resolve → authorise → validate → limit → deadline → dispatch → record.
 //!
-//! [`Router::start`] enters a call, [`RunningCall::outcome`] runs it. Whatever happens in between (an answer, a cancel,
-//! the deadline, a provider that leaves, a caller that leaves), the call ends in exactly one outcome, which is
-//! recorded once, and nothing of it stays behind.
+//! [`Router::start`] creates a call, and [`RunningCall::outcome`] runs it. An answer, a
+//! cancellation, the deadline, or the disconnect of a provider or caller may end the call. It
+//! always ends in exactly one outcome, which is recorded once, and leaves no state behind.
 
 mod keyed;
 mod open;
@@ -11,44 +11,48 @@ mod stage;
 mod visible;
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::open::{Missing, Target};
 pub use self::running::{Finished, LiveCall, OWN, RunningCall};
 use self::stage::{Attended, Stage, Waiting};
-use crate::aside;
 use crate::audit::Journal;
-use crate::budget::{Holder, Limit, Permit, SharedBudget};
-use crate::call::{ByCallId, Call, CallId, CallRequest, CancelReason, Deadline, UpdateSink, Updates};
+use crate::call::{
+    ByCallId, Call, CallId, CallRequest, CancelReason, Deadline, UpdateSink, Updates,
+};
 use crate::clock;
 use crate::directory::{Directory, Route, Unresolved};
 use crate::idempotency::Ledger;
-use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
 use crate::provider::ProviderId;
 use crate::tool::Tool;
+use sa_limits::budget::{Limit, Permit, SharedBudget};
+use sa_limits::offload;
+use sa_text::json::RawJson;
 
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
-    /// Calls of all principals together.
+    /// The limit of running calls of all principals.
     pub max_running: usize,
-    /// Arguments of all calls that run or wait, in bytes.
+    /// The limit of argument bytes of all running and waiting calls.
     pub max_bytes: usize,
-    /// The time limit of a tool that has none of its own.
+    /// The timeout of a tool that has none of its own.
     pub default_timeout: Duration,
-    /// No sign of life extends a call beyond this.
+    /// The maximum duration of a call. Updates do not extend it.
     pub max_duration: Duration,
-    /// How long a call waits for a place at a provider that is full.
-    pub queue_patience: Duration,
-    /// How long after a provider was lost a call still waits for it to come back; a part of it after one that said goodbye.
-    pub reconnect_patience: Duration,
+    /// The timeout for a free slot of a provider.
+    pub queue_timeout: Duration,
+    /// The timeout for the return of a lost provider. It is shorter for a provider that announced
+    /// that it stops.
+    pub reconnect_timeout: Duration,
 }
 
 impl Default for RouterOptions {
@@ -58,13 +62,14 @@ impl Default for RouterOptions {
             max_bytes: 256 << 20,
             default_timeout: Duration::from_secs(60),
             max_duration: Duration::from_secs(3_600),
-            queue_patience: Duration::from_secs(2),
-            reconnect_patience: Duration::from_secs(10),
+            queue_timeout: Duration::from_secs(2),
+            reconnect_timeout: Duration::from_secs(10),
         }
     }
 }
 
-/// Resolves a name to a provider, checks policy and arguments, keeps deadline and limits, dispatches, records.
+/// Runs calls: resolves the provider, checks policy and arguments, enforces deadlines and limits,
+/// dispatches, and records.
 pub struct Router {
     directory: Arc<Directory>,
     journal: Arc<dyn Journal>,
@@ -103,26 +108,33 @@ impl Router {
         })
     }
 
-    /// Enters a call: from here on it has an id, can be cancelled, and will be recorded. It runs when
-    /// [`RunningCall::outcome`] is awaited, and dropping it means that the caller is gone.
-    pub fn start(self: &Arc<Self>, request: CallRequest, sink: Option<Arc<dyn UpdateSink>>) -> RunningCall {
+    /// Creates a call with an id, which can be cancelled and will be recorded. Awaiting
+    /// [`RunningCall::outcome`] runs it. Dropping it means that the caller has disconnected.
+    pub fn start(
+        self: &Arc<Self>,
+        request: CallRequest,
+        sink: Option<Arc<dyn UpdateSink>>,
+    ) -> RunningCall {
         let deadline = self.deadline(&request);
         let mut running = RunningCall::new(Arc::clone(self), request, deadline, sink);
-        // One with a key may turn out to be another one's retry, and is announced once it is known not to be.
+        // A call with a key may be a retry of another one. It is announced once it is known to be
+        // the first.
         if running.request.idempotency_key.is_none() {
             running.announce();
         }
         running
     }
 
-    /// A caller's `timeout` caps the call. Signs of life extend every other limit up to that cap.
+    /// Returns the deadline of a call. A caller's `timeout` caps it. Updates extend every other
+    /// limit up to that cap.
     fn deadline(&self, request: &CallRequest) -> Deadline {
         let cap = request.timeout.unwrap_or(Duration::MAX).min(self.options.max_duration);
-        let limit = request.idle_timeout.or(request.timeout).unwrap_or(self.options.default_timeout);
+        let limit =
+            request.idle_timeout.or(request.timeout).unwrap_or(self.options.default_timeout);
         Deadline::new(limit, cap)
     }
 
-    /// Everything between a request and its outcome.
+    /// Runs all steps between a request and its outcome.
     async fn run(&self, call: &RunningCall) -> Outcome {
         self.still_open()?;
         let _share = self.admit(call)?;
@@ -131,36 +143,42 @@ impl Router {
 
     fn still_open(&self) -> Result<(), CallError> {
         if self.draining.load(Ordering::Acquire) {
-            return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
+            return Err(CallError::undelivered("the gateway is shutting down")
+                .hint("retry when it is running again"));
         }
         Ok(())
     }
 
-    /// Small arguments are free: the number of calls bounds them, and counting them would cost every call.
+    /// Acquires the call's part of the budgets. Small arguments are free: the number of calls
+    /// bounds them, and counting them would slow down every call.
     fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
-        let holder = Holder::of(&call.request.view.principal);
+        let holder = call.request.view.principal.holder();
         let place = self.calls.acquire(&holder, 1)?;
         let bytes = call.request.args.len().min(self.arguments.largest());
-        let room = if bytes < aside::LARGE { None } else { Some(self.arguments.acquire(&holder, bytes)?) };
+        let room = if bytes < offload::LARGE {
+            None
+        } else {
+            Some(self.arguments.acquire(&holder, bytes)?)
+        };
         Ok(Share { place, room })
     }
 
-    /// What bounds calls: their number, and the bytes of their arguments.
+    /// Returns the budgets that limit calls: their number, and the bytes of their arguments.
     pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
         [&self.calls, &self.arguments]
     }
 
-    /// The same for a call that has its share already.
+    /// Runs a call that has already acquired its budgets.
     async fn run_admitted(&self, call: &RunningCall) -> Outcome {
         let stage = Stage::default();
         let attempt = async {
-            // Under the deadline like everything else: a journal that is stuck must not hold a call for ever.
+            // The deadline also covers this, so that a blocked journal cannot delay a call forever.
             if let Some(pace) = self.journal.keep_pace() {
                 pace.await;
             }
             self.attempt(call, &stage).await
         };
-        // The reason is given before the attempt is dropped, so that the provider can be told it.
+        // The reason is set before the attempt is dropped, so that the provider can read it.
         let expiry = async {
             call.life.deadline.expired().await;
             call.life.cancel.fire(CancelReason::Deadline);
@@ -168,7 +186,7 @@ impl Router {
         let outcome = tokio::select! {
             biased;
             outcome = attempt => match call.life.cancel.reason() {
-                // An answer does not mend the hole that the lost update left.
+                // The answer is discarded, because an update before it was lost.
                 Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason, Asked::of(call))),
                 _ => outcome,
             },
@@ -176,38 +194,48 @@ impl Router {
             () = expiry => Err(stage.out_of_time(call)),
         };
         outcome.map_err(|error| {
-            let again = error.retryable && !(error.kind == CallErrorKind::Timeout && self.had_effect(call));
+            let again =
+                error.retryable && !(error.kind == CallErrorKind::Timeout && self.had_effect(call));
             error.retryable(again)
         })
     }
 
-    /// Whether a call that ran out of time may have done something that must not be done twice: it reached its provider, and
-    /// the tool says that repeating it is not harmless.
+    /// Returns whether a timed-out call may have had an effect that must not be repeated. It
+    /// reached its provider, and the tool declares that repeating it is not harmless.
     fn had_effect(&self, call: &RunningCall) -> bool {
         let route = self.directory.resolve(&call.request.tool, &call.request.view);
         call.provider().is_some() && route.is_ok_and(|route| route.tool.is_unrepeatable())
     }
 
-    /// Looks for the provider until the call has reached one, and returns what that one says.
+    /// Resolves the provider until the call was delivered to one, and returns its outcome.
     async fn attempt(&self, call: &RunningCall, stage: &Stage) -> Outcome {
         let request = &call.request;
         self.policy().authorise_role(&request.view.principal)?;
-        // Nearly every call finds its provider at the first look, and need not know of changes.
+        // Nearly every call finds its provider at once, and needs no notification of changes.
         let mut waits = false;
         let mut told = false;
         let mut checked: Option<(ProviderId, Arc<Tool>)> = None;
         loop {
-            // Made before the look, so that what changes in between is not missed.
+            // Subscribed before the lookup, so that a change in between is not missed.
             let change = waits.then(|| Box::pin(self.directory.changed()));
             let error = match self.target(request) {
                 Ok(Target { route, args }) => {
                     stage.waits_for_nobody();
-                    // A provider that is back may describe the tool in another way than before.
-                    let same = |(id, tool): &(ProviderId, Arc<Tool>)| *id == route.id && Arc::ptr_eq(tool, &route.tool);
+                    // A provider that is back may describe the tool differently.
+                    let same = |(id, tool): &(ProviderId, Arc<Tool>)| {
+                        *id == route.id && Arc::ptr_eq(tool, &route.tool)
+                    };
                     if !checked.as_ref().is_some_and(same) {
-                        // In a box, as all that is rare.
-                        let burden = route.tool.validated_by().map_or(0, |schema| schema.burden(&args));
-                        let _turn = if burden < aside::LARGE { None } else { Box::pin(aside::turn(burden)).await };
+                        // Boxed, because it is rare.
+                        let validation_cost = route
+                            .tool
+                            .validated_by()
+                            .map_or(0, |schema| schema.validation_cost(&args));
+                        let _turn = if validation_cost < offload::LARGE {
+                            None
+                        } else {
+                            Box::pin(offload::turn(validation_cost)).await
+                        };
                         self.check(call, &route, &args)?;
                         checked = Some((route.id.clone(), Arc::clone(&route.tool)));
                     }
@@ -217,13 +245,21 @@ impl Router {
                     }
                 }
                 Err(Missing {
-                    unresolved: Unresolved::Offline { absence, scope, shown, leading, all_names, .. },
+                    unresolved:
+                        Unresolved::Offline { absence, scope, shown, leading, all_names, .. },
                     ..
                 }) => {
-                    // First of all: a principal that may not call a tool learns nothing about it, and does not wait for it.
+                    // Authorization comes first: a principal that may not call a tool learns
+                    // nothing about it, and does not wait for it.
                     let all = || [all_names, vec![request.tool.clone()]].concat();
-                    self.policy().authorise(&request.view.principal, &scope, &shown, &leading, all)?;
-                    let left = absence.patience(self.options.reconnect_patience);
+                    self.policy().authorise(
+                        &request.view.principal,
+                        &scope,
+                        &shown,
+                        &leading,
+                        all,
+                    )?;
+                    let left = absence.timeout(self.options.reconnect_timeout);
                     if left.is_zero() {
                         return Err(absence.into_error(&request.tool));
                     }
@@ -234,7 +270,9 @@ impl Router {
                     if !std::mem::replace(&mut told, true) {
                         let seconds = left.as_millis().div_ceil(1_000);
                         let provider = &absence.provider;
-                        call.tell(&format!("waiting for the {provider} to come back, up to {seconds} s"));
+                        call.tell(&format!(
+                            "waiting for the {provider} to reconnect, up to {seconds} s"
+                        ));
                     }
                     stage.waits_for(Waiting::Absent { absence, seen: Instant::now() });
                     if Box::pin(tokio::time::timeout(left, change)).await.is_err()
@@ -244,9 +282,12 @@ impl Router {
                     }
                     continue;
                 }
-                Err(Missing { name, unresolved }) => return Err(self.unresolved(&name, &request.view, unresolved)),
+                Err(Missing { name, unresolved }) => {
+                    return Err(self.unresolved(&name, &request.view, unresolved));
+                }
             };
-            // The provider left before it was given the call. The directory will say so in a moment.
+            // The provider disconnected before it received the call. The directory will be updated
+            // shortly.
             stage.waits_for(Waiting::Undelivered(error));
             match change {
                 Some(change) => change.await,
@@ -261,7 +302,13 @@ impl Router {
         }
         let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
         let all = || [route.tool.all_names(&route.id), vec![call.request.tool.clone()]].concat();
-        self.policy().authorise(&call.request.view.principal, &route.scope, shown, &route.leading, all)?;
+        self.policy().authorise(
+            &call.request.view.principal,
+            &route.scope,
+            shown,
+            &route.leading,
+            all,
+        )?;
         if route.tool.held {
             return Err(held(shown));
         }
@@ -271,14 +318,20 @@ impl Router {
         if call.request.timeout.or(call.request.idle_timeout).is_none()
             && let Some(limit) = route.tool.timeout
         {
-            call.life.deadline.set_limit(limit);
+            call.life.deadline.set_limit(limit, route.tool.hard_timeout);
         }
         Ok(())
     }
 
-    async fn dispatch(&self, running: &RunningCall, route: Route, args: RawJson, stage: &Stage) -> Outcome {
-        let _slot = route.slots.enter(&route.id, self.options.queue_patience).await?;
-        // A call that is over must not reach anybody, though its place came in the same moment.
+    async fn dispatch(
+        &self,
+        running: &RunningCall,
+        route: Route,
+        args: RawJson,
+        stage: &Stage,
+    ) -> Outcome {
+        let _slot = route.slots.enter(&route.id, self.options.queue_timeout).await?;
+        // A call that has ended must not be dispatched, even if it got its slot at the same moment.
         if let Some(reason) = running.life.cancel.reason() {
             return Err(cancelled(reason, Asked::Nobody));
         }
@@ -296,12 +349,18 @@ impl Router {
         });
         let updates = Updates::new(Arc::clone(&running.life));
         let life = Arc::clone(&running.life);
-        let answer = async { Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await };
+        let answer = async {
+            Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await
+        };
         let answer = AssertUnwindSafe(answer).catch_unwind();
+        stage.is_with(route.provider.name());
         running.dispatched(&route.id);
         let outcome = answer.await.unwrap_or_else(|_| {
             self.journal.count("provider", "panic");
-            Err(CallError::new(CallErrorKind::Failed, format!("the {} failed inside the gateway", route.id)))
+            Err(CallError::new(
+                CallErrorKind::Failed,
+                format!("the {} failed inside the gateway", route.id),
+            ))
         });
         if outcome.as_ref().is_err_and(CallError::is_undelivered) {
             running.not_dispatched();
@@ -309,15 +368,20 @@ impl Router {
         outcome
     }
 
-    /// Cancels a running call if `allowed` to; `None` when there is no such call.
-    pub fn cancel(&self, id: CallId, reason: CancelReason, allowed: impl FnOnce(&LiveCall) -> bool) -> Option<bool> {
+    /// Cancels a running call if `allowed` permits it. Returns `None` if there is no such call.
+    pub fn cancel(
+        &self,
+        id: CallId,
+        reason: CancelReason,
+        allowed: impl FnOnce(&LiveCall) -> bool,
+    ) -> Option<bool> {
         self.live(|live| {
             let call = live.get(&id)?;
             Some(allowed(call) && call.cancel(reason))
         })
     }
 
-    /// Cancels every running call for which `which` holds.
+    /// Cancels every running call that matches `which`.
     pub fn cancel_all(&self, reason: CancelReason, which: impl Fn(&LiveCall) -> bool) {
         self.live(|live| {
             for call in live.values().filter(|call| which(call)) {
@@ -326,14 +390,14 @@ impl Router {
         });
     }
 
-    /// The calls that run now, oldest first.
+    /// Returns the running calls, oldest first.
     pub fn running(&self) -> Vec<LiveCall> {
         let mut calls: Vec<_> = self.live(|live| live.values().cloned().collect());
         calls.sort_unstable_by_key(|call| call.id);
         calls
     }
 
-    /// Who was given a running call.
+    /// Returns the provider that a running call was dispatched to.
     pub fn asked(&self, id: CallId) -> Option<ProviderId> {
         self.live(|live| live.get(&id)?.asked())
     }
@@ -342,19 +406,19 @@ impl Router {
         self.live(|live| live.len())
     }
 
-    /// Takes no more calls, and waits for those that run; whatever is left after `patience`, or once there is a reason to
-    /// `hurry`, is cancelled.
-    pub async fn drain(&self, patience: Duration, hurry: impl Future<Output = ()>) {
+    /// Stops accepting calls, and waits for the running ones. Cancels the rest after the given
+    /// timeout, or as soon as `stop_now` resolves.
+    pub async fn drain(&self, timeout: Duration, stop_now: impl Future<Output = ()>) {
         self.draining.store(true, Ordering::Release);
         let idle = tokio::select! {
             biased;
             () = self.until_idle() => true,
-            () = hurry => false,
-            () = tokio::time::sleep(patience) => false,
+            () = stop_now => false,
+            () = tokio::time::sleep(timeout) => false,
         };
         if !idle {
             self.cancel_all(CancelReason::Shutdown, |_| true);
-            // Cancelled calls end by themselves; this bounds what a stuck surface could cost.
+            // Cancelled calls end by themselves. The timeout bounds the delay of a blocked surface.
             let _ = tokio::time::timeout(Duration::from_secs(1), self.until_idle()).await;
         }
     }
@@ -374,7 +438,7 @@ impl Router {
     }
 
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.policy.read())
     }
 
     pub fn directory(&self) -> &Arc<Directory> {
@@ -386,7 +450,7 @@ impl Router {
     }
 
     fn live<T>(&self, work: impl FnOnce(&mut ByCallId<LiveCall>) -> T) -> T {
-        work(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.live.lock())
     }
 }
 
@@ -412,14 +476,14 @@ const ARGUMENTS: Limit = Limit {
     total: 0,
 };
 
-/// What a call takes from the budgets, given back on drop.
+/// The amounts that a call has acquired from the budgets, returned on drop.
 struct Share {
     place: Permit,
-    /// For its arguments, where they are large.
+    /// For its arguments, if they are large.
     room: Option<Permit>,
 }
 
-/// Whether anybody was given a call that ends before its outcome.
+/// Whether a call that ends before its outcome was dispatched to a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Nobody,
@@ -433,19 +497,23 @@ impl Asked {
 }
 
 fn held(tool: &str) -> CallError {
-    let message =
-        format!("the definition of the tool \"{tool}\" has changed, and an operator has not accepted the change");
+    let message = format!(
+        "the definition of the tool \"{tool}\" has changed, and an operator has not accepted the change"
+    );
     CallError::new(CallErrorKind::NotAllowed, message).hint(format!(
-        "an operator can see and accept it: switchboard tool-changes; switchboard tool-changes accept {tool}"
+        "an operator can review it with `switchboard tool-changes`; an operator can accept it with \
+         `switchboard tool-changes accept {tool}`"
     ))
 }
 
 fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
     let (kind, message) = match reason {
         CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
-        CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller went away"),
-        CancelReason::Deadline => (CallErrorKind::Timeout, "the call ran out of time"),
-        CancelReason::Revoked => (CallErrorKind::Cancelled, "the caller's token is not valid any more"),
+        CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller disconnected"),
+        CancelReason::Deadline => (CallErrorKind::Timeout, "the call timed out"),
+        CancelReason::Revoked => {
+            (CallErrorKind::Cancelled, "the caller's token is no longer valid")
+        }
         CancelReason::Shutdown => return cut_off(asked),
         CancelReason::ReaderTooSlow => {
             (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")
@@ -454,11 +522,14 @@ fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
     CallError::new(kind, message)
 }
 
-/// The gateway ends before the call: nobody asked for that, so it is no cancel, and what became of the call nobody knows.
+/// Returns the error of a call that ends because the gateway shuts down. It is not a cancellation,
+/// and the result of a dispatched call is unknown.
 fn cut_off(asked: Asked) -> CallError {
     match asked {
-        Asked::Nobody => CallError::undelivered("the gateway shut down before the call reached its tool")
-            .hint("call it again once the gateway is back"),
+        Asked::Nobody => {
+            CallError::undelivered("the gateway shut down before the call reached its tool")
+                .hint("retry when the gateway is running again")
+        }
         Asked::Somebody => CallError::new(
             CallErrorKind::Offline,
             "the gateway shut down before the call ended; it may have had an effect",
@@ -468,7 +539,7 @@ fn cut_off(asked: Asked) -> CallError {
     }
 }
 
-/// The wall clock beside tokio's, read once per call.
+/// Reads the wall clock and tokio's clock, once per call.
 fn now() -> (i64, Instant) {
     (clock::now_ms(), Instant::now())
 }

@@ -1,65 +1,94 @@
-//! Tools, and the catalogues in which providers offer them.
+//! Tools, and the catalogs in which providers offer them.
 
 pub mod invisible;
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use crate::budget::Permit;
 use crate::directory::ToolPage;
-use crate::json::RawJson;
 use crate::naming;
 use crate::provider::ProviderId;
 use crate::schema::Schema;
+use sa_limits::budget::Permit;
+use sa_text::json::RawJson;
 
 /// A named function that one provider offers.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// The provider's own name for it, which is what the provider is sent.
+    /// The provider's own name for the tool, which is sent to the provider.
     pub name: Arc<str>,
-    /// The name it would like to be exposed under; made to fit, and unique, by the directory.
+    /// The preferred exposed name. The directory makes it valid and unique.
     pub preferred_name: String,
-    /// What it is called where its own name carries its provider's: it may be called so while nobody else's is.
+    /// The short name, if the own name contains the provider's id. It may be used while it is
+    /// unambiguous.
     pub short: Option<Arc<str>>,
     pub title: Option<String>,
     pub description: Option<String>,
     pub input: Option<Schema>,
-    pub output_schema: Option<RawJson>,
+    pub output: Option<Schema>,
     pub annotations: Option<RawJson>,
-    /// What else its provider says of it (icons, metadata), in the words of MCP, for a surface that speaks them.
+    /// Further details from the provider (icons, metadata), in the format of MCP, for surfaces that
+    /// use it.
     pub extras: Option<RawJson>,
-    /// What the tool stands for in eligibility questions, such as `shell.exec`.
+    /// The capabilities that the tool represents in eligibility checks, such as `shell.exec`.
     pub capabilities: Vec<String>,
-    /// How long a call of it may take without a sign of life.
+    /// The idle timeout of its calls.
     pub timeout: Option<Duration>,
-    /// Whether its definition has changed and an operator has not accepted that yet: calls of it fail.
+    /// Whether that is a hard limit, which signs of life do not extend.
+    pub hard_timeout: bool,
+    /// Whether its definition has changed and an operator has not accepted that yet: calls of it
+    /// fail.
     pub held: bool,
-    /// Whether it stands for every tool below its name, which its provider does not describe: see [`Tool::open`].
+    /// Whether it represents every tool below its name, which its provider does not describe: see
+    /// [`Tool::open`].
     pub open: bool,
-    /// Whether models are offered it. One that is there for its provider's own page alone is not.
+    /// Whether models may use it. A tool for its provider's own page only is not offered to them.
     pub for_models: bool,
 }
 
 impl Tool {
-    /// Whether the tool says of itself that repeating a call does more than the call did. One that says nothing may be
-    /// harmless, and is for the caller to judge.
+    /// Why one of its schemas cannot be used, as far as that has shown. With such an input schema
+    /// every call fails; such an output schema is not listed.
+    pub fn schema_problem(&self) -> Option<Cow<'_, str>> {
+        let input = self.input.as_ref().and_then(Schema::flaw).map(Cow::Borrowed);
+        let output = || {
+            let why = self.output.as_ref().and_then(Schema::flaw)?;
+            Some(Cow::Owned(format!("the output schema is not used: {why}")))
+        };
+        input.or_else(output)
+    }
+
+    /// Whether the tool says of itself that repeating a call does more than the call did. One that
+    /// says nothing may be harmless, and is for the caller to judge.
     pub fn is_unrepeatable(&self) -> bool {
-        let hints = self.annotations.as_ref().and_then(|hints| hints.to_value().ok()).unwrap_or_default();
+        let hints =
+            self.annotations.as_ref().and_then(|hints| hints.to_value().ok()).unwrap_or_default();
         hints["idempotentHint"] == false && hints["readOnlyHint"] != true
     }
 
-    /// About how many bytes it takes in memory, and in a list.
+    /// Returns the approximate size in memory, and in a list, in bytes.
     pub fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let json = |json: &Option<RawJson>| json.as_ref().map_or(0, RawJson::len);
-        let schema = self.input.as_ref().map_or(0, |schema| schema.raw().len());
+        let schema =
+            |schema: &Option<Schema>| schema.as_ref().map_or(0, |schema| schema.raw().len());
         let capabilities: usize = self.capabilities.iter().map(String::len).sum();
-        let texts = self.name.len() + self.preferred_name.len() + text(&self.title) + text(&self.description);
-        256 + texts + schema + json(&self.output_schema) + json(&self.annotations) + json(&self.extras) + capabilities
+        let texts = self.name.len()
+            + self.preferred_name.len()
+            + text(&self.title)
+            + text(&self.description);
+        256 + texts
+            + schema(&self.input)
+            + schema(&self.output)
+            + json(&self.annotations)
+            + json(&self.extras)
+            + capabilities
     }
 
-    /// Every name that the tool has, claims or could get: the exposed ones with and without a suffix, its own and the short
-    /// one; and those of a dotted name in lowercase, because nodes ignore case there.
+    /// Returns every name that the tool has, claims or could get. These are the exposed names with
+    /// and without a suffix, its own name and the short name. For a dotted name, also those of its
+    /// lowercase spelling, because nodes ignore case there.
     pub fn all_names(&self, provider: &ProviderId) -> Vec<String> {
         let (plain, suffixed) = self.exposed_names(provider);
         let mut names = vec![plain, suffixed, self.name.to_string()];
@@ -71,31 +100,38 @@ impl Tool {
         names
     }
 
-    /// The plain exposed name, and the one with a suffix. The two differ.
+    /// Returns the plain exposed name, and the one with a suffix. The two differ.
     pub(crate) fn exposed_names(&self, provider: &ProviderId) -> (String, String) {
         let address = self.address(provider);
         let plain = naming::expose(&self.preferred_name, &address);
         let suffixed = naming::with_hash(&plain, &address);
-        // A name that was too long has that suffix already.
-        let suffixed = if suffixed == plain { naming::with_hash(&plain, &format!("{address}#1")) } else { suffixed };
+        // A name that was too long already has that suffix.
+        let suffixed = if suffixed == plain {
+            naming::with_hash(&plain, &format!("{address}#1"))
+        } else {
+            suffixed
+        };
         (plain, suffixed)
     }
 
-    /// Which tool it is, whatever it goes by: no other one has the same. The suffix of an exposed name is made from it.
+    /// Returns the unique identifier of the tool, independent of its names. The suffix of an
+    /// exposed name is derived from it.
     pub(crate) fn address(&self, provider: &ProviderId) -> String {
-        // Where a slash is part of an id, it must not look like the one behind it.
+        // A slash in an id must differ from the separator after it.
         let id = provider.id.replace('%', "%25").replace('/', "%2F");
         format!("{}/{id}/{}", provider.kind, self.name)
     }
 
-    /// A tool below a provider's open prefix, of which only the name is known. It would be exposed as a described one is: a
-    /// dotted name is its whole address, and another one goes with its provider's id.
+    /// Creates a tool below a provider's open prefix, with only a name. It is exposed like a
+    /// described tool. A dotted name is its whole address, and any other name is prefixed with its
+    /// provider's id.
     pub(crate) fn undescribed(name: &str, provider: &ProviderId) -> Self {
-        let preferred_name = if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
+        let preferred_name =
+            if name.contains('.') { name.to_owned() } else { format!("{}__{name}", provider.id) };
         Self { preferred_name, ..Self::named(name) }
     }
 
-    /// A tool of which only the name is known.
+    /// Creates a tool with only a name.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -104,30 +140,37 @@ impl Tool {
             title: None,
             description: None,
             input: None,
-            output_schema: None,
+            output: None,
             annotations: None,
             extras: None,
             capabilities: Vec::new(),
             timeout: None,
+            hard_timeout: false,
             held: false,
             open: false,
             for_models: true,
         }
     }
 
-    /// Stands for a prefix of which its provider describes no tool. A call says in its arguments which tool below the prefix
-    /// it is for: `{"tool": "rest.of.its.name", "args": {…}}`. Arguments of any other form are for the tool that is named like
-    /// the prefix.
+    /// Creates an open tool, which represents a prefix without described tools. A call names the
+    /// tool below the prefix in its arguments: `{"tool": "rest.of.its.name", "args": {…}}`.
+    /// Arguments of any other form are for the tool with the same name as the prefix.
     pub fn open(prefix: &str, description: String) -> Self {
-        Self { open: true, description: Some(description), input: Some(OPEN.clone()), ..Self::named(prefix) }
+        Self {
+            open: true,
+            description: Some(description),
+            input: Some(OPEN.clone()),
+            ..Self::named(prefix)
+        }
     }
 
-    /// Whether a schema is that of an open tool.
+    /// Returns whether a schema is that of an open tool.
     pub(crate) fn is_open_schema(schema: &serde_json::Value) -> bool {
         OPEN.raw().to_value().is_ok_and(|open| open == *schema)
     }
 
-    /// The schema that arguments are checked by. That of an open tool only describes one of their forms.
+    /// Returns the schema that validates the arguments. The schema of an open tool only describes
+    /// one of their forms.
     pub(crate) fn validated_by(&self) -> Option<&Schema> {
         self.input.as_ref().filter(|_| !self.open)
     }
@@ -135,36 +178,41 @@ impl Tool {
 
 const OPEN_SCHEMA: &str = r#"{"type":"object","properties":{"tool":{"type":"string","description":"rest of the dotted name, empty for the capability itself"},"args":{"type":"object"}}}"#;
 
-/// Shared by all of them.
+/// Shared by all open tools.
 static OPEN: LazyLock<Schema> = LazyLock::new(|| Schema::new(RawJson::from_checked(OPEN_SCHEMA)));
 
-/// What one provider offers.
+/// The tools that one provider offers.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// Tools that are described, and therefore listed.
+    /// Described tools, which are listed.
     pub tools: Vec<Tool>,
-    /// Open prefixes: any tool at or below one (`macos.notes` covers `macos.notes.search`) may be called, though
-    /// the gateway cannot list it. A prefix of which no tool is described is listed as an open tool, see [`Tool::open`].
+    /// Open prefixes: any tool at or below one (`macos.notes` covers `macos.notes.search`) may be
+    /// called, although the gateway cannot list it. A prefix without a described tool is listed as
+    /// an open tool, see [`Tool::open`].
     pub prefixes: Vec<String>,
-    /// Whether the provider's undotted names (`Bash`) may be called bare, without saying on which provider. One that
-    /// describes such tools is a host, and the first of the hosts is where bare names run.
+    /// Whether the provider's undotted names (`Bash`) may be called bare, without naming the
+    /// provider. A provider that describes such tools is a host, and bare names run on the first
+    /// host.
     pub bare_names: bool,
-    /// Whether the operator wants bare names to run here, while it is here.
+    /// Whether the operator prefers bare names to run here, while it is online.
     pub preferred: bool,
-    /// Whether what it has is not known yet. Names that begin with its id (`mail__send`) are asked of it, until it lists
-    /// what it has, or another provider has a tool of such a name.
+    /// Whether its tools are not known yet. Calls of names that begin with its id (`mail__send`)
+    /// are sent to it. This ends when it lists its tools, or another provider has a tool with such
+    /// a name.
     pub unlisted: bool,
-    /// Whether changes of its tools' definitions are noticed, see [`crate::directory::ToolChange`].
+    /// Whether changes of its tools' definitions are detected, see
+    /// [`crate::directory::ToolChange`].
     pub watched: bool,
-    /// Whether the provider is remembered over a restart of the gateway, see [`crate::directory::SavedProvider`].
+    /// Whether the provider is remembered across a restart of the gateway, see
+    /// [`crate::directory::SavedProvider`].
     pub saved: bool,
-    /// Its place below a ceiling that providers share, held for as long as the directory keeps what is offered here, and so
-    /// also while its provider is away.
+    /// Its permit of a budget that providers share. It is held while the directory stores this
+    /// catalog, and so also while the provider is offline.
     pub room: Option<Arc<Permit>>,
 }
 
 impl Catalog {
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.tools.iter().map(Tool::weight).sum::<usize>()
             + self.prefixes.iter().map(|prefix| Self::prefix_weight(prefix)).sum::<usize>()
@@ -176,12 +224,12 @@ impl Catalog {
 }
 
 impl ToolPage {
-    /// How many bytes its tools have in a list.
+    /// Returns the size of its tools in a list, in bytes.
     pub fn weight(&self) -> usize {
         self.tools.iter().map(|view| view.tool.weight()).sum()
     }
 
-    /// The beginning of it, up to the tool that goes beyond so many bytes. The rest is on the next page.
+    /// Truncates the page after the tool that exceeds the size limit. The rest is on the next page.
     #[must_use]
     pub fn within(mut self, bytes: usize) -> Self {
         let mut sum = 0;
@@ -203,9 +251,11 @@ mod tests {
 
     #[test]
     fn no_two_tools_have_one_address() {
-        let address = |id: &str, name: &str| Tool::named(name).address(&ProviderId::new("node", id));
+        let address =
+            |id: &str, name: &str| Tool::named(name).address(&ProviderId::new("node", id));
         assert_eq!(address("mac-01", "notes.search"), "node/mac-01/notes.search");
-        let all = [("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("a%b", "c")].map(|(id, name)| address(id, name));
+        let all = [("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("a%b", "c")]
+            .map(|(id, name)| address(id, name));
         assert!((1..all.len()).all(|n| !all[..n].contains(&all[n])), "{all:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator installed keeps its names and its id, in whatever order providers come.
+//! Rule: an installed provider keeps its names and its id, in whatever order providers attach.
 
 mod support;
 
@@ -14,18 +14,27 @@ fn plugin(id: &str, names: &[&str]) -> Attach {
     Attach { id, grant: Grant::installed("plugin"), ..attach("", "", tools(names), connection()) }
 }
 
-/// An upstream server, whose tools' names carry its own.
+/// An upstream server; its tools' names contain its id.
 fn upstream(id: &str, names: &[&str]) -> Attach {
-    let tool = |name: &&str| Tool { short: Some((*name).into()), ..Tool::named(&format!("{id}__{name}")) };
-    let catalog = Catalog { tools: names.iter().map(tool).collect(), unlisted: names.is_empty(), ..Catalog::default() };
+    let tool =
+        |name: &&str| Tool { short: Some((*name).into()), ..Tool::named(&format!("{id}__{name}")) };
+    let catalog = Catalog {
+        tools: names.iter().map(tool).collect(),
+        unlisted: names.is_empty(),
+        ..Catalog::default()
+    };
     let id = ProviderId::new("upstream", id);
     Attach { id, grant: Grant::installed("upstream"), ..attach("", "", catalog, connection()) }
 }
 
-/// A machine that may be called by bare names.
+/// A machine that accepts calls by bare names.
 fn host(id: &str, grant: &str, names: &[&str]) -> Attach {
     let tool = |name: &&str| Tool {
-        preferred_name: if name.contains('.') { (*name).to_owned() } else { format!("{id}__{name}") },
+        preferred_name: if name.contains('.') {
+            (*name).to_owned()
+        } else {
+            format!("{id}__{name}")
+        },
         ..Tool::named(name)
     };
     let catalog = Catalog {
@@ -37,30 +46,41 @@ fn host(id: &str, grant: &str, names: &[&str]) -> Attach {
     attach(id, grant, catalog, connection())
 }
 
-/// Attaches both, in both orders; those that are refused are left out.
-fn both_orders(one: impl Fn() -> Attach, other: impl Fn() -> Attach, check: impl Fn(&Arc<Directory>)) {
+/// Attaches both in both orders, and omits refused ones.
+fn both_orders(
+    one: impl Fn() -> Attach,
+    other: impl Fn() -> Attach,
+    check: impl Fn(&Arc<Directory>),
+) {
     for swapped in [false, true] {
         let directory = directory();
         let all = if swapped { [other(), one()] } else { [one(), other()] };
-        let _registrations: Vec<Registration> = all.into_iter().filter_map(|all| directory.attach(all).ok()).collect();
+        let _registrations: Vec<Registration> =
+            all.into_iter().filter_map(|all| directory.attach(all).ok()).collect();
         check(&directory);
     }
 }
 
 #[track_caller]
 fn leads_to(directory: &Directory, name: &str, kind: &str, id: &str) {
-    let route = directory.resolve(name, &view()).map(|route| (route.id.kind, route.id.id.to_string()));
+    let route =
+        directory.resolve(name, &view()).map(|route| (route.id.kind, route.id.id.to_string()));
     assert_eq!(route.ok(), Some((kind, id.to_owned())), "{name}");
 }
 
 fn listed(directory: &Directory) -> Vec<String> {
-    directory.list(&view(), None, 100, |_| true).tools.iter().map(|tool| tool.name.to_string()).collect()
+    directory
+        .list(&view(), None, 100, |_| true)
+        .tools
+        .iter()
+        .map(|tool| tool.name.to_string())
+        .collect()
 }
 
 #[test]
 fn a_node_that_claims_the_name_of_a_plugin_first_loses_it_to_the_plugin() {
     for grant in ["", "token"] {
-        // As the exposed name of a dotted tool, as a bare name, and as a prefix.
+        // The name of a dotted tool, a bare name, and a prefix.
         for (name, suffixed) in [("session.send", true), ("session_send", false)] {
             let plugin = || plugin("talk", &["session_send"]);
             both_orders(
@@ -93,7 +113,7 @@ fn a_node_cannot_take_the_short_name_of_an_upstream_server() {
             );
         }
     }
-    // Where two servers have it, it is not known which one is meant, and no node gets the call, either.
+    // If two servers have the name, it is ambiguous, and no node receives the call either.
     let directory = directory();
     let _node = directory.attach(host("evil", "token", &["send"])).unwrap();
     let _servers = ["mail", "chat"].map(|id| directory.attach(upstream(id, &["send"])).unwrap());
@@ -104,7 +124,8 @@ fn a_node_cannot_take_the_short_name_of_an_upstream_server() {
 fn a_node_cannot_have_the_id_of_what_an_operator_installed() {
     for grant in ["", "token"] {
         for installed in [upstream as fn(&str, &[&str]) -> Attach, plugin] {
-            for (id, node_id) in [("mail", "mail"), ("my.mail", "my_mail"), ("my_mail", "my:mail")] {
+            for (id, node_id) in [("mail", "mail"), ("my.mail", "my_mail"), ("my_mail", "my:mail")]
+            {
                 let kind = installed(id, &[]).id.kind;
                 both_orders(
                     || host(node_id, grant, &["send"]),
@@ -112,7 +133,10 @@ fn a_node_cannot_have_the_id_of_what_an_operator_installed() {
                     |directory| {
                         assert!(directory.members("node").is_empty(), "{node_id}");
                         let node = ProviderId::new("node", node_id);
-                        assert_eq!(directory.installed_besides(&node), Some(ProviderId::new(kind, id)));
+                        assert_eq!(
+                            directory.installed_besides(&node),
+                            Some(ProviderId::new(kind, id))
+                        );
                     },
                 );
                 let directory = directory();
@@ -173,15 +197,18 @@ fn a_host_without_a_token_does_not_stand_in_for_one_with_a_token() {
 #[test]
 fn a_contested_name_is_an_audit_event() {
     let gateway = gateway(RouterOptions::default());
-    let events = || std::mem::take(&mut *gateway.log.audited.lock().unwrap());
+    let events = || std::mem::take(&mut *gateway.log.audited.lock());
     let evil = gateway.directory.attach(host("evil", "", &["session.send", "Bash"])).unwrap();
     let _host = gateway.directory.attach(host("mac", "", &["Bash"])).unwrap();
     assert!(events().is_empty(), "a bare name belongs to no grant");
     let _plugin = gateway.directory.attach(plugin("talk", &["session_send"])).unwrap();
     let [event] = &events()[..] else { panic!() };
-    assert_eq!((event.what, &*event.who, &*event.subject), ("name.contested", "node \"evil\"", "session_send"));
-    assert!(event.detail.contains("the plugin \"talk\" holds it"), "{}", event.detail);
-    // What was reported is not reported again when the node reconnects.
+    assert_eq!(
+        (event.what, &*event.who, &*event.subject),
+        ("name.contested", "node \"evil\"", "session_send")
+    );
+    assert!(event.detail.contains("the plugin \"talk\" has it"), "{}", event.detail);
+    // Reported names are not reported again when the node reconnects.
     drop(evil);
     let _evil = gateway.directory.attach(host("evil", "", &["session.send", "Bash"])).unwrap();
     assert!(events().is_empty());
@@ -214,7 +241,8 @@ fn lookalike() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// A pattern for the tools of an installed server never includes, lists or reaches the tool of a node.
+    /// A pattern for the tools of an installed server never includes, lists or reaches the tool of
+    /// a node.
     #[test]
     fn no_node_matches_the_pattern_of_a_server(
         id in prop_oneof![Just("evil".to_owned()), lookalike()],

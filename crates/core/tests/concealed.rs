@@ -1,4 +1,5 @@
-//! Rule: to a token that is for some tools only, every other tool looks like one that does not exist.
+//! Rule: to a token that is for some tools only, every other tool looks like one that does not
+//! exist.
 
 mod support;
 
@@ -25,7 +26,7 @@ fn call(gateway: &Gateway, principal: &Principal, name: &str) -> CallError {
     simulate(gateway.router.start(request, None).outcome()).outcome.unwrap_err()
 }
 
-/// What the caller can see of an error, with the tool's name taken out.
+/// The visible parts of an error, without the tool's name.
 fn seen(error: &CallError, name: &str) -> (CallErrorKind, String, String, bool) {
     let hint = error.hint.as_deref().unwrap_or_default().to_owned();
     (error.kind, error.message.replace(name, "NAME"), hint, error.retryable)
@@ -38,16 +39,28 @@ fn a_tool_that_a_token_does_not_include_is_as_good_as_none() {
     let prefixes = vec!["secret.open".to_owned()];
     let catalog = Catalog { tools, prefixes, bare_names: true, ..Catalog::default() };
     let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
-    let mut here = Some(gateway.directory.attach(attach("canary", "g", catalog, provider)).unwrap());
+    let mut here =
+        Some(gateway.directory.attach(attach("canary", "g", catalog, provider)).unwrap());
     for state in ["here", "away"] {
         for principal in limited() {
             let none = call(&gateway, &principal, "nowhere");
             assert!(!none.is_refusal());
-            for name in ["secret.read", "secret_read", "Secret", "canary__Secret", "secret.open.x", "SECRET.READ"] {
+            for name in [
+                "secret.read",
+                "secret_read",
+                "Secret",
+                "canary__Secret",
+                "secret.open.x",
+                "SECRET.READ",
+            ] {
                 let error = call(&gateway, &principal, name);
-                assert_eq!(seen(&error, name), seen(&none, "nowhere"), "{name} of {principal:?}, {state}");
+                assert_eq!(
+                    seen(&error, name),
+                    seen(&none, "nowhere"),
+                    "{name} of {principal:?}, {state}"
+                );
             }
-            // The audit log still says that it was refused.
+            // The audit log still records the refusal.
             assert!(call(&gateway, &principal, "secret_read").is_refusal(), "{state}");
             // A misspelled name is not corrected.
             let error = call(&gateway, &principal, "secret_reed");

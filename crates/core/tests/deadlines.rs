@@ -1,6 +1,6 @@
-//! Deadlines: 60 s by default, else the tool's limit, else the caller's. A caller's `timeout` is a hard limit. A sign of
-//! life extends every other limit, up to a cap. A call that runs out of time says so and what to do, and its provider
-//! learns the reason.
+//! Rule: the timeout is 60 s by default, else the tool's limit, else the caller's. A caller's
+//! `timeout` is a hard limit. Updates extend every other limit, up to a cap. A call that times out
+//! reports that with a remedy, and its provider receives the reason.
 
 mod support;
 
@@ -26,7 +26,11 @@ async fn check(tool: Option<u64>, caller: Option<u64>, expected: u64) {
     let _registration = gateway.directory.attach(attach).unwrap();
     let started = Instant::now();
     let (id, task) = gateway.start(CallRequest { timeout: caller.map(secs), ..request("t.x") });
-    let error = assert_error(&task.await.unwrap(), CallErrorKind::Timeout, &format!("its {} ms", expected * 1_000));
+    let error = assert_error(
+        &task.await.unwrap(),
+        CallErrorKind::Timeout,
+        &format!("timed out after {} ms", expected * 1_000),
+    );
     assert!(error.message.contains("before the node \"n\" answered"), "{}", error.message);
     assert!(error.hint.unwrap().contains("timeout_ms"));
     assert_eq!(started.elapsed().as_secs(), expected);
@@ -60,12 +64,21 @@ async fn ten_minutes_with_progress_are_no_timeout() {
     assert_eq!(gateway.log.records_of(id)[0].updates, 12);
 }
 
-/// How long a call lives whose tool reports progress every 5 s and never answers.
-async fn check_progress(timeout: Option<u64>, idle_timeout: Option<u64>, expected: u64, words: &str) {
+/// Checks the duration of a call with a tool that reports progress every 5 s and never answers.
+async fn check_progress(
+    timeout: Option<u64>,
+    idle_timeout: Option<u64>,
+    expected: u64,
+    words: &str,
+) {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     let started = Instant::now();
-    let request = CallRequest { timeout: timeout.map(secs), idle_timeout: idle_timeout.map(secs), ..request("t.x") };
+    let request = CallRequest {
+        timeout: timeout.map(secs),
+        idle_timeout: idle_timeout.map(secs),
+        ..request("t.x")
+    };
     let (id, mut task) = gateway.start(request);
     let outcome = loop {
         settle().await;
@@ -83,13 +96,13 @@ async fn check_progress(timeout: Option<u64>, idle_timeout: Option<u64>, expecte
 
 #[tokio::test(start_paused = true)]
 async fn progress_extends_only_limits_that_the_caller_did_not_set_as_hard() {
-    check_progress(Some(17), None, 17, "its 17000 ms").await;
-    check_progress(Some(17), Some(6), 17, "its 17000 ms").await;
-    check_progress(Some(17), Some(4), 4, "its 4000 ms").await;
-    check_progress(None, Some(4), 4, "its 4000 ms").await;
-    check_progress(None, Some(6), 3_600, "the longest that any call may").await;
-    check_progress(None, None, 3_600, "the longest that any call may").await;
-    check_progress(Some(1_000_000), None, 3_600, "its 3600000 ms").await;
+    check_progress(Some(17), None, 17, "timed out after 17000 ms").await;
+    check_progress(Some(17), Some(6), 17, "timed out after 17000 ms").await;
+    check_progress(Some(17), Some(4), 4, "timed out after 4000 ms").await;
+    check_progress(None, Some(4), 4, "timed out after 4000 ms").await;
+    check_progress(None, Some(6), 3_600, "the maximum of 3600000 ms").await;
+    check_progress(None, None, 3_600, "the maximum of 3600000 ms").await;
+    check_progress(Some(1_000_000), None, 3_600, "timed out after 3600000 ms").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,8 +117,11 @@ async fn nothing_extends_a_call_beyond_the_cap() {
         advance(secs(45)).await;
         connection.update(id, progress());
     }
-    let error =
-        assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "took 100000 ms, the longest that any call may");
+    let error = assert_error(
+        &task.await.unwrap(),
+        CallErrorKind::Timeout,
+        "reached the maximum of 100000 ms",
+    );
     assert!(error.hint.is_some());
     assert_eq!(started.elapsed(), secs(100));
     assert_eq!(cancels(&connection), [(id, CancelReason::Deadline)]);
@@ -121,8 +137,9 @@ async fn a_tools_own_limit_counts_though_the_call_had_to_wait_for_it() {
     settle().await;
     advance(secs(2)).await;
     let back = connection();
-    let _registration = gateway.directory.attach(attach("n", "g", catalog(), back.clone())).unwrap();
-    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "its 5000 ms");
+    let _registration =
+        gateway.directory.attach(attach("n", "g", catalog(), back.clone())).unwrap();
+    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "after 5000 ms");
     assert_eq!(started.elapsed(), secs(5));
     assert_eq!(cancels(&back), [(id, CancelReason::Deadline)]);
 }
@@ -132,16 +149,20 @@ async fn a_call_that_is_out_of_time_reaches_nobody() {
     let gateway = gateway(RouterOptions::default());
     let (connection, registration) = gateway.connect();
     let (_, task) = gateway.start(CallRequest { timeout: Some(Duration::ZERO), ..request("t.x") });
-    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "before it got a place");
+    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "before it got a slot");
     assert!(requests(&connection).is_empty());
     drop(registration);
-    // Its tool's limit is known, and over, only when the provider is back.
+    // Its tool's limit is only known, and exceeded, when the provider is back.
     let short = || attach("n", "g", described(Some(secs(1))), connection.clone());
     let (_, task) = gateway.start(request("t.x"));
     settle().await;
     advance(secs(3)).await;
     let _registration = gateway.directory.attach(short()).unwrap();
-    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "its 1000 ms before it got a place");
+    assert_error(
+        &task.await.unwrap(),
+        CallErrorKind::Timeout,
+        "after 1000 ms before it got a slot",
+    );
     assert!(requests(&connection).is_empty());
     gateway.assert_clean();
 }
@@ -151,10 +172,18 @@ async fn a_cancelled_call_reaches_nobody() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(request("t.x"));
-    assert_eq!(gateway.router.cancel(id, CancelReason::Revoked, |_| false), Some(false), "not allowed to");
+    assert_eq!(
+        gateway.router.cancel(id, CancelReason::Revoked, |_| false),
+        Some(false),
+        "not allowed to"
+    );
     assert_eq!(gateway.router.cancel(id, CancelReason::Revoked, |_| true), Some(true));
-    assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), Some(false), "the first reason counts");
-    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "token is not valid any more");
+    assert_eq!(
+        gateway.router.cancel(id, CancelReason::Requested, |_| true),
+        Some(false),
+        "the first reason counts"
+    );
+    assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "token is no longer valid");
     assert!(requests(&connection).is_empty());
     assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), None);
     gateway.assert_clean();
@@ -170,7 +199,11 @@ async fn a_journal_that_is_stuck_does_not_hold_a_call_for_ever() {
     settle().await;
     gateway.router.cancel(id, CancelReason::Requested, |_| true);
     assert_error(&cancelled.await.unwrap(), CallErrorKind::Cancelled, "was cancelled");
-    assert_error(&late.await.unwrap(), CallErrorKind::Timeout, "its 60000 ms before it got a place");
+    assert_error(
+        &late.await.unwrap(),
+        CallErrorKind::Timeout,
+        "after 60000 ms before it got a slot",
+    );
     assert!(requests(&connection).is_empty());
     gateway.assert_clean();
 }

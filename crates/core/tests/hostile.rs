@@ -1,8 +1,10 @@
-//! Whatever text comes, the model's own readers take it by their rules or refuse it in few words, and none of them panics.
+//! Rule: every parser of the core accepts a text by its rules or refuses it with a short error, and
+//! never panics.
 
 use proptest::prelude::*;
-use sa_core::json::{MAX_DEPTH, Object, is_too_deep, shortened, why};
-use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson, Schema, nearest, similar};
+use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson, Schema};
+use sa_text::json::{MAX_DEPTH, Object, is_too_deep, shortened, why};
+use sa_text::{closest, similar};
 use serde_json::{Value, json};
 
 fn depth(value: &Value) -> usize {
@@ -30,10 +32,10 @@ proptest! {
                     match json.to_value() {
                         Ok(value) => {
                             prop_assert!(depth(&value) <= MAX_DEPTH);
-                            // It means the same to every reader.
+                            // Every parser reads the same value.
                             prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
                         }
-                        // A key that is there twice: whoever does not care takes the last of them.
+                        // A duplicate key: other parsers use the last one.
                         Err(error) => {
                             prop_assert!(error.to_string().len() < sa_hostile::SHORT);
                             prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
@@ -61,10 +63,10 @@ proptest! {
             b: Option<u8>,
         }
         prop_assert!(serde_json::from_str::<Object<Fields>>(&list).is_err());
-        match sa_core::json::object::<Fields>(object.as_bytes()) {
+        match sa_text::json::object::<Fields>(object.as_bytes()) {
             Ok(Fields { a, b }) => {
                 prop_assert!(object.starts_with('{'), "it is none");
-                // What nobody looks at may be too deep for a tree.
+                // A part that is not parsed may be too deep for a tree.
                 if let Ok(read) = serde_json::from_str::<Value>(&object) {
                     prop_assert!(read["a"] == json!(a) && read["b"] == json!(b), "{}", object);
                 }
@@ -112,7 +114,7 @@ proptest! {
         known in prop::collection::vec(prop_oneof![sa_hostile::text(&["a", "b", "_"]), sa_hostile::long()], 0..4),
     ) {
         let names = || known.iter().map(String::as_str);
-        prop_assert!(nearest(&written, names()).is_none_or(|found| known.iter().any(|name| name == found)));
+        prop_assert!(closest(&written, names()).is_none_or(|found| known.iter().any(|name| name == found)));
         prop_assert!(similar(&written, names()).iter().all(|found| known.iter().any(|name| name == found) && *found != written));
     }
 
@@ -122,12 +124,14 @@ proptest! {
     }
 }
 
-/// The plainest matcher there is.
+/// A simple recursive matcher as a reference.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match pattern.split_first() {
         None => name.is_empty(),
         Some((b'*', rest)) => (0..=name.len()).any(|skipped| matches(rest, &name[skipped..])),
-        Some((first, rest)) => name.split_first().is_some_and(|(byte, name)| byte == first && matches(rest, name)),
+        Some((first, rest)) => {
+            name.split_first().is_some_and(|(byte, name)| byte == first && matches(rest, name))
+        }
     }
 }
 
@@ -152,7 +156,7 @@ proptest! {
     }
 }
 
-/// Each of its mistakes is at a place whose name has a megabyte.
+/// Each of its errors is at a path with a name of one megabyte.
 #[test]
 fn the_place_of_a_mistake_is_told_in_few_words() {
     let long = "x".repeat(1 << 20);
@@ -171,6 +175,8 @@ fn the_place_of_a_mistake_is_told_in_few_words() {
         assert!(error.message.len() < sa_hostile::SHORT, "{schema}: {} bytes", error.message.len());
     }
     let twice = format!("{{\"{long}\":1,\"{long}\":2}}");
-    let error = Schema::new(RawJson::empty_object()).validate(&RawJson::parse(&twice).unwrap()).unwrap_err();
+    let error = Schema::new(RawJson::empty_object())
+        .validate(&RawJson::parse(&twice).unwrap())
+        .unwrap_err();
     assert!(error.message.len() < sa_hostile::SHORT, "{} bytes", error.message.len());
 }

@@ -1,22 +1,24 @@
-//! Idempotency keys: at most one run for each key, the same answer for every retry, and never an answer that relies on
-//! a record which could not be kept. A caller that leaves does not end its call.
+//! Rule: there is at most one run for each idempotency key, and the same answer for every retry. No
+//! answer relies on a record that could not be stored. A caller that disconnects does not end its
+//! call.
 
 mod support;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::*;
 use support::*;
 use tokio::time::{Instant, advance};
 
-/// Who claimed a key, and how that ended.
+/// The claimant of a key and the outcome of its call.
 type Entry = (KeyedCall, CallId, Option<Outcome>);
 
-/// A ledger in memory, which fails where it is told to.
+/// A ledger in memory, which fails at configured steps.
 #[derive(Default)]
 struct Book {
     entries: Mutex<HashMap<Arc<str>, Entry>>,
@@ -25,29 +27,36 @@ struct Book {
 
 impl Book {
     fn at(&self, step: &'static str) -> Result<(), CallError> {
-        let fails = *self.fails.lock().unwrap();
+        let fails = *self.fails.lock();
         assert_ne!(fails, Some("panic"), "told to panic");
         if fails == Some(step) {
-            return Err(CallError::new(CallErrorKind::Failed, format!("the disk is full at {step}")));
+            return Err(CallError::new(
+                CallErrorKind::Failed,
+                format!("the disk is full at {step}"),
+            ));
         }
         Ok(())
     }
 
     fn fail_at(&self, step: Option<&'static str>) {
-        *self.fails.lock().unwrap() = step;
+        *self.fails.lock() = step;
     }
 
     fn holds(&self, key: &str) -> bool {
-        self.entries.lock().unwrap().contains_key(key)
+        self.entries.lock().contains_key(key)
     }
 }
 
 impl Ledger for Book {
-    fn claim<'a>(&'a self, call: &'a KeyedCall, id: CallId) -> BoxFuture<'a, Result<Claim, CallError>> {
+    fn claim<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+    ) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.at("claim")?;
-            let mut entries = self.entries.lock().unwrap();
+            let mut entries = self.entries.lock();
             Ok(match entries.get(&call.key) {
                 None => {
                     entries.insert(call.key.clone(), (call.clone(), id, None));
@@ -69,15 +78,19 @@ impl Ledger for Book {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.at("settle")?;
-            self.entries.lock().unwrap().get_mut(&call.key).expect("claimed").2 = Some(outcome.clone());
+            self.entries.lock().get_mut(&call.key).expect("claimed").2 = Some(outcome.clone());
             Ok(())
         })
     }
 
-    fn release<'a>(&'a self, call: &'a KeyedCall, _: CallId) -> BoxFuture<'a, Result<(), CallError>> {
+    fn release<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        _: CallId,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
             self.at("release")?;
-            self.entries.lock().unwrap().remove(&call.key);
+            self.entries.lock().remove(&call.key);
             Ok(())
         })
     }
@@ -96,7 +109,7 @@ fn with_args(key: &str, args: &str) -> CallRequest {
     CallRequest { args: RawJson::parse(args).unwrap(), ..keyed(key) }
 }
 
-/// Long enough for the ledger, short for everything else.
+/// Long enough for the ledger, and short for everything else.
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
@@ -120,7 +133,7 @@ async fn a_retry_joins_the_call_that_runs_and_then_gets_what_is_recorded() {
     let finished = later.await.unwrap();
     assert_eq!((finished.id, finished.outcome), (first, ok("1")));
     assert_eq!(requests(&connection), [first]);
-    assert_eq!(gateway.log.finished.lock().unwrap().len(), 1, "retries are no calls of their own");
+    assert_eq!(gateway.log.finished.lock().len(), 1, "retries are no calls of their own");
     gateway.assert_clean();
 }
 
@@ -174,7 +187,7 @@ async fn what_a_gateway_left_unfinished_is_not_run_again() {
         key: "k".into(),
         args: RawJson::empty_object(),
     };
-    book.entries.lock().unwrap().insert("k".into(), (call, before, None));
+    book.entries.lock().insert("k".into(), (call, before, None));
     let (_, task) = gateway.start(keyed("k"));
     let error = assert_error(&task.await.unwrap(), CallErrorKind::Conflict, &before.to_string());
     assert!(error.message.contains("may have had an effect") && error.hint.is_some());
@@ -200,7 +213,7 @@ async fn a_key_whose_call_reached_nobody_is_free_again() {
     assert_error(&nobody.await.unwrap(), CallErrorKind::NotFound, "no tool");
     assert!(!book.holds("k"));
     let (connection, registration) = gateway.connect();
-    // Cancelled while the ledger was being asked.
+    // Cancelled during the request to the ledger.
     let (id, task) = gateway.start(keyed("k"));
     settle().await;
     gateway.router.cancel(id, CancelReason::Requested, |_| true);
@@ -208,7 +221,7 @@ async fn a_key_whose_call_reached_nobody_is_free_again() {
     assert!(!book.holds("k") && requests(&connection).is_empty());
     drop(registration);
     let (_, away) = gateway.start(keyed("k"));
-    assert_error(&away.await.unwrap(), CallErrorKind::Offline, "went away");
+    assert_error(&away.await.unwrap(), CallErrorKind::Offline, "disconnected");
     assert!(!book.holds("k"));
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(keyed("k"));
@@ -237,7 +250,7 @@ async fn a_caller_that_leaves_does_not_end_its_call() {
     task.abort();
     pause().await;
     assert_eq!(connection.running(), 1);
-    // Nor does the queue of updates that nobody reads any more.
+    // The unread update queue does not end it either.
     assert!(connection.update(id, progress()));
     pause().await;
     let (_, retry) = gateway.start(keyed("k"));
@@ -257,8 +270,11 @@ async fn a_cancel_or_the_deadline_still_ends_it() {
     gateway.router.cancel(id, CancelReason::Requested, |_| true);
     assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "was cancelled");
     let (late, task) = gateway.start(keyed("k2"));
-    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "its 60000 ms");
-    assert_eq!(cancels(&connection), [(id, CancelReason::Requested), (late, CancelReason::Deadline)]);
+    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "after 60000 ms");
+    assert_eq!(
+        cancels(&connection),
+        [(id, CancelReason::Requested), (late, CancelReason::Deadline)]
+    );
     gateway.assert_clean();
 }
 
@@ -269,14 +285,15 @@ async fn a_retry_waits_no_longer_than_its_own_caller_wants() {
     let (first, one) = gateway.start(keyed("k"));
     pause().await;
     let started = Instant::now();
-    let (_, hasty) = gateway.start(CallRequest { timeout: Some(Duration::from_secs(2)), ..keyed("k") });
+    let (_, hasty) =
+        gateway.start(CallRequest { timeout: Some(Duration::from_secs(2)), ..keyed("k") });
     let (second, cancelled) = gateway.start(keyed("k"));
     let (_, leaves) = gateway.start(keyed("k"));
     settle().await;
     leaves.abort();
     gateway.router.cancel(second, CancelReason::Requested, |_| true);
     assert_error(&cancelled.await.unwrap(), CallErrorKind::Cancelled, "was cancelled");
-    assert_error(&hasty.await.unwrap(), CallErrorKind::Timeout, "still ran");
+    assert_error(&hasty.await.unwrap(), CallErrorKind::Timeout, "was still running");
     assert_eq!(started.elapsed(), Duration::from_secs(2));
     assert_eq!(connection.running(), 1, "the first goes on");
     connection.complete(first, ok("1"));
@@ -331,8 +348,9 @@ async fn a_ledger_that_panics_ends_its_call_alone() {
 async fn a_slow_ledger_counts_against_the_deadline() {
     let (gateway, book) = keeping();
     let (connection, _registration) = gateway.connect();
-    let (_, task) = gateway.start(CallRequest { timeout: Some(Duration::from_micros(500)), ..keyed("k") });
-    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "before it got a place");
+    let (_, task) =
+        gateway.start(CallRequest { timeout: Some(Duration::from_micros(500)), ..keyed("k") });
+    assert_error(&task.await.unwrap(), CallErrorKind::Timeout, "before it got a slot");
     assert!(requests(&connection).is_empty() && !book.holds("k"));
     gateway.assert_clean();
 }
@@ -342,7 +360,7 @@ async fn without_a_ledger_a_key_is_refused() {
     let gateway = gateway(RouterOptions::default());
     let _node = gateway.connect();
     let (_, task) = gateway.start(keyed("k"));
-    assert_error(&task.await.unwrap(), CallErrorKind::Failed, "keeps no record");
+    assert_error(&task.await.unwrap(), CallErrorKind::Failed, "does not store idempotency keys");
     advance(Duration::from_secs(1)).await;
     gateway.assert_clean();
 }
@@ -379,19 +397,23 @@ async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_of_retries_are_in_memory_once() {
-    // Three quarters are twelve parts, in which the first one and a retry fit.
-    const PART: usize = sa_core::aside::LARGE;
+    // Three quarters are twelve parts, which is enough for the first call and a retry.
+    const PART: usize = sa_limits::offload::LARGE;
     let text = |bytes: usize| format!("\"{}\"", "x".repeat(bytes - 2));
     let gateway = ceilings(100, 16 * PART);
     let (connection, _registration) = gateway.connect();
     let (first, one) = gateway.start(with_args("k", &text(6 * PART)));
     pause().await;
-    let retries: Vec<_> = (0..10).map(|_| gateway.start(with_args("k", &text(6 * PART))).1).collect();
+    let retries: Vec<_> =
+        (0..10).map(|_| gateway.start(with_args("k", &text(6 * PART))).1).collect();
     pause().await;
     let running = gateway.router.running();
     assert_eq!(running.len(), 11);
     let place = |call: &router::LiveCall| call.args.as_str().as_ptr();
-    assert!(running.iter().all(|call| place(call) == place(&running[0])), "each has arguments of its own");
+    assert!(
+        running.iter().all(|call| place(call) == place(&running[0])),
+        "each has arguments of its own"
+    );
     let (_, over) = gateway.start(with_args("k", &text(6 * PART + 1)));
     assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "bytes of call arguments");
     connection.complete(first, ok("1"));
@@ -423,7 +445,8 @@ async fn a_tool_is_the_same_one_by_each_of_its_names() {
 async fn a_name_that_leads_elsewhere_meanwhile_is_the_same_one() {
     let (gateway, _book) = keeping();
     let host = |id| {
-        let (connection, catalog) = (connection(), Catalog { bare_names: true, ..tools(&["Bash"]) });
+        let (connection, catalog) =
+            (connection(), Catalog { bare_names: true, ..tools(&["Bash"]) });
         let provider = Arc::clone(&connection) as Arc<dyn Provider>;
         (connection, gateway.directory.attach(attach(id, "g", catalog, provider)).unwrap())
     };
@@ -432,7 +455,7 @@ async fn a_name_that_leads_elsewhere_meanwhile_is_the_same_one() {
     let (id, call) = gateway.start(bash());
     pause().await;
     assert_eq!(requests(&one), [id]);
-    // Its connection goes on while the directory leads elsewhere.
+    // Its connection stays open, while the directory resolves the name to another provider.
     drop(first);
     let (_, retry) = gateway.start(bash());
     pause().await;

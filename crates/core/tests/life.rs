@@ -1,14 +1,16 @@
-//! The call's life: whatever happens in whatever order (an answer, a second answer, an answer from somebody else,
-//! updates, a cancel, the deadline, a connection that closes, one that comes back, a caller that leaves), a call has
-//! exactly one outcome, is recorded exactly once, is given to a provider at most once, and leaves nothing behind. A
-//! provider that still works on a call when it ends is told so, and no other is.
+//! Rule: a call has exactly one outcome, is recorded exactly once, is sent to a provider at most
+//! once, and leaves no state behind. This holds for every order of events: answers, second answers,
+//! answers of another connection, updates, cancellations, deadlines, disconnects, reconnects. If a
+//! provider is still working on a call when it ends, this provider and no other receives a
+//! cancellation.
 
 mod support;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use sa_core::directory::Registration;
 use sa_core::*;
@@ -21,13 +23,13 @@ enum Step {
         timeout_ms: Option<u64>,
     },
     Reply(usize),
-    /// Another connection claims to answer.
+    /// Another connection tries to answer.
     Forge(usize),
     Update(usize),
     Cancel(usize),
     CallerLeaves(usize),
     Advance(u64),
-    /// The connection ends; `late` is when the directory learns of it only afterwards.
+    /// The connection ends. With `late`, the directory detects it only afterwards.
     Close {
         late: bool,
     },
@@ -51,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, bool)>> {
         3 => Just(Step::Attach),
         1 => Just(Step::WireBreaks),
     ];
-    // Whether everybody gets to act before the next step, or both happen in the same moment.
+    // Whether all tasks run before the next step, or both happen at the same moment.
     prop::collection::vec((step, any::<bool>()), 1..60)
 }
 
@@ -66,12 +68,12 @@ struct Counts(Arc<Mutex<usize>>);
 
 impl UpdateSink for Counts {
     fn send(&self, _: Update) -> Result<(), Overrun> {
-        *self.0.lock().unwrap() += 1;
+        *self.0.lock() += 1;
         Ok(())
     }
 }
 
-/// How many calls the one principal gets: three quarters of all.
+/// The number of calls for the one principal: three quarters of all.
 const CEILING: usize = 6;
 
 struct World {
@@ -79,15 +81,16 @@ struct World {
     connections: Vec<Connection>,
     registration: Option<Registration>,
     calls: Vec<Started>,
-    /// What each call was truly answered with, and by which connection.
+    /// The true answer of each call, and the connection that sent it.
     answers: HashMap<CallId, (usize, String)>,
-    /// Calls that a connection took with it.
+    /// Calls lost with their connection.
     lost: Vec<CallId>,
 }
 
 impl World {
     fn new() -> Self {
-        let gateway = gateway(RouterOptions { max_running: CEILING / 3 * 4, ..RouterOptions::default() });
+        let gateway =
+            gateway(RouterOptions { max_running: CEILING / 3 * 4, ..RouterOptions::default() });
         let mut world = Self {
             gateway,
             connections: Vec::new(),
@@ -101,7 +104,8 @@ impl World {
     }
 
     fn attach(&mut self) {
-        // Two places, so that calls queue; a connection that is still there is replaced and closed, as adapters do.
+        // Two slots, so that calls are queued. An existing connection is replaced and closed, as
+        // adapters do.
         let (connection, registration) = self.gateway.connect_with(2);
         if let Some(old) = self.registration.replace(registration) {
             assert!(old.replaced().is_cancelled(), "the replaced connection is told");
@@ -188,12 +192,13 @@ impl World {
         let updates = Arc::new(Mutex::new(0));
         let timeout = timeout_ms.map(Duration::from_millis);
         let request = CallRequest { timeout, ..request("t.x") };
-        let running = self.gateway.router.start(request, Some(Arc::new(Counts(Arc::clone(&updates)))));
+        let running =
+            self.gateway.router.start(request, Some(Arc::new(Counts(Arc::clone(&updates)))));
         let id = running.id();
         let seen = Arc::clone(&updates);
         let task = tokio::spawn(async move {
             let finished = running.outcome().await;
-            let seen = *seen.lock().unwrap();
+            let seen = *seen.lock();
             (finished, seen)
         });
         self.calls.push(Started { id, task, updates, left: false });
@@ -206,13 +211,16 @@ impl World {
             if connection.complete(id, ok(&text)) {
                 let before = self.answers.insert(id, (who, text));
                 assert!(before.is_none(), "answered twice");
-                assert!(!connection.complete(id, ok("\"again\"")), "a second answer does not count");
+                assert!(
+                    !connection.complete(id, ok("\"again\"")),
+                    "a second answer does not count"
+                );
             }
         }
     }
 
     async fn end(mut self) {
-        // Longer than any call may take.
+        // Longer than the maximum duration of a call.
         settle().await;
         tokio::time::sleep(Duration::from_secs(4_000)).await;
         settle().await;
@@ -223,7 +231,7 @@ impl World {
         for connection in &self.connections {
             assert_eq!(connection.running(), 0);
         }
-        // All places under the ceiling and at the provider are free again.
+        // All slots of the budget and of the provider are free again.
         self.attach();
         let last = self.connections.last().unwrap();
         let again: Vec<_> = (0..CEILING).map(|_| self.gateway.start(request("t.x"))).collect();
@@ -242,16 +250,28 @@ impl World {
         let records = self.gateway.log.records_of(call.id);
         assert_eq!(records.len(), 1, "recorded once");
         let record = &records[0];
-        let given: Vec<_> = self.connections.iter().filter(|c| requests(c).contains(&call.id)).collect();
-        let times: usize =
-            self.connections.iter().map(|c| requests(c).iter().filter(|id| **id == call.id).count()).sum();
+        let given: Vec<_> =
+            self.connections.iter().filter(|c| requests(c).contains(&call.id)).collect();
+        let times: usize = self
+            .connections
+            .iter()
+            .map(|c| requests(c).iter().filter(|id| **id == call.id).count())
+            .sum();
         assert!(times <= 1, "dispatched {times} times");
-        assert_eq!(record.provider.is_some(), times == 1, "the record says whether a provider was asked");
-        let told: usize =
-            self.connections.iter().map(|c| cancels(c).iter().filter(|(id, _)| *id == call.id).count()).sum();
+        assert_eq!(
+            record.provider.is_some(),
+            times == 1,
+            "the record says whether a provider was asked"
+        );
+        let told: usize = self
+            .connections
+            .iter()
+            .map(|c| cancels(c).iter().filter(|(id, _)| *id == call.id).count())
+            .sum();
         let answered = self.answers.get(&call.id);
         let lost = self.lost.contains(&call.id);
-        // Whoever was given it has answered, has gone, or has been told: exactly one of these.
+        // Each provider of the call has answered it, has disconnected, or has received a
+        // cancellation: exactly one of these.
         let ends = usize::from(answered.is_some()) + usize::from(lost) + told;
         assert_eq!(ends, times, "answered {answered:?}, lost {lost}, told {told}");
         for connection in given {
@@ -260,7 +280,9 @@ impl World {
             }
         }
         match &record.outcome {
-            Ok(output) => assert_eq!(Some(output.content.as_str()), answered.map(|(_, text)| text.as_str())),
+            Ok(output) => {
+                assert_eq!(Some(output.content.as_str()), answered.map(|(_, text)| text.as_str()));
+            }
             Err(error) if error.kind == CallErrorKind::Offline && times == 1 => {
                 assert!(lost && !error.retryable && !error.is_undelivered(), "{error:?}");
             }
@@ -268,8 +290,11 @@ impl World {
         }
         match call.task.await {
             Ok((finished, updates)) => {
-                assert_eq!(finished.outcome, record.outcome, "what the caller got is what is recorded");
-                assert_eq!(updates, *call.updates.lock().unwrap(), "no update after the end");
+                assert_eq!(
+                    finished.outcome, record.outcome,
+                    "what the caller got is what is recorded"
+                );
+                assert_eq!(updates, *call.updates.lock(), "no update after the end");
             }
             Err(error) => assert!(error.is_cancelled() && call.left, "{error}"),
         }

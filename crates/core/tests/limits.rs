@@ -1,19 +1,21 @@
-//! Limits: a provider gets so many calls at once, a short burst beyond them queues, and what gets no place in time is
-//! `overloaded`. A place is given back on every way that a call can end. Calls that wait for a provider which leaves
-//! wait for it to come back, and otherwise say who is missing and since when.
+//! Rule: a provider receives a limited number of concurrent calls. A short burst is queued, and a
+//! call without a slot in time is `overloaded`. A slot is released whenever and however a call
+//! ends. If the provider disconnects, queued calls wait for its return. Otherwise their error names
+//! the provider and the time since its disconnect.
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sa_core::*;
 use support::*;
 use tokio::time::{Instant, advance};
 
 #[tokio::test(start_paused = true)]
-async fn the_51st_call_queues_and_is_refused_after_the_patience() {
+async fn the_51st_call_queues_and_is_refused_after_the_timeout() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     let first: Vec<_> = (0..50).map(|_| gateway.start(request("t.x"))).collect();
@@ -21,7 +23,11 @@ async fn the_51st_call_queues_and_is_refused_after_the_patience() {
     assert_eq!(gateway.directory.members("node")[0].running, 50);
     let started = Instant::now();
     let (id, late) = gateway.start(request("t.x"));
-    let error = assert_error(&late.await.unwrap(), CallErrorKind::Overloaded, "50 calls running, its limit");
+    let error = assert_error(
+        &late.await.unwrap(),
+        CallErrorKind::Overloaded,
+        "50 running calls, which is its limit",
+    );
     assert_eq!(started.elapsed(), Duration::from_secs(2));
     assert!(error.retryable && error.hint.is_some());
     assert!(!requests(&connection).contains(&id), "it never reached the provider");
@@ -60,10 +66,14 @@ async fn one_principal_cannot_have_all_calls_that_may_run() {
     let calls: Vec<_> = (0..750).map(|_| gateway.start(request("t.x"))).collect();
     settle().await;
     let (_, over) = gateway.start(request("t.x"));
-    let error = assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "750 of 1000 running calls");
-    assert!(error.retryable && error.message.contains("750 of them by this principal"), "{error:?}");
+    let error =
+        assert_error(&over.await.unwrap(), CallErrorKind::Overloaded, "750 of 1000 running calls");
+    assert!(
+        error.retryable && error.message.contains("750 of them by this principal"),
+        "{error:?}"
+    );
     assert!(error.hint.is_some_and(|hint| hint.contains("limits.pending_total")));
-    // Others have an eighth each, up to the sixteenth that is for operators.
+    // Others have an eighth each, up to the sixteenth that is reserved for operators.
     let others: Vec<_> = ["b", "c"].into_iter().flat_map(|id| (0..126).map(move |_| id)).collect();
     let others: Vec<_> = others.into_iter().map(|id| gateway.start(of(id, Role::Agent))).collect();
     settle().await;
@@ -92,7 +102,7 @@ async fn one_principal_cannot_have_all_calls_that_may_run() {
 
 #[tokio::test(start_paused = true)]
 async fn arguments_in_memory_are_bounded_in_bytes() {
-    const PART: usize = aside::LARGE;
+    const PART: usize = sa_limits::offload::LARGE;
     let gateway = gateway(RouterOptions { max_bytes: 16 * PART, ..RouterOptions::default() });
     let (connection, _registration) = gateway.connect();
     let large = |bytes: usize| CallRequest {
@@ -111,12 +121,15 @@ async fn arguments_in_memory_are_bounded_in_bytes() {
     }
     let (id, task) = gateway.start(large(20 * PART));
     settle().await;
-    assert!(connection.complete(id, ok("1")), "what ended gave its part back, and one by itself always fits");
+    assert!(
+        connection.complete(id, ok("1")),
+        "what ended gave its part back, and one by itself always fits"
+    );
     task.await.unwrap();
     gateway.assert_clean();
 }
 
-/// Ends a call in some way, and checks that the only place is free again.
+/// Ends a call in some way, and checks that the only slot is free again.
 async fn gives_its_place_back(end: impl AsyncFnOnce(&Gateway, &Connection, CallId)) {
     let options = RouterOptions { max_running: 1, ..RouterOptions::default() };
     let gateway = gateway(options);
@@ -137,7 +150,8 @@ async fn gives_its_place_back(end: impl AsyncFnOnce(&Gateway, &Connection, CallI
 async fn places_come_back_on_every_way_out() {
     gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, ok("1")))).await;
     let failure = || Err(CallError::new(CallErrorKind::Failed, "no"));
-    gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, failure()))).await;
+    gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, failure())))
+        .await;
     gives_its_place_back(async |gateway, _, id| {
         assert_eq!(gateway.router.cancel(id, CancelReason::Requested, |_| true), Some(true));
     })
@@ -156,9 +170,10 @@ async fn calls_that_queue_when_the_provider_leaves_wait_for_it() {
     assert_eq!(requests(&old), [running]);
     drop(registration);
     old.close("the node went away in the middle of the call");
-    let error = assert_error(&lost.await.unwrap(), CallErrorKind::Offline, "in the middle of the call");
+    let error =
+        assert_error(&lost.await.unwrap(), CallErrorKind::Offline, "in the middle of the call");
     assert!(!error.retryable, "it may have had an effect");
-    // Unrelated comings and goings do not end the wait.
+    // Unrelated attaches and detaches do not end the wait.
     for n in 0..20 {
         advance(Duration::from_millis(400)).await;
         let other = attach(&format!("other{n}"), "g", prefixes(&["o"]), connection());
@@ -176,7 +191,7 @@ async fn calls_that_queue_when_the_provider_leaves_wait_for_it() {
 
 #[track_caller]
 fn seconds_ago(error: &CallError, seconds: u64) {
-    let words = format!("its node \"n\" went away {seconds} s ago");
+    let words = format!("its node \"n\" disconnected {seconds} s ago");
     assert!(error.message.contains(&words), "{}", error.message);
     assert!(error.hint.is_some());
 }
@@ -187,8 +202,9 @@ async fn who_does_not_come_back_is_named() {
     let (_, registration) = gateway.connect();
     drop(registration);
     advance(Duration::from_secs(3)).await;
-    // Short of patience: the caller's own time ends first, and the sentence is true then.
-    let (_, hasty) = gateway.start(CallRequest { timeout: Some(Duration::from_secs(2)), ..request("t.x") });
+    // The caller's own timeout is shorter and ends first, and its error is correct.
+    let (_, hasty) =
+        gateway.start(CallRequest { timeout: Some(Duration::from_secs(2)), ..request("t.x") });
     let (_, patient) = gateway.start(request("t.x"));
     seconds_ago(&assert_error(&hasty.await.unwrap(), CallErrorKind::Offline, "exists"), 5);
     seconds_ago(&assert_error(&patient.await.unwrap(), CallErrorKind::Offline, "exists"), 10);
@@ -196,7 +212,11 @@ async fn who_does_not_come_back_is_named() {
     let started = Instant::now();
     let (_, late) = gateway.start(request("t.x"));
     seconds_ago(&assert_error(&late.await.unwrap(), CallErrorKind::Offline, "exists"), 100);
-    assert_eq!(started.elapsed(), Duration::ZERO, "nobody waits for one that has been gone for long");
+    assert_eq!(
+        started.elapsed(),
+        Duration::ZERO,
+        "nobody waits for one that has been gone for long"
+    );
     gateway.assert_clean();
 }
 
@@ -206,7 +226,7 @@ async fn who_said_goodbye_is_waited_for_as_long_as_a_restart_takes() {
     let (_, registration) = gateway.connect();
     registration.stopped();
     assert!(gateway.directory.members("node")[0].stopped);
-    // A restart says goodbye, too.
+    // A restart announces the stop, too.
     let (id, during) = gateway.start(request("t.x"));
     advance(Duration::from_secs(2)).await;
     let (back, registration) = gateway.connect();
@@ -218,12 +238,24 @@ async fn who_said_goodbye_is_waited_for_as_long_as_a_restart_takes() {
     registration.stopped();
     let started = Instant::now();
     let (_, waits) = gateway.start(request("t.x"));
-    assert_error(&waits.await.unwrap(), CallErrorKind::Offline, "its node \"n\" was stopped 2 s ago");
-    assert_eq!(started.elapsed(), Duration::from_millis(2_500), "a quarter of the time for one that was lost");
+    assert_error(
+        &waits.await.unwrap(),
+        CallErrorKind::Offline,
+        "its node \"n\" was stopped 2 s ago",
+    );
+    assert_eq!(
+        started.elapsed(),
+        Duration::from_millis(2_500),
+        "a quarter of the time for one that was lost"
+    );
     advance(Duration::from_secs(1)).await;
     let started = Instant::now();
     let (_, late) = gateway.start(request("t.x"));
-    let error = assert_error(&late.await.unwrap(), CallErrorKind::Offline, "its node \"n\" was stopped 3 s ago");
+    let error = assert_error(
+        &late.await.unwrap(),
+        CallErrorKind::Offline,
+        "its node \"n\" was stopped 3 s ago",
+    );
     assert!(error.hint.is_some_and(|hint| hint.contains("start the node again")));
     assert_eq!(started.elapsed(), Duration::ZERO);
     gateway.assert_clean();
@@ -251,10 +283,13 @@ async fn a_connection_that_is_dead_before_the_directory_knows_costs_nothing() {
 async fn a_provider_that_is_back_is_checked_anew() {
     let gateway = gateway(RouterOptions::default());
     let schema = |text: &str| Some(Schema::new(RawJson::parse(text).unwrap()));
-    let with =
-        |input: Option<Schema>| Catalog { tools: vec![Tool { input, ..Tool::named("t.x") }], ..Catalog::default() };
+    let with = |input: Option<Schema>| Catalog {
+        tools: vec![Tool { input, ..Tool::named("t.x") }],
+        ..Catalog::default()
+    };
     let old = connection();
-    let registration = gateway.directory.attach(attach("n", "g", with(schema("{}")), old.clone())).unwrap();
+    let registration =
+        gateway.directory.attach(attach("n", "g", with(schema("{}")), old.clone())).unwrap();
     old.link().broken.store(true, Ordering::Relaxed);
     let (_, task) = gateway.start(request("t.x"));
     settle().await;
@@ -284,18 +319,18 @@ async fn calls_that_wait_for_a_provider_go_on_in_the_order_in_which_they_came() 
     let (back, _registration) = gateway.connect();
     settle().await;
     assert_eq!(requests(&back), made);
-    // And so they end, when the connection does.
+    // The calls also end in that order when the connection ends.
     let ended = Arc::new(Mutex::new(Vec::new()));
     for (id, task) in made.iter().copied().zip(tasks) {
         let ended = Arc::clone(&ended);
         tokio::spawn(async move {
             task.await.unwrap().outcome.unwrap_err();
-            ended.lock().unwrap().push(id);
+            ended.lock().push(id);
         });
     }
     settle().await;
     back.close("the connection broke");
     settle().await;
-    assert_eq!(*ended.lock().unwrap(), made);
+    assert_eq!(*ended.lock(), made);
     gateway.assert_clean();
 }

@@ -1,5 +1,5 @@
-//! Names: every exposed name is one that clients accept, is unique among all that any view can see, leads to the tool
-//! that is listed under it, and stays the same over reconnects. Lists have one order, whatever the page size.
+//! Rule: every exposed name is accepted by clients, is unique within each view, leads to the listed
+//! tool, and is stable across reconnects. Lists have one order, whatever the page size.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::*;
 struct Offer {
     id: usize,
     scope: Scope,
-    /// The provider's own name, and the preferred_name.
+    /// The provider's own name, and the preferred name.
     tools: Vec<(String, String)>,
     bare_names: bool,
 }
@@ -30,7 +30,7 @@ fn scopes() -> impl Strategy<Value = Scope> {
     ]
 }
 
-/// Few different names, so that they meet; and some that no client accepts.
+/// Few different names, so that they collide, and some that no client accepts.
 fn offers() -> impl Strategy<Value = Vec<Offer>> {
     let name = prop_oneof![
         4 => "[ab]([._][ab]){0,2}",
@@ -39,12 +39,8 @@ fn offers() -> impl Strategy<Value = Vec<Offer>> {
         1 => any::<String>(),
     ];
     let tools = prop::collection::vec((name.clone(), name), 0..6);
-    let offer = (0..5_usize, scopes(), tools, any::<bool>()).prop_map(|(id, scope, tools, bare_names)| Offer {
-        id,
-        scope,
-        tools,
-        bare_names,
-    });
+    let offer = (0..5_usize, scopes(), tools, any::<bool>())
+        .prop_map(|(id, scope, tools, bare_names)| Offer { id, scope, tools, bare_names });
     prop::collection::vec(offer, 1..10)
 }
 
@@ -58,8 +54,10 @@ fn catalog(offer: &Offer) -> Catalog {
 }
 
 fn enter(directory: &Arc<Directory>, offer: &Offer) -> Registration {
-    let attach =
-        Attach { scope: offer.scope.clone(), ..attach(&format!("n{}", offer.id), "g", catalog(offer), connection()) };
+    let attach = Attach {
+        scope: offer.scope.clone(),
+        ..attach(&format!("n{}", offer.id), "g", catalog(offer), connection())
+    };
     directory.attach(attach).unwrap()
 }
 
@@ -72,7 +70,10 @@ fn views() -> Vec<View> {
     for session in [vec![], session("0"), session("1")] {
         for user in [vec![], user("0"), user("1")] {
             for channels in [vec![], channels.clone()] {
-                views.push(View { scopes: [session.clone(), user.clone(), channels].concat(), ..view() });
+                views.push(View {
+                    scopes: [session.clone(), user.clone(), channels].concat(),
+                    ..view()
+                });
             }
         }
     }
@@ -84,7 +85,11 @@ fn list(directory: &Directory, view: &View, page: usize) -> Vec<(String, Provide
     loop {
         let part = directory.list(view, cursor.as_deref(), page, |_| true);
         assert!(part.tools.len() <= page);
-        all.extend(part.tools.into_iter().map(|t| (t.name.to_string(), t.provider, t.tool.name.to_string())));
+        all.extend(
+            part.tools
+                .into_iter()
+                .map(|t| (t.name.to_string(), t.provider, t.tool.name.to_string())),
+        );
         cursor = part.next;
         if cursor.is_none() {
             return all;
@@ -92,7 +97,7 @@ fn list(directory: &Directory, view: &View, page: usize) -> Vec<(String, Provide
     }
 }
 
-/// Which name each tool has, by its address.
+/// The names of each tool, by its address.
 fn exposed(directory: &Directory) -> BTreeMap<(ProviderId, Scope), Vec<Arc<str>>> {
     directory.members("node").into_iter().map(|m| ((m.id, m.scope), m.tools)).collect()
 }
@@ -117,7 +122,8 @@ proptest! {
                 prop_assert_eq!(&*route.tool.name, tool);
                 prop_assert_eq!(route.exposed.as_deref(), Some(name.as_str()));
             }
-            // Nothing is overwritten: whatever is offered where this view looks, under whatever name, is listed.
+            // No tool is overwritten: every tool in the scopes of this view is listed under some
+            // name.
             let mut offered = HashSet::new();
             for member in directory.members("node").iter().filter(|m| view.scopes().any(|s| *s == m.scope)) {
                 let current = offers.iter().rev().find(|o| *member.id.id == format!("n{}", o.id)).unwrap();
@@ -149,7 +155,7 @@ proptest! {
             prop_assert_eq!(&sorted(exposed(&directory)), &before, "kept while away");
             let again = enter(&directory, &offer);
             prop_assert_eq!(&sorted(exposed(&directory)), &before, "kept when back");
-            // Duplicates aside, the order in which a provider lists its tools does not matter either.
+            // Apart from duplicates, the order in a provider's list does not matter either.
             let mut seen = HashSet::new();
             offer.tools.retain(|(name, _)| seen.insert(name.clone()));
             offer.tools.reverse();
@@ -168,8 +174,9 @@ fn names(directory: &Directory) -> Vec<String> {
 #[test]
 fn a_tool_listed_twice_is_one_tool() {
     let directory = directory();
-    let _registration =
-        directory.attach(attach("n", "g", tools(&["Bash", "Bash", "a.b", "a.b"]), connection())).unwrap();
+    let _registration = directory
+        .attach(attach("n", "g", tools(&["Bash", "Bash", "a.b", "a.b"]), connection()))
+        .unwrap();
     assert_eq!(names(&directory), ["Bash", "a_b"]);
 }
 
@@ -184,16 +191,23 @@ fn a_tool_is_found_by_its_providers_id_with_dots() {
     let _prefix = directory.attach(attach("older", "other", below, connection())).unwrap();
     let catalog = named("Bash", "my.laptop__Bash");
     let _node = directory.attach(attach("my.laptop", "g", catalog, connection())).unwrap();
-    let asked = |name: &str| directory.resolve(name, &view()).ok().map(|route| route.id.id.to_string());
+    let asked =
+        |name: &str| directory.resolve(name, &view()).ok().map(|route| route.id.id.to_string());
     for name in ["my.laptop__Bash", "my_laptop__Bash"] {
         assert_eq!(asked(name).as_deref(), Some("my.laptop"), "{name}");
-        assert_eq!(directory.resolve(name, &view()).unwrap().exposed.as_deref(), Some("my_laptop__Bash"), "{name}");
+        assert_eq!(
+            directory.resolve(name, &view()).unwrap().exposed.as_deref(),
+            Some("my_laptop__Bash"),
+            "{name}"
+        );
     }
     assert_eq!(asked("my.notes").as_deref(), Some("older"));
     assert_eq!(asked("my.laptop__Read").as_deref(), Some("older"), "the node has no such tool");
-    // What an operator installed keeps its names.
-    let installed =
-        Attach { grant: Grant::installed("mail"), ..attach("mail", "", tools(&["my.laptop__Bash"]), connection()) };
+    // An installed provider keeps its names.
+    let installed = Attach {
+        grant: Grant::installed("mail"),
+        ..attach("mail", "", tools(&["my.laptop__Bash"]), connection())
+    };
     let _installed = directory.attach(installed).unwrap();
     assert_eq!(asked("my.laptop__Bash").as_deref(), Some("mail"));
 }
@@ -219,11 +233,18 @@ fn a_narrow_scope_does_not_take_a_listed_name_by_its_own_name() {
 fn a_provider_that_has_listed_nothing_yet_gets_the_names_that_begin_with_its_id() {
     let directory = directory();
     let unlisted = Catalog { unlisted: true, ..Catalog::default() };
-    let _host = directory.attach(attach("host", "g", tools(&["mail__read"]), connection())).unwrap();
+    let _host =
+        directory.attach(attach("host", "g", tools(&["mail__read"]), connection())).unwrap();
     let mail = directory.attach(attach("mail", "g", unlisted, connection())).unwrap();
-    let asked = |name: &str, view: &View| directory.resolve(name, view).ok().map(|route| route.id.id.to_string());
+    let asked = |name: &str, view: &View| {
+        directory.resolve(name, view).ok().map(|route| route.id.id.to_string())
+    };
     assert_eq!(asked("mail__send", &view()).as_deref(), Some("mail"));
-    assert_eq!(asked("mail__read", &view()).as_deref(), Some("host"), "what somebody lists goes first");
+    assert_eq!(
+        asked("mail__read", &view()).as_deref(),
+        Some("host"),
+        "what somebody lists goes first"
+    );
     assert_eq!(asked("mails__send", &view()), None);
     assert_eq!(asked("mail", &view()), None);
     mail.publish(tools(&["mail__other"]));

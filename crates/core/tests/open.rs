@@ -1,15 +1,16 @@
-//! Open tools: a prefix of which no tool is described is listed as one tool, and a call of it says which tool it is for.
-//! Every rule about the tool below holds for such a call.
+//! Rule: a prefix without described tools is listed as one open tool, and a call of it names the
+//! tool below. Every rule about the tool below applies to such a call.
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sa_core::directory::{Attach, Registration};
 use sa_core::*;
 use support::*;
 
-/// What a provider was sent: the tool, and the arguments.
+/// The tools and arguments that a provider received.
 type Sent = Arc<Mutex<Vec<(String, String)>>>;
 
 fn open(prefix: &str) -> Catalog {
@@ -22,7 +23,7 @@ fn connect(gateway: &Gateway, id: &str, grant: &str, catalog: Catalog) -> (Sent,
     let sent = Sent::default();
     let (seen, answer) = (Arc::clone(&sent), format!("\"{id}\""));
     let provider = answering(move |call: Arc<Call>, _| {
-        seen.lock().unwrap().push((call.tool.to_string(), call.args.as_str().to_owned()));
+        seen.lock().push((call.tool.to_string(), call.args.as_str().to_owned()));
         let answer = ok(&answer);
         Box::pin(async move { answer })
     });
@@ -44,15 +45,16 @@ async fn call(gateway: &Gateway, tool: &str, args: &str) -> Finished {
 }
 
 fn names(gateway: &Gateway, view: &View) -> Vec<String> {
-    let page =
-        gateway.directory.list(view, None, usize::MAX, |tool| gateway.router.policy().allows(&view.principal, tool));
+    let page = gateway
+        .directory
+        .list(view, None, usize::MAX, |tool| gateway.router.policy().allows(&view.principal, tool));
     page.tools.into_iter().map(|tool| tool.name.to_string()).collect()
 }
 
-/// Calls a tool, and checks what the provider was sent.
+/// Checks the tool and the arguments that the provider received.
 #[track_caller]
 fn check(sent: &Sent, tool: &str, args: &str) {
-    assert_eq!(std::mem::take(&mut *sent.lock().unwrap()), [(tool.to_owned(), args.to_owned())]);
+    assert_eq!(std::mem::take(&mut *sent.lock()), [(tool.to_owned(), args.to_owned())]);
 }
 
 #[tokio::test]
@@ -65,10 +67,14 @@ async fn an_open_tool_is_listed_and_calls_say_which_tool_they_are_for() {
             (r#"{"tool":"search","args":{"q":1.0}}"#, "macos.notes.search", r#"{"q":1.0}"#),
             (r#"{"tool":"all.of_them"}"#, "macos.notes.all.of_them", "{}"),
             (r#"{"tool":"","args":{"q":1}}"#, "macos.notes", r#"{"q":1}"#),
-            // Any other form is passed on as it is.
+            // Arguments in any other form are passed on unchanged.
             (r#"{"q": 1}"#, "macos.notes", r#"{"q": 1}"#),
             (r#"{"tool":5}"#, "macos.notes", r#"{"tool":5}"#),
-            (r#"{"tool":"x","args":{},"more":1}"#, "macos.notes", r#"{"tool":"x","args":{},"more":1}"#),
+            (
+                r#"{"tool":"x","args":{},"more":1}"#,
+                "macos.notes",
+                r#"{"tool":"x","args":{},"more":1}"#,
+            ),
             ("null", "macos.notes", "null"),
         ] {
             assert!(call(&gateway, name, args).await.outcome.is_ok(), "{name} {args}");
@@ -76,8 +82,16 @@ async fn an_open_tool_is_listed_and_calls_say_which_tool_they_are_for() {
         }
     }
     let long = format!(r#"{{"tool":"{}"}}"#, ".a".repeat(100_000));
-    assert_error(&call(&gateway, "macos_notes", &long).await, CallErrorKind::NotFound, "there is no tool");
-    assert_error(&call(&gateway, "macos_notes", r#"{"tool":"a b"}"#).await, CallErrorKind::NotFound, "macos.notes.a b");
+    assert_error(
+        &call(&gateway, "macos_notes", &long).await,
+        CallErrorKind::NotFound,
+        "there is no tool",
+    );
+    assert_error(
+        &call(&gateway, "macos_notes", r#"{"tool":"a b"}"#).await,
+        CallErrorKind::NotFound,
+        "macos.notes.a b",
+    );
     gateway.assert_clean();
 }
 
@@ -96,19 +110,27 @@ async fn underscore_names_reach_dotted_tools_below_an_open_one() {
         assert!(call(&gateway, name, "{}").await.outcome.is_ok(), "{name}");
         check(sent, tool, "{}");
     }
-    // What comes before two underscores is a provider's id.
+    // The part before two underscores is a provider's id.
     for unknown in ["macos__notes", "macos_", "macosx_notes", "_macos"] {
-        assert_error(&call(&gateway, unknown, "{}").await, CallErrorKind::NotFound, "there is no tool");
+        assert_error(
+            &call(&gateway, unknown, "{}").await,
+            CallErrorKind::NotFound,
+            "there is no tool",
+        );
     }
 }
 
-/// Described tools say what there is, so that a wrong name is noticed.
+/// A described prefix has a known list of tools, so a wrong name is detected.
 #[tokio::test]
 async fn underscore_names_below_a_described_prefix_are_unknown() {
     let gateway = gateway(RouterOptions::default());
     let described = Catalog { prefixes: vec!["demo".into()], ..tools(&["demo.echo"]) };
     let (_, _node) = connect(&gateway, "n", "g", described);
-    let error = assert_error(&call(&gateway, "demo_ecco", "{}").await, CallErrorKind::NotFound, "demo_ecco");
+    let error = assert_error(
+        &call(&gateway, "demo_ecco", "{}").await,
+        CallErrorKind::NotFound,
+        "demo_ecco",
+    );
     assert_eq!(error.hint.as_deref(), Some("did you mean demo_echo?"));
 }
 
@@ -126,7 +148,8 @@ async fn policy_and_tokens_decide_about_the_tool_below() {
         assert_error(&call(&gateway, tool, args).await, CallErrorKind::NotAllowed, "policy denies");
     }
     let below = r#"{"tool":"search"}"#;
-    // A token for the listed tool is for the capability itself, and one for names below it is for those.
+    // A token for the listed tool covers the capability itself, and a token for names below it
+    // covers those.
     for (patterns, listed, capability, search) in [
         (["macos_notes"], true, true, false),
         (["macos_notes*"], true, true, true),
@@ -139,16 +162,21 @@ async fn policy_and_tokens_decide_about_the_tool_below() {
             call_as(&gateway, view.clone(), "macos_notes", "{}").await,
             call_as(&gateway, view.clone(), "macos_notes", below).await,
         ]
-        .map(|finished| finished.outcome.map_err(|error| assert_eq!(error.kind, CallErrorKind::NotFound)).is_ok());
+        .map(|finished| {
+            finished
+                .outcome
+                .map_err(|error| assert_eq!(error.kind, CallErrorKind::NotFound))
+                .is_ok()
+        });
         assert_eq!(may, [capability, search], "{patterns:?}");
     }
-    sent.lock().unwrap().clear();
+    sent.lock().clear();
     let view = limited(&["macos_notes_*"]);
     assert!(call_as(&gateway, view, "macos_notes_search", "{}").await.outcome.is_ok());
     check(&sent, "macos.notes.search", "{}");
 }
 
-/// What is below belongs to the grant that holds it, whatever open tool a call came by.
+/// A name below belongs to the grant that holds it, whichever open tool was called.
 #[tokio::test]
 async fn a_call_goes_to_the_holder_of_the_name_below() {
     let gateway = gateway(RouterOptions::default());
@@ -161,7 +189,10 @@ async fn a_call_goes_to_the_holder_of_the_name_below() {
     // Another grant gets no name for a prefix that this one holds, with or without a suffix.
     let (_, _thief) = connect(&gateway, "thief", "h", open("macos.notes"));
     assert_eq!(names(&gateway, &view()), ["macos", "macos_notes"]);
-    assert!(gateway.directory.members("node").iter().all(|member| !member.host), "an open tool makes no host");
+    assert!(
+        gateway.directory.members("node").iter().all(|member| !member.host),
+        "an open tool makes no host"
+    );
 }
 
 #[tokio::test]
@@ -180,12 +211,13 @@ async fn the_second_provider_of_a_grant_is_reached_by_its_own_name() {
     simulate_offline(&gateway, &listed[1], below).await;
 }
 
-/// The one that is meant is away: no other one stands in.
+/// The requested provider is offline, and no other one replaces it.
 async fn simulate_offline(gateway: &Gateway, name: &str, args: &str) {
     let args = RawJson::parse(args).unwrap();
     let timeout = Some(std::time::Duration::from_millis(50));
-    let finished = gateway.router.start(CallRequest { args, timeout, ..request(name) }, None).outcome().await;
-    assert_error(&finished, CallErrorKind::Offline, "went away");
+    let finished =
+        gateway.router.start(CallRequest { args, timeout, ..request(name) }, None).outcome().await;
+    assert_error(&finished, CallErrorKind::Offline, "disconnected");
 }
 
 fn host(tools_of: &[&str]) -> Catalog {
@@ -193,7 +225,7 @@ fn host(tools_of: &[&str]) -> Catalog {
     Catalog { tools: tools_of.iter().map(tool).collect(), bare_names: true, ..Catalog::default() }
 }
 
-/// Who gets a bare name, in both orders of coming.
+/// Returns the provider of a bare name.
 async fn bare(gateway: &Gateway, name: &str) -> String {
     let finished = call(gateway, name, "{}").await;
     finished.outcome.unwrap().content.as_str().to_owned()
@@ -206,18 +238,21 @@ async fn an_open_capability_does_not_take_a_bare_name_from_the_primary_host() {
         let (_, _host) = connect(&gateway, "host", "h", host(&[name]));
         let (_, _thief) = connect(&gateway, "thief", "g", open(name));
         assert_eq!(bare(&gateway, name).await, "\"host\"");
-        // What comes later changes nothing, and the capability is listed under another name.
-        let (_, _late) = connect(&gateway, "late", "k", Catalog { preferred: true, ..host(&[name]) });
+        // A later provider changes nothing, and the capability is listed under another name.
+        let (_, _late) =
+            connect(&gateway, "late", "k", Catalog { preferred: true, ..host(&[name]) });
         assert_eq!(bare(&gateway, name).await, "\"late\"");
         let listed = names(&gateway, &view());
         assert!(
-            !listed.contains(&name.to_owned()) && listed.iter().any(|listed| listed.starts_with(&format!("{name}_")))
+            !listed.contains(&name.to_owned())
+                && listed.iter().any(|listed| listed.starts_with(&format!("{name}_")))
         );
-        // A prefix of which nothing is listed has no better claim.
-        let (_, _plain) = connect(&gateway, "plain", "g", Catalog { bare_names: true, ..prefixes(&[name]) });
+        // A prefix without listed tools has no better claim.
+        let (_, _plain) =
+            connect(&gateway, "plain", "g", Catalog { bare_names: true, ..prefixes(&[name]) });
         assert_eq!(bare(&gateway, name).await, "\"late\"");
     }
-    // Nobody can claim a name before the host comes that is written as hosts write theirs.
+    // No provider can claim a host-style name before the host attaches.
     let gateway = gateway(RouterOptions::default());
     let (_, _thief) = connect(&gateway, "thief", "g", open("Bash"));
     assert_eq!(bare(&gateway, "Bash").await, "\"thief\"");
@@ -237,32 +272,43 @@ async fn a_bare_name_does_not_outrank_an_open_capability_that_is_listed() {
     assert_eq!(names(&gateway, &view()), ["host__Bash", "host__notes", "notes"]);
 }
 
-/// `macos_notes_x` is below `macos.notes` as well, and belongs to the better rank.
+/// `macos_notes_x` is also below `macos.notes`, and belongs to the better rank.
 #[tokio::test]
 async fn a_prefix_of_a_better_rank_holds_underscore_names_too() {
-    for thieves in [tools(&["macos.notes_x", "macos.notes_y.z"]), open("macos.notes_x"), host(&["macos_notes_x"])] {
+    for thieves in [
+        tools(&["macos.notes_x", "macos.notes_y.z"]),
+        open("macos.notes_x"),
+        host(&["macos_notes_x"]),
+    ] {
         let gateway = gateway(RouterOptions::default());
         let (thief, _thief) = connect(&gateway, "thief", "", thieves.clone());
         let (known, known_here) = connect(&gateway, "known", "g", open("macos.notes"));
-        for (name, tool) in [("macos_notes_x", "macos.notes.x"), ("macos_notes_x_more", "macos.notes.x_more")] {
+        for (name, tool) in
+            [("macos_notes_x", "macos.notes.x"), ("macos_notes_x_more", "macos.notes.x_more")]
+        {
             assert!(call(&gateway, name, "{}").await.outcome.is_ok());
             check(&known, tool, "{}");
         }
         let listed = names(&gateway, &view());
-        assert!(listed.iter().all(|name| name == "macos_notes" || !name.starts_with("macos_notes_")), "{listed:?}");
-        // Nor while it is away.
+        assert!(
+            listed.iter().all(|name| name == "macos_notes" || !name.starts_with("macos_notes_")),
+            "{listed:?}"
+        );
+        // The same applies while it is offline.
         drop(known_here);
         simulate_offline(&gateway, "macos_notes_x", "{}").await;
-        assert!(thief.lock().unwrap().is_empty());
+        assert!(thief.lock().is_empty());
     }
-    // A described prefix has no names that nobody lists, and hands none to a worse rank.
+    // A described prefix has no unlisted names, and passes none to a worse rank.
     let gateway = gateway(RouterOptions::default());
     let (_, _thief) = connect(&gateway, "thief", "", tools(&["macos.notes_x"]));
-    let described = Catalog { prefixes: vec!["macos.notes".into()], ..tools(&["macos.notes.search"]) };
+    let described =
+        Catalog { prefixes: vec!["macos.notes".into()], ..tools(&["macos.notes.search"]) };
     let (_, _known) = connect(&gateway, "known", "g", described);
     assert_error(&call(&gateway, "macos_notes_x", "{}").await, CallErrorKind::NotFound, "no tool");
     assert_eq!(names(&gateway, &view()), ["macos_notes_search"]);
-    // Its own dotted name is not below the prefix, and stays. At equal rank what is listed goes first.
+    // Its own dotted name is not below the prefix, and stays. At equal rank, listed names have
+    // precedence.
     assert!(call(&gateway, "macos.notes_x", "{}").await.outcome.is_ok());
     let (other, _other) = connect(&gateway, "other", "h", tools(&["macos.notes_y"]));
     assert!(call(&gateway, "macos_notes_y", "{}").await.outcome.is_ok());

@@ -1,4 +1,4 @@
-//! Names follow from the claims and their ages, not from the order in which they arrive.
+//! Rule: names follow from the claims and their ages, not from the order in which they arrive.
 
 mod support;
 
@@ -10,7 +10,7 @@ use sa_core::directory::{Attach, Directory, Registration, Unresolved};
 use sa_core::*;
 use support::*;
 
-/// What one provider does, in its order.
+/// The events of one provider, in order.
 #[derive(Debug, Clone)]
 struct History {
     id: usize,
@@ -22,11 +22,11 @@ struct History {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// Connects, or connects again.
+    /// Attaches, or attaches again.
     Attach(Offered),
     Publish(Offered),
     Detach,
-    /// Connects and leaves for good, so that it is forgotten.
+    /// Attaches and is removed, so that it is forgotten.
     Forget,
 }
 
@@ -56,7 +56,7 @@ impl Offered {
     }
 }
 
-/// Few different names, so that they meet.
+/// Few different names, so that they collide.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[ab]([._][ab]){0,2}", 1 => "p[01]__[ab]"]
 }
@@ -64,13 +64,15 @@ fn name() -> impl Strategy<Value = String> {
 fn offered() -> impl Strategy<Value = Offered> {
     let tools = prop::collection::vec((name(), name()), 0..3);
     let prefixes = prop::collection::vec(name(), 0..2);
-    (tools, prefixes, any::<[bool; 3]>()).prop_map(|(tools, prefixes, [bare_names, preferred, short])| Offered {
-        tools,
-        prefixes,
-        bare_names,
-        preferred,
-        short,
-    })
+    (tools, prefixes, any::<[bool; 3]>()).prop_map(
+        |(tools, prefixes, [bare_names, preferred, short])| Offered {
+            tools,
+            prefixes,
+            bare_names,
+            preferred,
+            short,
+        },
+    )
 }
 
 fn histories() -> impl Strategy<Value = Vec<History>> {
@@ -99,7 +101,7 @@ fn histories() -> impl Strategy<Value = Vec<History>> {
     })
 }
 
-/// Plays all histories, each in its order, taking the next one that `turns` says.
+/// Plays all histories, each in its order, interleaved by `turns`.
 fn play(histories: &[History], turns: &[usize]) -> (Arc<Directory>, Vec<Option<Registration>>) {
     let directory = directory();
     let mut registrations: Vec<Option<Registration>> = histories.iter().map(|_| None).collect();
@@ -107,7 +109,7 @@ fn play(histories: &[History], turns: &[usize]) -> (Arc<Directory>, Vec<Option<R
     for turn in turns {
         let (history, at) = (&histories[*turn], next[*turn]);
         next[*turn] += 1;
-        // The age is the event's place in one log of all.
+        // The age is the event's position in a common log.
         let age = 1 + (at * histories.len() + turn) as u64;
         let attach = |catalog| Attach {
             id: ProviderId::new(history.kind, &format!("p{}", history.id)),
@@ -117,7 +119,9 @@ fn play(histories: &[History], turns: &[usize]) -> (Arc<Directory>, Vec<Option<R
         };
         let registration = &mut registrations[*turn];
         match &history.events[at] {
-            Event::Attach(offered) => *registration = directory.attach_at(attach(offered.catalog()), age).ok(),
+            Event::Attach(offered) => {
+                *registration = directory.attach_at(attach(offered.catalog()), age).ok();
+            }
             Event::Publish(offered) => {
                 if let Some(registration) = registration {
                     registration.publish_at(offered.catalog(), age);
@@ -135,19 +139,22 @@ fn play(histories: &[History], turns: &[usize]) -> (Arc<Directory>, Vec<Option<R
 
 type Names = BTreeMap<String, String>;
 
-/// Every name, listed or not, and what it leads to.
+/// Returns every name, listed or not, and the tool that it leads to.
 fn seen(directory: &Directory, histories: &[History]) -> (Names, Vec<String>) {
     let session = View { scopes: vec![Scope::Session("s".into())], ..view() };
     let listed = directory.list(&session, None, 1_000, |_| true).tools;
-    let listed: Vec<String> =
-        listed.iter().map(|tool| format!("{} {:?} {}", tool.name, tool.provider, tool.tool.name)).collect();
+    let listed: Vec<String> = listed
+        .iter()
+        .map(|tool| format!("{} {:?} {}", tool.name, tool.provider, tool.tool.name))
+        .collect();
     let mut names = Names::new();
     for history in histories {
         for event in &history.events {
             let (Event::Attach(offered) | Event::Publish(offered)) = event else { continue };
             let provider = ProviderId::new(history.kind, &format!("p{}", history.id));
             let tools = offered.catalog().tools.into_iter();
-            let asked = tools.flat_map(|tool| tool.all_names(&provider)).chain(offered.prefixes.clone());
+            let asked =
+                tools.flat_map(|tool| tool.all_names(&provider)).chain(offered.prefixes.clone());
             for name in asked.flat_map(|name| [format!("{name}.x"), name]) {
                 let found = match directory.resolve(&name, &session) {
                     Ok(route) => format!("{:?} {}", route.id, route.tool.name),
@@ -164,7 +171,8 @@ fn seen(directory: &Directory, histories: &[History]) -> (Names, Vec<String>) {
 fn with_turns() -> impl Strategy<Value = (Vec<History>, Vec<usize>, Vec<usize>)> {
     histories().prop_flat_map(|histories| {
         let counts = histories.iter().enumerate();
-        let turns: Vec<usize> = counts.flat_map(|(at, history)| vec![at; history.events.len()]).collect();
+        let turns: Vec<usize> =
+            counts.flat_map(|(at, history)| vec![at; history.events.len()]).collect();
         (Just(histories), Just(turns.clone()).prop_shuffle(), Just(turns).prop_shuffle())
     })
 }

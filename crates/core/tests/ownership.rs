@@ -1,7 +1,8 @@
-//! Ownership: of all claims at or above a name the best grant holds it, by rank and then by age. Within the grant the longest
-//! match counts, and of equal ones the oldest provider that is online serves. A host's undotted tools belong to no grant: the
-//! oldest host of the best rank that is online serves. A provider that is away keeps its claims until it is forgotten. A grant
-//! that is for an id takes the id over with its claims. Checked against a model that looks at every claim for every name.
+//! Rule: of all claims at or above a name, the best grant holds it, by rank and then by age. Within
+//! the grant the longest match counts, and of equal ones the oldest online provider serves. A
+//! host's undotted tools belong to no grant: the oldest online host of the best rank serves. An
+//! offline provider keeps its claims until it is forgotten. A grant for an id takes over the id
+//! with its claims. The tests compare this with a model that evaluates every claim for every name.
 
 mod support;
 
@@ -15,7 +16,7 @@ use support::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// The first of the grants is none; `bound` ones are for this very id.
+    /// Grant 0 means no token; `bound` grants are for this id only.
     Attach {
         id: usize,
         grant: usize,
@@ -51,20 +52,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..25)
 }
 
-/// The grant of who showed nothing.
+/// The grant of a provider without a token.
 const NONE: usize = 0;
 
-/// A provider as the rules see it.
+/// A provider in the model.
 #[derive(Debug)]
 struct Known {
     id: usize,
     grant: usize,
     age: u64,
-    /// When each was claimed.
+    /// The ages of the claims.
     prefixes: Aged,
     tools: Aged,
     online: bool,
-    /// Which registration is the current one.
+    /// The number of the current registration.
     registration: usize,
 }
 
@@ -77,17 +78,23 @@ impl Known {
 
     fn claim(&mut self, claims: &Claims, now: u64) {
         let aged = |before: &Aged, names: &[String]| -> Aged {
-            names.iter().map(|name| (name.clone(), before.get(name).copied().unwrap_or(now))).collect()
+            names
+                .iter()
+                .map(|name| (name.clone(), before.get(name).copied().unwrap_or(now)))
+                .collect()
         };
         self.prefixes = aged(&self.prefixes, &claims.prefixes);
         self.tools = aged(&self.tools, &claims.tools);
     }
 
-    /// What it claims at or above a dotted name, and when it did.
+    /// Returns its claims at or above a dotted name, and their ages.
     fn covering(&self, name: &str) -> Vec<(&str, u64)> {
-        let above = self.prefixes.iter().filter(|(claim, _)| name == **claim || name.starts_with(&format!("{claim}.")));
+        let above = self
+            .prefixes
+            .iter()
+            .filter(|(claim, _)| name == **claim || name.starts_with(&format!("{claim}.")));
         let own = self.tools.iter().filter(|(tool, _)| **tool == name);
-        // A described tool goes before its provider's prefix of the same name.
+        // A described tool has precedence over its provider's prefix of the same name.
         let above = above.filter(|(claim, _)| name != **claim || !self.tools.contains_key(name));
         above.chain(own).map(|(claim, age)| (claim.as_str(), *age)).collect()
     }
@@ -111,10 +118,25 @@ impl Model {
         self.known.iter_mut().find(|known| known.registration == registration)
     }
 
-    fn attach(&mut self, id: usize, grant: usize, bound: bool, claims: &Claims, registration: usize) -> bool {
+    fn attach(
+        &mut self,
+        id: usize,
+        grant: usize,
+        bound: bool,
+        claims: &Claims,
+        registration: usize,
+    ) -> bool {
         let now = self.now;
         let none = Aged::new;
-        let mut newcomer = Known { id, grant, age: now, prefixes: none(), tools: none(), online: true, registration };
+        let mut newcomer = Known {
+            id,
+            grant,
+            age: now,
+            prefixes: none(),
+            tools: none(),
+            online: true,
+            registration,
+        };
         if let Some(at) = self.known.iter().position(|known| known.id == id) {
             let old = &self.known[at];
             if old.grant == grant || (bound && old.grant != NONE) {
@@ -140,29 +162,44 @@ impl Model {
     }
 
     fn dotted(&self, name: &str) -> Option<&Known> {
-        let all = self.known.iter().flat_map(|known| known.covering(name).into_iter().map(move |claim| (known, claim)));
+        let all = self
+            .known
+            .iter()
+            .flat_map(|known| known.covering(name).into_iter().map(move |claim| (known, claim)));
         let all: Vec<_> = all.collect();
         let (best, _) = all.iter().min_by_key(|(known, (_, age))| (known.rank(), *age))?;
         let own: Vec<_> = all.iter().filter(|(known, _)| known.grant == best.grant).collect();
         let longest = own.iter().map(|(_, (claim, _))| claim.len()).max()?;
         let longest = own.iter().filter(|(_, (claim, _))| claim.len() == longest);
-        longest.min_by_key(|(known, (_, age))| (!known.online, *age, known.id)).map(|(known, _)| *known)
+        longest
+            .min_by_key(|(known, (_, age))| (!known.online, *age, known.id))
+            .map(|(known, _)| *known)
     }
 
     fn undotted(&self, name: &str) -> Option<&Known> {
-        // A prefix is called by its own name where no other grant holds it.
+        // A prefix can be called by its own name if no other grant holds it.
         let by_age = |known: &&Known| (known.rank(), known.prefixes[name]);
-        let holder = self.known.iter().filter(|known| known.prefixes.contains_key(name)).min_by_key(by_age);
+        let holder =
+            self.known.iter().filter(|known| known.prefixes.contains_key(name)).min_by_key(by_age);
         let held = |known: &&Known| holder.is_some_and(|holder| holder.grant == known.grant);
-        let open = |known: &&Known| known.prefixes.contains_key(name) && !known.tools.contains_key(name) && held(known);
+        let open = |known: &&Known| {
+            known.prefixes.contains_key(name) && !known.tools.contains_key(name) && held(known)
+        };
         let hosts = self.known.iter().filter(|known| known.tools.contains_key(name));
-        let rank =
-            self.known.iter().filter(|known| known.tools.contains_key(name) || open(known)).map(Known::rank).min()?;
+        let rank = self
+            .known
+            .iter()
+            .filter(|known| known.tools.contains_key(name) || open(known))
+            .map(Known::rank)
+            .min()?;
         let of_rank = |known: &&Known| known.rank() == rank;
-        let best = self.known.iter().filter(open).filter(of_rank).min_by_key(|known| known.prefixes[name]);
-        // A host's tool and an undotted prefix: what was there first. Hosts themselves are ordered by their own ages.
+        let best =
+            self.known.iter().filter(open).filter(of_rank).min_by_key(|known| known.prefixes[name]);
+        // Between a host's tool and an undotted prefix, the older one counts. Hosts themselves are
+        // ordered by their own ages.
         let first = hosts.clone().filter(of_rank).min_by_key(|known| (known.age, known.id));
-        let best = best.filter(|best| first.is_none_or(|first| best.prefixes[name] < first.tools[name]));
+        let best =
+            best.filter(|best| first.is_none_or(|first| best.prefixes[name] < first.tools[name]));
         match best {
             Some(best) => {
                 let own = self.known.iter().filter(open).filter(|known| known.grant == best.grant);
@@ -174,8 +211,9 @@ impl Model {
 }
 
 fn catalog(claims: &Claims) -> Catalog {
-    // Exposed names that nothing asks for here, so that only a provider's own names count.
-    let tool = |name: &String| Tool { preferred_name: format!("listed-{name}"), ..Tool::named(name) };
+    // The exposed names are not used in this test, so that only own names count.
+    let tool =
+        |name: &String| Tool { preferred_name: format!("listed-{name}"), ..Tool::named(name) };
     let tools = claims.tools.iter().map(tool).collect();
     Catalog { tools, prefixes: claims.prefixes.clone(), bare_names: true, ..Catalog::default() }
 }
@@ -260,7 +298,10 @@ proptest! {
 
 #[track_caller]
 fn serves(directory: &Directory, name: &str, expected: &str) {
-    assert_eq!(directory.resolve(name, &view()).map(|route| route.id.id.to_string()), Ok(expected.to_owned()));
+    assert_eq!(
+        directory.resolve(name, &view()).map(|route| route.id.id.to_string()),
+        Ok(expected.to_owned())
+    );
 }
 
 fn add(directory: &Arc<Directory>, id: &str, grant: &str, catalog: Catalog) -> Registration {
@@ -300,7 +341,7 @@ fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
     assert_eq!(directory.list(&view(), None, 10, |_| true).tools.len(), 2);
     serves(&directory, "mac-01__Bash", "mac-01");
     serves(&directory, "mac-02__Bash", "mac-02");
-    // The bare name is the first one's, and while it is away the next one's.
+    // The bare name belongs to the first host, and to the next one while the first is offline.
     serves(&directory, "Bash", "mac-01");
     drop(first);
     serves(&directory, "Bash", "mac-02");
@@ -311,7 +352,11 @@ fn two_machines_of_different_grants_can_both_be_used_by_their_full_names() {
 }
 
 fn primary(directory: &Directory) -> Option<String> {
-    directory.members("node").into_iter().find(|member| member.primary).map(|member| member.id.id.to_string())
+    directory
+        .members("node")
+        .into_iter()
+        .find(|member| member.primary)
+        .map(|member| member.id.id.to_string())
 }
 
 fn host(id: &str, bare_names: bool, preferred: bool) -> Catalog {
@@ -357,7 +402,8 @@ fn a_session_whose_machine_is_away_does_not_fall_back_to_the_shared_one() {
     let directory = directory();
     let session = Scope::Session("s".into());
     let _shared = add(&directory, "shared", "g", prefixes(&["sh"]));
-    let own = Attach { scope: session.clone(), ..attach("own", "g", prefixes(&["sh"]), connection()) };
+    let own =
+        Attach { scope: session.clone(), ..attach("own", "g", prefixes(&["sh"]), connection()) };
     let own = directory.attach(own).unwrap();
     let inside = View { scopes: vec![session], ..view() };
     assert_eq!(&*directory.resolve("sh.run", &inside).unwrap().id.id, "own");
@@ -400,7 +446,11 @@ fn who_comes_and_goes_forgets_its_own_and_nobody_elses() {
     let directory = directory();
     drop(directory.attach(attach("victim", "A", prefixes(&["v"]), connection())).unwrap());
     for n in 0..1_100 {
-        drop(directory.attach(attach(&format!("n{n}"), "B", prefixes(&["w"]), connection())).unwrap());
+        drop(
+            directory
+                .attach(attach(&format!("n{n}"), "B", prefixes(&["w"]), connection()))
+                .unwrap(),
+        );
     }
     assert!(directory.attach(attach("victim", "B", prefixes(&["v"]), connection())).is_err());
     let known = directory.members("node");
@@ -414,10 +464,15 @@ fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
     let open = |id: &str| Attach { ..attach(id, "", prefixes(&["p"]), connection()) };
     let _first = directory.attach(open("n")).unwrap();
     let _second = directory.attach(attach("m", "A", prefixes(&["p"]), connection())).unwrap();
-    assert_eq!(directory.resolve("p.x", &view()).unwrap().id.id.as_ref(), "m", "a grant goes before none");
+    assert_eq!(
+        directory.resolve("p.x", &view()).unwrap().id.id.as_ref(),
+        "m",
+        "a grant goes before none"
+    );
     let _n = directory.attach(attach("n", "A", prefixes(&["q"]), connection())).unwrap();
     assert!(directory.attach(open("n")).is_err());
-    let rotated = Attach { may_take_over: true, ..attach("n", "C", prefixes(&["q"]), connection()) };
+    let rotated =
+        Attach { may_take_over: true, ..attach("n", "C", prefixes(&["q"]), connection()) };
     assert!(directory.attach(rotated).is_ok());
 }
 
@@ -427,17 +482,22 @@ fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
     let mac = || Catalog { prefixes: vec!["mac".into()], ..tools(&["mac.notes"]) };
     let first = add(&directory, "one", "old", mac());
     let _rival = add(&directory, "two", "rival", mac());
-    let rotated = |grant| Attach { may_take_over: true, ..attach("one", grant, mac(), connection()) };
+    let rotated =
+        |grant| Attach { may_take_over: true, ..attach("one", grant, mac(), connection()) };
     let second = directory.attach(rotated("new")).unwrap();
-    let serves_all = || ["mac_notes", "mac.notes", "mac.other"].map(|name| serves(&directory, name, "one"));
+    let serves_all =
+        || ["mac_notes", "mac.notes", "mac.other"].map(|name| serves(&directory, name, "one"));
     serves_all();
     let listed = directory.list(&view(), None, 10, |_| true).tools;
-    assert_eq!(listed.iter().map(|tool| (&*tool.name, &*tool.provider.id)).collect::<Vec<_>>(), [("mac_notes", "one")]);
+    assert_eq!(
+        listed.iter().map(|tool| (&*tool.name, &*tool.provider.id)).collect::<Vec<_>>(),
+        [("mac_notes", "one")]
+    );
     // The old connection ends, and with it the old grant.
     drop(first);
     directory.forget_grant(&Grant::token("old"));
     serves_all();
-    // It is the same while the node is away.
+    // The same applies while the node is offline.
     drop(second);
     let _third = directory.attach(rotated("newer")).unwrap();
     serves_all();
@@ -450,7 +510,8 @@ fn who_takes_an_id_from_one_that_showed_nothing_has_none_of_what_that_one_held()
         let open = Attach { ..attach("one", "", prefixes(&["mac"]), connection()) };
         let _open = directory.attach(open).unwrap();
         let _rival = add(&directory, "two", "rival", prefixes(&["mac"]));
-        let taken = Attach { may_take_over, ..attach("one", "g", prefixes(&["mac"]), connection()) };
+        let taken =
+            Attach { may_take_over, ..attach("one", "g", prefixes(&["mac"]), connection()) };
         let _taken = directory.attach(taken).unwrap();
         serves(&directory, "mac.notes", "two");
     }

@@ -1,4 +1,5 @@
-//! Providers that are remembered over a restart: they hold what they held, with the rank that they had, and no more.
+//! Rule: providers that are remembered across a restart hold the same names with the same rank as
+//! before, and no others.
 
 mod support;
 
@@ -6,22 +7,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::budget::{Holder, Limit, Permit, SharedBudget};
 use sa_core::directory::{Attach, Directory, Registration, SavedProvider, Unresolved};
 use sa_core::*;
+use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
 use support::*;
 
 fn saved(catalog: Catalog) -> Catalog {
     Catalog { saved: true, ..catalog }
 }
 
-fn add(directory: &Arc<Directory>, id: &str, grant: &str, catalog: Catalog) -> (Connection, Registration) {
+fn add(
+    directory: &Arc<Directory>,
+    id: &str,
+    grant: &str,
+    catalog: Catalog,
+) -> (Connection, Registration) {
     let connection = connection();
-    let attach = Attach { ..attach(id, grant, saved(catalog), Arc::clone(&connection) as Arc<dyn Provider>) };
+    let attach = Attach {
+        ..attach(id, grant, saved(catalog), Arc::clone(&connection) as Arc<dyn Provider>)
+    };
     (connection, directory.attach(attach).unwrap())
 }
 
-/// A store: what was saved last of each provider.
+/// A store: the last saved state of each provider.
 #[derive(Default)]
 struct Saved(BTreeMap<Arc<str>, SavedProvider>);
 
@@ -83,14 +91,21 @@ fn a_restart_changes_nothing_about_names() {
 
     let after = directory();
     store.restore(&after);
-    for (name, provider) in [("a.b", "first"), ("Bash", "first"), ("c_d", "second"), ("e.f", "open")] {
+    for (name, provider) in
+        [("a.b", "first"), ("Bash", "first"), ("c_d", "second"), ("e.f", "open")]
+    {
         assert_eq!(offline_at(&after, name), provider, "{name}");
     }
     let names = |directory: &Directory| {
-        directory.list(&view(), None, 9, |_| true).tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+        directory
+            .list(&view(), None, 9, |_| true)
+            .tools
+            .into_iter()
+            .map(|tool| tool.name)
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&after), names(&before));
-    // The younger claim does not get the name because it is back first.
+    // The younger claim does not get the name by attaching first.
     let (_b, _second) = add(&after, "second", "h", tools(&["a.b", "c.d"]));
     assert_eq!(offline_at(&after, "a.b"), "first");
     assert_eq!(online_at(&after, "c.d"), "second");
@@ -102,15 +117,23 @@ fn a_restart_changes_nothing_about_names() {
 fn without_a_token_a_remembered_provider_outranks_nothing() {
     let before = directory();
     let mut store = Saved::default();
-    let (_c, _open) = add(&before, "open", "", Catalog { bare_names: true, ..tools(&["a.b", "Bash"]) });
+    let (_c, _open) =
+        add(&before, "open", "", Catalog { bare_names: true, ..tools(&["a.b", "Bash"]) });
     store.save(&before);
     let after = directory();
     store.restore(&after);
     assert_eq!(offline_at(&after, "a.b"), "open");
-    let (_d, _token) = add(&after, "token", "g", Catalog { bare_names: true, ..tools(&["a.b", "Bash"]) });
-    assert_eq!((online_at(&after, "a_b"), online_at(&after, "Bash")), ("token".into(), "token".into()));
+    let (_d, _token) =
+        add(&after, "token", "g", Catalog { bare_names: true, ..tools(&["a.b", "Bash"]) });
+    assert_eq!(
+        (online_at(&after, "a_b"), online_at(&after, "Bash")),
+        ("token".into(), "token".into())
+    );
     // An id belongs to the better rank, too.
-    let installed = Attach { grant: Grant::installed("plugin"), ..attach("open", "", tools(&["x"]), connection()) };
+    let installed = Attach {
+        grant: Grant::installed("plugin"),
+        ..attach("open", "", tools(&["x"]), connection())
+    };
     let id = ProviderId::new("plugin", "open");
     let _plugin = after.attach(Attach { id, ..installed }).unwrap();
     assert!(after.members("node").iter().all(|member| &*member.id.id != "open"));
@@ -132,13 +155,15 @@ fn what_is_remembered_is_bounded() {
     store.save(&after);
     assert_eq!(store.0.len(), 1_024 + 1);
 
-    // Those that are not admitted are deleted.
+    // Providers that are not admitted are deleted.
     let after = directory();
-    after.restore("node", store.0.values().cloned().collect(), |node| (node.grant.rank == Rank::Token).then(permit));
+    after.restore("node", store.0.values().cloned().collect(), |node| {
+        (node.grant.rank == Rank::Token).then(permit)
+    });
     store.save(&after);
     assert_eq!(store.ids(), ["kept"]);
 
-    // Those whose time is over are, too.
+    // Expired providers are deleted, too.
     let mut old = store.0["kept"].clone();
     old.gone_for = Some(MEMORY);
     let after = directory();
@@ -154,11 +179,14 @@ fn a_call_after_a_restart_waits_and_then_says_who_is_missing() {
         let mut store = Saved::default();
         let _node = add(&before, "n", "", prefixes(&["a"]));
         store.save(&before);
-        let gateway = gateway(RouterOptions { reconnect_patience: Duration::from_secs(5), ..RouterOptions::default() });
+        let gateway = gateway(RouterOptions {
+            reconnect_timeout: Duration::from_secs(5),
+            ..RouterOptions::default()
+        });
         store.restore(&gateway.directory);
         let (_, waiting) = gateway.start(request("a.b"));
         let late = waiting.await.unwrap();
-        let error = assert_error(&late, CallErrorKind::Offline, "went away 5 s ago");
+        let error = assert_error(&late, CallErrorKind::Offline, "disconnected 5 s ago");
         assert!(error.retryable);
         let (_, unknown) = gateway.start(request("b.b"));
         assert_error(&unknown.await.unwrap(), CallErrorKind::NotFound, "b.b");
@@ -179,7 +207,7 @@ fn a_call_after_a_restart_waits_and_then_says_who_is_missing() {
     });
 }
 
-/// Two ids that look alike in exposed names, saved at different times.
+/// Two ids with the same spelling in exposed names, saved at different times.
 #[test]
 fn of_two_saved_providers_with_one_id_the_better_rank_is_restored() {
     let mut store = Saved::default();

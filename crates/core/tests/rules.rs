@@ -1,6 +1,6 @@
-//! Rules: what is denied is denied under every name that a tool has, would have or is called by, whether its provider has
-//! described it or not, is here or away. A token includes a tool by the names that lead to it alone, and the same tool under
-//! each of them.
+//! Rule: a denied tool is denied under every name that it has, could have or is called by. It makes
+//! no difference whether the tool is described or its provider is online. A token includes a tool
+//! only by the names that lead to it, and the same tool under each of them.
 
 mod support;
 
@@ -11,7 +11,8 @@ use sa_core::directory::{Attach, Registration};
 use sa_core::*;
 use support::*;
 
-/// A gateway whose one node `mac` answers whatever it is asked: it has the open prefix `mac.notes`, and describes these tools.
+/// A gateway with one node `mac` that answers every call. The node has the open prefix `mac.notes`,
+/// and describes these tools.
 struct Scene {
     gateway: Gateway,
     registration: Option<Registration>,
@@ -22,17 +23,22 @@ impl Scene {
         let policy = Policy { deny: deny.iter().map(|text| Pattern::new(text)).collect() };
         let gateway = gateway_under(policy, RouterOptions::default(), None);
         let describe = |name: &&str| Tool {
-            preferred_name: if name.contains('.') { (*name).to_owned() } else { format!("mac__{name}") },
+            preferred_name: if name.contains('.') {
+                (*name).to_owned()
+            } else {
+                format!("mac__{name}")
+            },
             ..Tool::named(name)
         };
         let tools = described.iter().map(describe).collect();
         let catalog = Catalog { tools, bare_names: true, ..prefixes(&["mac.notes"]) };
         let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
-        let registration = Some(gateway.directory.attach(attach("mac", "g", catalog, provider)).unwrap());
+        let registration =
+            Some(gateway.directory.attach(attach("mac", "g", catalog, provider)).unwrap());
         Self { gateway, registration }
     }
 
-    /// What becomes of a call by this name with a token for these tools, or for all of them.
+    /// Returns the result of a call by this name with a token for these tools, or for all of them.
     fn call(&self, name: &str, tools: &[&str]) -> Result<(), CallErrorKind> {
         let tools = tools.iter().map(|text| Pattern::new(text)).collect();
         let principal = Principal { tools, ..Principal::new("p", "test", Role::Agent) };
@@ -44,7 +50,7 @@ impl Scene {
 
 const DENIED: Result<(), CallErrorKind> = Err(CallErrorKind::NotAllowed);
 
-/// What a token does not include looks as if it were not there.
+/// A tool that a token does not include looks like a missing one.
 const HIDDEN: Result<(), CallErrorKind> = Err(CallErrorKind::NotFound);
 
 #[track_caller]
@@ -108,12 +114,13 @@ fn a_token_includes_no_tool_by_a_name_that_another_one_could_have() {
 /// All names of a tool, and the registrations of its providers.
 type Named = (Vec<String>, Vec<Registration>);
 
-/// A tool of each kind that there is.
+/// A tool of each kind.
 fn every_kind() -> (Gateway, Vec<Named>) {
     let gateway = gateway(RouterOptions::default());
     let offer = |kind, id: &str, grant, catalog| {
         let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
-        let attach = Attach { id: ProviderId::new(kind, id), grant, ..attach("", "", catalog, provider) };
+        let attach =
+            Attach { id: ProviderId::new(kind, id), grant, ..attach("", "", catalog, provider) };
         gateway.directory.attach(attach).unwrap()
     };
     let one = |tool: Tool| Catalog { tools: vec![tool], bare_names: true, ..Catalog::default() };
@@ -125,9 +132,12 @@ fn every_kind() -> (Gateway, Vec<Named>) {
     let kinds = vec![
         (names("node", "py", &dotted), vec![offer("node", "py", Grant::token("g"), one(dotted))]),
         (names("node", "mac", &bare), vec![offer("node", "mac", Grant::none(), one(bare))]),
-        (names("upstream", "mail", &upstream), vec![offer("upstream", "mail", Grant::installed("u"), one(upstream))]),
+        (
+            names("upstream", "mail", &upstream),
+            vec![offer("upstream", "mail", Grant::installed("u"), one(upstream))],
+        ),
         (names("node", "second", &stood_in_for), {
-            // The plain name belongs to the first one, which is away.
+            // The plain name belongs to the first provider, which is offline.
             drop(offer("node", "first", Grant::token("h"), one(stood_in_for.clone())));
             vec![offer("node", "second", Grant::token("h"), one(stood_in_for))]
         }),
@@ -139,15 +149,19 @@ fn every_kind() -> (Gateway, Vec<Named>) {
 fn every_name_of_a_tool_includes_it_and_denies_it() {
     let (gateway, kinds) = every_kind();
     let called = |name: &str, tools: &[&str], deny: &[&str]| {
-        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
+        let patterns =
+            |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
         let principal = Principal { tools: patterns(tools), ..(*principal()).clone() };
         let view = View::of(Arc::new(principal));
         let route = gateway.directory.resolve(name, &view).unwrap();
         let policy = Policy { deny: patterns(deny) };
-        let shown = |tool: &directory::ToolView| tool.provider == route.id && policy.allows(&view.principal, tool);
+        let shown = |tool: &directory::ToolView| {
+            tool.provider == route.id && policy.allows(&view.principal, tool)
+        };
         let listed = !gateway.directory.list(&view, None, 100, shown).tools.is_empty();
         let all = || route.tool.all_names(&route.id);
-        let may = policy.authorise(&view.principal, &route.scope, name, &route.leading, all).is_ok();
+        let may =
+            policy.authorise(&view.principal, &route.scope, name, &route.leading, all).is_ok();
         assert_eq!(may, listed, "lists and calls agree: {name}, {tools:?}, {deny:?}");
         may
     };

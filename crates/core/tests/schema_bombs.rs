@@ -1,12 +1,13 @@
-//! A schema and the arguments for it are both hostile: whatever they say, checking takes a bounded time, a schema that
-//! cannot be checked is refused with a reason, and what real schemas contain goes on working.
+//! Rule: checking hostile arguments against a hostile schema takes a bounded time. A schema that
+//! cannot be checked is refused with a reason, and real schemas still work.
 
 use std::time::{Duration, Instant};
 
 use sa_core::{CallErrorKind, RawJson, Schema};
 use serde_json::{Map, Value, json};
 
-/// Generous, for an unoptimised build on a busy machine; every bomb here would take minutes to ages.
+/// Generous, for an unoptimized build on a busy machine. Every bomb here would take minutes or much
+/// longer.
 const BOUND: Duration = Duration::from_secs(20);
 
 #[track_caller]
@@ -39,7 +40,7 @@ fn rejects(schema: &Value, args: &Value, why: &str) {
     assert!(error.contains(why), "{error}");
 }
 
-/// `levels` definitions, each made of two of the next.
+/// `levels` definitions, each composed of two references to the next.
 fn fan(levels: usize, part: impl Fn(Value) -> Value, leaf: Value) -> Value {
     let mut defs = Map::new();
     for level in 0..levels {
@@ -57,7 +58,10 @@ fn nested(levels: usize, leaf: Value) -> Value {
 fn circles_at_one_value_are_refused() {
     let why = "refers to itself without going deeper";
     refused(&json!({"$ref": "#"}), why);
-    refused(&json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}), why);
+    refused(
+        &json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
+        why,
+    );
     refused(&json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}), why);
     refused(&json!({"not": {"$ref": "#"}}), why);
     refused(&json!({"if": true, "then": {"$ref": "#"}}), why);
@@ -70,7 +74,8 @@ fn circles_at_one_value_are_refused() {
 
 #[test]
 fn circles_that_go_deeper_are_what_trees_are_made_of() {
-    let tree = json!({"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}});
+    let tree =
+        json!({"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}});
     accepts(&tree, &json!({"left": {"right": {}}, "right": {}}));
     rejects(&tree, &json!({"left": {"right": 5}}), "\"left/right\" must be object, not number");
     let list = json!({"items": {"$ref": "#"}, "type": "array"});
@@ -103,7 +108,8 @@ fn long_chains_at_one_value_are_refused() {
 
 #[test]
 fn fans_that_go_deeper_are_measured_with_the_arguments() {
-    let both = |next: Value| json!({"allOf": [{"properties": {"a": next}}, {"properties": {"a": next}}]});
+    let both =
+        |next: Value| json!({"allOf": [{"properties": {"a": next}}, {"properties": {"a": next}}]});
     let schema = fan(40, both, json!({"type": "object"}));
     accepts(&schema, &nested(5, json!({})));
     rejects(&schema, &nested(40, json!({})), "would take too long");
@@ -115,23 +121,32 @@ fn recursion_in_several_branches_is_no_bomb_for_deep_arguments() {
         {"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}, {"additionalProperties": {"$ref": "#"}}
     ]});
     accepts(&schema, &nested(100, json!({})));
-    rejects(&schema, &nested(100, json!(5)), "too large to say where");
+    rejects(&schema, &nested(100, json!(5)), "too large to locate the error");
     rejects(&schema, &nested(2, json!(5)), "\"a/a\" must be object, not number");
     let union = json!({"anyOf": [
         {"properties": {"op": {"const": "and"}, "a": {"$ref": "#"}}, "required": ["op"]},
         {"properties": {"op": {"const": "or"}, "a": {"$ref": "#"}}, "required": ["op"]},
     ]});
-    let chain = |op: &str| (0..60).fold(json!({"op": op}), |value, _| json!({"op": op, "a": value}));
+    let chain =
+        |op: &str| (0..60).fold(json!({"op": op}), |value, _| json!({"op": op, "a": value}));
     accepts(&union, &chain("or"));
-    rejects(&union, &chain("xor"), "too large to say where");
+    rejects(&union, &chain("xor"), "too large to locate the error");
 }
 
 #[test]
 fn the_stack_holds_the_deepest_arguments_under_the_longest_chain() {
-    let mut schema = fan(60, |next| json!({"allOf": [next]}), json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}));
+    let mut schema = fan(
+        60,
+        |next| json!({"allOf": [next]}),
+        json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}),
+    );
     schema["$defs"]["d60"]["type"] = json!("object");
     rejects(&schema, &nested(100, json!({})), "chains more than 64");
-    let mut schema = fan(10, |next| json!({"allOf": [next]}), json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}));
+    let mut schema = fan(
+        10,
+        |next| json!({"allOf": [next]}),
+        json!({"properties": {"a": {"$ref": "#/$defs/d0"}}}),
+    );
     schema["$defs"]["d10"]["type"] = json!("object");
     accepts(&schema, &nested(60, json!({})));
     rejects(&schema, &nested(60, json!(1)), "must be object, not number");
@@ -155,8 +170,16 @@ fn wide_schemas_and_long_arguments() {
     let names: Vec<String> = (0..8_000).map(|n| format!("v{n}")).collect();
     rejects(&json!({"items": {"enum": names}}), &json!(vec!["nope"; 2_000]), "must be one of");
     let consts: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
-    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![-1; 1_000]), "too large to say where");
-    rejects(&json!({"items": {"anyOf": consts}}), &json!(vec![2_999; 100_000]), "would take too long");
+    rejects(
+        &json!({"items": {"anyOf": consts}}),
+        &json!(vec![-1; 1_000]),
+        "too large to locate the error",
+    );
+    rejects(
+        &json!({"items": {"anyOf": consts}}),
+        &json!(vec![2_999; 100_000]),
+        "would take too long",
+    );
     accepts(&json!({"items": {"type": "number"}}), &json!(vec![1; 200_000]));
     let many: Vec<Value> = (0..5_000).map(|n| json!({"minimum": n})).collect();
     refused(&json!({"allOf": many}), "more than 4000 schemas");
@@ -186,7 +209,7 @@ fn pattern_is_a_good_name_for_a_property_too() {
     accepts(&schema, &json!({"pattern": "(?=a)", "x": {"pattern": "(?=a)"}}));
     rejects(&schema, &json!({"pattern": 5}), "\"pattern\" must be string");
     rejects(&schema, &json!({"pattern": "a", "x": {}}), "\"x\": ");
-    // A property of this name whose schema is a list of names is not a pattern either.
+    // A property with this name and an `enum` schema is not a pattern either.
     let schema = json!({"properties": {"pattern": {"enum": ["(?=a)", "b"]}}});
     rejects(&schema, &json!({"pattern": "c"}), "must be one of");
 }
@@ -201,7 +224,9 @@ fn members_under_a_pattern_that_cannot_run_are_not_surplus() {
 
 #[test]
 fn patterns_that_are_costly_to_compile() {
-    let property = |n: usize| (format!("p{n}"), json!({"pattern": format!("((a{{1,100}}){{1,100}}){{1,{}}}", n + 50)}));
+    let property = |n: usize| {
+        (format!("p{n}"), json!({"pattern": format!("((a{{1,100}}){{1,100}}){{1,{}}}", n + 50)}))
+    };
     let bombs: Map<String, Value> = (0..100).map(property).collect();
     accepts(&json!({"properties": bombs}), &json!({"p1": "unchecked"}));
     let many: Map<String, Value> =
@@ -215,19 +240,20 @@ fn many_alternatives_times_large_arguments_are_not_copied() {
     let small = json!({"y": 1});
     let large = json!({"y": vec![json!({"z": "z"}); 4_000]});
     rejects(&json!({"oneOf": choices}), &small, "");
-    rejects(&json!({"type": "object", "oneOf": choices}), &large, "too large to say where");
-    rejects(&json!({"type": "object", "anyOf": choices}), &large, "too large to say where");
+    rejects(&json!({"type": "object", "oneOf": choices}), &large, "too large to locate the error");
+    rejects(&json!({"type": "object", "anyOf": choices}), &large, "too large to locate the error");
 }
 
 #[test]
 fn a_schema_that_takes_much_room_once_it_is_compiled_is_refused() {
     // Each of them is a few bytes, and compiles to a hundred kilobytes.
-    let property = |n: usize| (format!("p{n}"), json!({"pattern": format!("^([a-f]{{1,{}}}x)+$", 1_000 + n)}));
+    let property =
+        |n: usize| (format!("p{n}"), json!({"pattern": format!("^([a-f]{{1,{}}}x)+$", 1_000 + n)}));
     let bombs: Map<String, Value> = (0..190).map(property).collect();
-    refused(&json!({"properties": bombs}), "compiled, it would take about");
+    refused(&json!({"properties": bombs}), "its compiled form would take about");
     let few: Map<String, Value> = (0..20).map(property).collect();
     rejects(&json!({"properties": few}), &json!({"p1": "z"}), "does not match");
-    // As many that are short are what real schemas have.
+    // Real schemas have many short patterns.
     let short: Map<String, Value> =
         (0..190).map(|n| (format!("p{n}"), json!({"pattern": format!("^[a-z]+{n}$")}))).collect();
     rejects(&json!({"properties": short}), &json!({"p1": "z"}), "does not match");
@@ -236,38 +262,57 @@ fn a_schema_that_takes_much_room_once_it_is_compiled_is_refused() {
 #[test]
 fn all_schemas_together_take_no_more_room_than_there_is() {
     let heavy = |n: usize| {
-        let property = |p: usize| (format!("p{p}"), json!({"pattern": format!("^([a-f{n}]{{1,{}}}x)+$", 1_000 + p)}));
-        Schema::new(RawJson::of(&json!({"properties": (0..60).map(property).collect::<Map<_, _>>()})))
+        let property = |p: usize| {
+            (format!("p{p}"), json!({"pattern": format!("^([a-f{n}]{{1,{}}}x)+$", 1_000 + p)}))
+        };
+        Schema::new(RawJson::of(
+            &json!({"properties": (0..60).map(property).collect::<Map<_, _>>()}),
+        ))
     };
-    // Never so much as the room for all of them, at 128 and 64 MiB, and whoever comes back after a while is checked as before.
+    // The memory never exceeds the budgets of 128 and 64 MiB. An evicted schema is checked as
+    // before.
     let schemas: Vec<Schema> = (0..10).map(heavy).collect();
     for schema in schemas.iter().chain(&schemas[..2]) {
         assert!(schema.validate(&RawJson::of(&json!({"p1": "z"}))).is_err());
         assert!(schema.validate(&RawJson::of(&json!({"p1": "ax"}))).is_ok());
-        assert!(sa_core::schema::compiled_bytes() <= 192 << 20, "{}", sa_core::schema::compiled_bytes());
+        assert!(
+            sa_core::schema::compiled_bytes() <= 192 << 20,
+            "{}",
+            sa_core::schema::compiled_bytes()
+        );
     }
-    assert!(sa_core::schema::compiled_bytes() > 100 << 20, "they would not have fitted in all at once");
+    assert!(
+        sa_core::schema::compiled_bytes() > 100 << 20,
+        "they would not have fitted in all at once"
+    );
     drop(schemas);
-    assert!(sa_core::schema::compiled_bytes() < 100 << 20, "they take no room once their tools are gone");
+    assert!(
+        sa_core::schema::compiled_bytes() < 100 << 20,
+        "they take no room once their tools are gone"
+    );
 }
 
 #[test]
 fn what_takes_long_to_check_weighs_more_than_its_text() {
     let args = RawJson::of(&json!({"a": "x".repeat(2_000)}));
-    let burden = |schema: Value| Schema::new(RawJson::of(&schema)).burden(&args);
+    let validation_cost = |schema: Value| Schema::new(RawJson::of(&schema)).validation_cost(&args);
     let checked = |schema: Value| {
         let schema = Schema::new(RawJson::of(&schema));
         let _ = schema.check();
-        schema.burden(&args)
+        schema.validation_cost(&args)
     };
     let plain = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let pattern = json!({"properties": {"a": {"pattern": "^x+$"}}});
     let hidden = RawJson::parse(r#"{"properties": {"a": {"\u0070attern": "^x+$"}}}"#).unwrap();
     let choices: Vec<Value> = (0..3_000).map(|n| json!({"const": n})).collect();
-    // What is not compiled yet, and may take long, is large; a plain one is not, and none is once it is there.
-    assert_eq!((burden(plain.clone()), burden(pattern.clone())), (args.len(), sa_core::aside::LARGE));
-    assert_eq!(Schema::new(hidden).burden(&args), sa_core::aside::LARGE);
+    // A schema counts as large if it is not compiled and may take long. A plain or compiled one
+    // does not.
+    assert_eq!(
+        (validation_cost(plain.clone()), validation_cost(pattern.clone())),
+        (args.len(), sa_limits::offload::LARGE)
+    );
+    assert_eq!(Schema::new(hidden).validation_cost(&args), sa_limits::offload::LARGE);
     assert_eq!((checked(plain), checked(pattern)), (args.len(), args.len()));
-    // Thousands of alternatives for one value are.
-    assert!(checked(json!({"properties": {"a": {"anyOf": choices}}})) > sa_core::aside::LARGE);
+    // Thousands of alternatives for one value count as large.
+    assert!(checked(json!({"properties": {"a": {"anyOf": choices}}})) > sa_limits::offload::LARGE);
 }

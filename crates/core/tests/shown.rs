@@ -1,4 +1,4 @@
-//! Rule: only those are told of a change of the tools whose list it changes.
+//! Rule: a change of the tools is only reported to principals with a changed list.
 
 mod support;
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use sa_core::directory::Attach;
 use sa_core::shown::Shown;
 use sa_core::{
-    Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role, Router, RouterOptions, Scope,
-    View,
+    Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role, Router,
+    RouterOptions, Scope, View,
 };
 use support::{attach, connection, tools};
 use tokio::sync::broadcast::Receiver;
@@ -21,7 +21,7 @@ fn view(principal: Principal, scopes: &[Scope]) -> View {
     View { principal: Arc::new(principal), scopes: scopes.to_vec() }
 }
 
-/// Which of these lists the notices so far concern.
+/// Returns the lists that are affected by the notices so far.
 fn told(router: &Router, news: &mut Receiver<Arc<Notice>>, shown: &[Shown]) -> Vec<bool> {
     let mut told = vec![false; shown.len()];
     while let Ok(notice) = news.try_recv() {
@@ -39,7 +39,13 @@ fn a_change_reaches_those_who_are_shown_it() {
     let mut news = notices.subscribe();
     let directory = Directory::new(notices, support::MEMORY);
     let journal = Arc::new(support::Log::default());
-    let router = Router::new(Arc::clone(&directory), journal, None, Policy::default(), RouterOptions::default());
+    let router = Router::new(
+        Arc::clone(&directory),
+        journal,
+        None,
+        Policy::default(),
+        RouterOptions::default(),
+    );
     let room = Scope::Channel("room".into());
     let all = || Principal::new("a", "all", Role::Agent);
     let shown = [
@@ -57,11 +63,19 @@ fn a_change_reaches_those_who_are_shown_it() {
     let mail = directory.attach(inside).unwrap();
     assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
     notes.publish(tools(&["notes.read", "other.tool"]));
-    assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false], "the new tool is not for it");
+    assert_eq!(
+        told(&router, &mut news, &shown),
+        [true, true, false, false, false],
+        "the new tool is not for it"
+    );
     notes.publish(tools(&["notes.write", "other.tool"]));
     assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
     drop(notes);
-    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false], "it is offline now");
+    assert_eq!(
+        told(&router, &mut news, &shown),
+        [true, true, true, false, false],
+        "it is offline now"
+    );
     drop(mail);
     assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
     let _other = directory.attach(attach("three", "i", tools(&["x.y"]), connection())).unwrap();
@@ -72,14 +86,27 @@ fn a_change_reaches_those_who_are_shown_it() {
 fn a_change_of_documents_reaches_tokens_that_can_include_some() {
     let directory = Directory::new(Notices::new(), support::MEMORY);
     let journal = Arc::new(support::Log::default());
-    let router = Router::new(Arc::clone(&directory), journal, None, Policy::default(), RouterOptions::default());
+    let router = Router::new(
+        Arc::clone(&directory),
+        journal,
+        None,
+        Policy::default(),
+        RouterOptions::default(),
+    );
     let mail = ProviderId::new("upstream", "mail");
     for (principal, of_mail, unknown) in [
         (Principal::new("a", "all", Role::Agent), true, true),
         (limited("*"), true, true),
         (limited("mail__*"), true, true),
         (limited("notes*"), false, true),
-        (Principal { channels: vec![Pattern::new("*")], ..Principal::new("c", "c", Role::Agent) }, false, false),
+        (
+            Principal {
+                channels: vec![Pattern::new("*")],
+                ..Principal::new("c", "c", Role::Agent)
+            },
+            false,
+            false,
+        ),
         (Principal::new("page", "page", Role::Participant), false, false),
     ] {
         let shown = Shown::new(&router, view(principal, &[]));

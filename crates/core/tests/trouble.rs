@@ -1,11 +1,13 @@
-//! What goes wrong on either side of a call stays there: a provider's panic is that call's `failed`, a reader that does
-//! not keep up loses its own call, updates after the end reach nobody, and a provider learns why its call was dropped.
+//! Rule: problems on either side of a call affect that call only. A provider's panic makes its call
+//! `failed`, and a slow reader loses its own call. Updates after the end reach no reader, and a
+//! provider learns why its call was dropped.
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sa_core::*;
 use support::*;
 
@@ -14,7 +16,11 @@ async fn a_panic_is_that_calls_failure() {
     let gateway = gateway(RouterOptions { max_running: 1, ..RouterOptions::default() });
     let at_once = gateway.provide(|_, _| panic!("at once"));
     let (id, task) = gateway.start(request("t.x"));
-    assert_error(&task.await.unwrap(), CallErrorKind::Failed, "the node \"n\" failed inside the gateway");
+    assert_error(
+        &task.await.unwrap(),
+        CallErrorKind::Failed,
+        "the node \"n\" failed inside the gateway",
+    );
     assert!(gateway.log.records_of(id)[0].provider.is_some(), "it may have had an effect");
     at_once.withdraw();
     let _later = gateway.provide(|_, _| {
@@ -25,16 +31,16 @@ async fn a_panic_is_that_calls_failure() {
     });
     let (_, task) = gateway.start(request("t.x"));
     assert_error(&task.await.unwrap(), CallErrorKind::Failed, "failed inside the gateway");
-    assert_eq!(gateway.log.counted.lock().unwrap().as_slice(), [("provider", "panic"); 2]);
+    assert_eq!(gateway.log.counted.lock().as_slice(), [("provider", "panic"); 2]);
     gateway.assert_clean();
 }
 
-/// Remembers why its call was dropped, as seen from its destructor.
+/// Records the cancel reason of its call, as seen by its destructor.
 struct Witness(Arc<Call>, Arc<Mutex<Vec<Option<CancelReason>>>>);
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        self.1.lock().unwrap().push(self.0.cancel_reason());
+        self.1.lock().push(self.0.cancel_reason());
     }
 }
 
@@ -55,27 +61,30 @@ async fn a_provider_learns_why_its_call_was_dropped() {
         settle().await;
         gateway.router.cancel(id, reason, |_| true);
         task.await.unwrap().outcome.unwrap_err();
-        assert_eq!(seen.lock().unwrap().pop(), Some(Some(reason)));
+        assert_eq!(seen.lock().pop(), Some(Some(reason)));
     }
     let (_, task) = gateway.start(request("t.x"));
     task.await.unwrap().outcome.unwrap_err();
-    assert_eq!(seen.lock().unwrap().pop(), Some(Some(CancelReason::Deadline)));
+    assert_eq!(seen.lock().pop(), Some(Some(CancelReason::Deadline)));
     let (id, task) = gateway.start(request("t.x"));
     settle().await;
     task.abort();
     settle().await;
-    assert_eq!(seen.lock().unwrap().pop(), Some(Some(CancelReason::Disconnected)));
+    assert_eq!(seen.lock().pop(), Some(Some(CancelReason::Disconnected)));
     let error = gateway.log.records_of(id)[0].outcome.clone().unwrap_err();
-    assert_eq!((error.kind, error.message.as_str()), (CallErrorKind::Cancelled, "the caller went away"));
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (CallErrorKind::Cancelled, "the caller disconnected")
+    );
     gateway.assert_clean();
 }
 
-/// Takes so many updates and no more.
+/// Accepts a limited number of updates.
 struct Bounded(Mutex<usize>);
 
 impl UpdateSink for Bounded {
     fn send(&self, _: Update) -> Result<(), Overrun> {
-        let mut left = self.0.lock().unwrap();
+        let mut left = self.0.lock();
         *left = left.checked_sub(1).ok_or(Overrun)?;
         Ok(())
     }
@@ -121,14 +130,14 @@ async fn updates_after_the_end_reach_nobody() {
     let keep = Arc::clone(&kept);
     let _registration = gateway.provide(move |_, updates: Updates| {
         updates.send(progress());
-        *keep.lock().unwrap() = Some(updates);
+        *keep.lock() = Some(updates);
         Box::pin(async { ok("1") })
     });
     let sink = Arc::new(Bounded(Mutex::new(5)));
     let finished = gateway.router.start(request("t.x"), Some(sink.clone())).outcome().await;
     assert_eq!(finished.outcome, ok("1"));
-    kept.lock().unwrap().as_ref().unwrap().send(progress());
-    assert_eq!(*sink.0.lock().unwrap(), 4);
+    kept.lock().as_ref().unwrap().send(progress());
+    assert_eq!(*sink.0.lock(), 4);
     gateway.assert_clean();
 }
 
@@ -137,8 +146,12 @@ async fn a_call_that_is_never_awaited_is_recorded_too() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     drop(gateway.router.start(request("t.x"), None));
-    drop(gateway.router.start(CallRequest { idempotency_key: Some("k".into()), ..request("t.x") }, None));
-    assert_eq!(gateway.log.finished.lock().unwrap().len(), 2);
+    drop(
+        gateway
+            .router
+            .start(CallRequest { idempotency_key: Some("k".into()), ..request("t.x") }, None),
+    );
+    assert_eq!(gateway.log.finished.lock().len(), 2);
     assert!(requests(&connection).is_empty());
     gateway.assert_clean();
 }
@@ -150,7 +163,10 @@ async fn a_drain_takes_no_more_calls_and_waits_for_those_that_run() {
     let (id, task) = gateway.start(request("t.x"));
     settle().await;
     let router = Arc::clone(&gateway.router);
-    let drain = tokio::spawn(async move { router.drain(Duration::from_secs(30), std::future::pending()).await });
+    let drain =
+        tokio::spawn(
+            async move { router.drain(Duration::from_secs(30), std::future::pending()).await },
+        );
     settle().await;
     let (_, refused) = gateway.start(request("t.x"));
     assert_error(&refused.await.unwrap(), CallErrorKind::Offline, "shutting down");
@@ -158,7 +174,11 @@ async fn a_drain_takes_no_more_calls_and_waits_for_those_that_run() {
     assert!(!drain.is_finished());
     connection.complete(id, ok("1"));
     drain.await.unwrap();
-    assert_eq!(gateway.log.finished.lock().unwrap().len(), 2, "every record is there when the drain is over");
+    assert_eq!(
+        gateway.log.finished.lock().len(),
+        2,
+        "every record is there when the drain is over"
+    );
     assert_eq!(task.await.unwrap().outcome, ok("1"));
     gateway.assert_clean();
 }
@@ -175,7 +195,7 @@ async fn a_drain_ends_what_does_not_end_by_itself() {
     assert!(!cut_off.outcome.unwrap_err().retryable, "it may have had an effect");
     assert_eq!(cancels(&connection), [(id, CancelReason::Shutdown)]);
     gateway.assert_clean();
-    // With nothing running it is over at once.
+    // With no running calls it completes immediately.
     gateway.router.drain(Duration::from_secs(30), std::future::pending()).await;
 }
 
@@ -186,7 +206,7 @@ async fn a_drain_in_a_hurry_waits_for_nobody() {
     let (reached, task) = gateway.start(request("t.x"));
     settle().await;
     drop(registration);
-    // Its provider is away, and so it may be repeated.
+    // Its provider is offline, so the call may be repeated.
     let (_, waiting) = gateway.start(request("t.x"));
     settle().await;
     let began = tokio::time::Instant::now();
@@ -207,7 +227,8 @@ async fn who_may_not_call_a_tool_does_not_wait_for_it() {
     drop(registration);
     let narrow = Principal { tools: vec![Pattern::new("other*")], ..(*principal()).clone() };
     let node = Principal { role: Role::Node, ..(*principal()).clone() };
-    for (principal, kind) in [(narrow, CallErrorKind::NotFound), (node, CallErrorKind::NotAllowed)] {
+    for (principal, kind) in [(narrow, CallErrorKind::NotFound), (node, CallErrorKind::NotAllowed)]
+    {
         let started = tokio::time::Instant::now();
         let refused = CallRequest { view: View::of(Arc::new(principal)), ..request("t.x") };
         let (_, task) = gateway.start(refused);

@@ -1,14 +1,15 @@
-//! Updates and the outcome: whatever a reader is told of a call comes before its outcome, and nothing comes after it, though
-//! the provider speaks from another thread and does not stop.
+//! Rule: a reader receives all updates before the outcome and none after it, even if the provider
+//! continues to send from another thread.
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use sa_core::*;
 use support::*;
 use tokio::sync::oneshot;
@@ -19,7 +20,7 @@ enum Told {
     Outcome,
 }
 
-/// A reader that takes a while for each update, and says when it has begun with one.
+/// A slow reader that signals when it has begun to handle an update.
 struct Slow {
     begun: SyncSender<()>,
     told: Arc<Mutex<Vec<Told>>>,
@@ -31,12 +32,12 @@ impl UpdateSink for Slow {
         for _ in 0..100 {
             thread::yield_now();
         }
-        self.told.lock().unwrap().push(Told::Update);
+        self.told.lock().push(Told::Update);
         Ok(())
     }
 }
 
-/// Ends a call in the middle of an update, and returns what its reader was told.
+/// Ends a call in the middle of an update, and returns everything that its reader received.
 async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Told> {
     let gateway = gateway(RouterOptions::default());
     let over = Arc::new(AtomicBool::new(false));
@@ -51,7 +52,7 @@ async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Tol
                 thread::yield_now();
             }
         };
-        *thread.lock().unwrap() = Some(thread::spawn(speak));
+        *thread.lock() = Some(thread::spawn(speak));
         let answered = answered.clone();
         Box::pin(async move {
             let _ = answered.await;
@@ -60,13 +61,15 @@ async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Tol
     });
     let told = Arc::new(Mutex::new(Vec::new()));
     let (begun, begins) = sync_channel(0);
-    let running = gateway.router.start(request("t.x"), Some(Arc::new(Slow { begun, told: Arc::clone(&told) })));
+    let running = gateway
+        .router
+        .start(request("t.x"), Some(Arc::new(Slow { begun, told: Arc::clone(&told) })));
     let id = running.id();
     let outcome = tokio::spawn({
         let told = Arc::clone(&told);
         async move {
             let finished = running.outcome().await;
-            told.lock().unwrap().push(Told::Outcome);
+            told.lock().push(Told::Outcome);
             finished
         }
     });
@@ -74,10 +77,10 @@ async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Tol
     how(&gateway, id, answer);
     let _ = outcome.await.unwrap();
     over.store(true, Ordering::Release);
-    let speaking = speaking.lock().unwrap().take().unwrap();
+    let speaking = speaking.lock().take().unwrap();
     tokio::task::spawn_blocking(move || speaking.join().unwrap()).await.unwrap();
     gateway.assert_clean();
-    std::mem::take(&mut *told.lock().unwrap())
+    std::mem::take(&mut *told.lock())
 }
 
 #[track_caller]
@@ -90,7 +93,9 @@ fn check(told: &[Told]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_comes_after_the_outcome_of_a_cancelled_call() {
     for _ in 0..50 {
-        let cancel = |gateway: &Gateway, id, _| _ = gateway.router.cancel(id, CancelReason::Requested, |_| true);
+        let cancel = |gateway: &Gateway, id, _| {
+            _ = gateway.router.cancel(id, CancelReason::Requested, |_| true);
+        };
         check(&end(cancel).await);
     }
 }

@@ -1,4 +1,4 @@
-//! THE WIRING: stores, router, providers, surfaces, in one readable function.
+//! Assembles the gateway: stores, router, providers and surfaces.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,10 +11,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
-use sa_core::budget::SharedBudget;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
-use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock};
+use sa_core::{
+    Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock,
+};
+use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
@@ -43,21 +45,21 @@ use crate::tokens::{Identity, NewToken, Refused, Tokens};
 use crate::write_probe::WriteProbe;
 use crate::{http, memory_limit, secret_files, unfinished};
 
-/// How often old records are deleted, and nodes that left long ago are forgotten.
+/// The interval for deleting old records and forgetting nodes that left long ago.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
-/// Changes that come in quick succession are saved together.
+/// The delay before saving changes, so that several changes are saved together.
 const GATHER: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Everything that a running gateway is made of.
+/// All parts of a running gateway.
 pub struct Gateway {
     pub config: Config,
     pub store: Store,
     pub log: Arc<dyn Log>,
     pub tokens: Tokens,
     pub journal: Arc<StoreJournal>,
-    /// Deletes old records, while the clock is trusted.
+    /// Deletes old records while the clock is trusted.
     pub trimmer: Arc<Trimmer>,
     pub(crate) write_probe: WriteProbe,
     pub(crate) definitions: DefinitionStore,
@@ -67,21 +69,21 @@ pub struct Gateway {
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
     pub upstreams: Arc<Upstreams>,
-    /// Absent when the configuration has no use for them.
+    /// `None` if sessions are not configured.
     pub sessions: Option<Arc<Sessions>>,
     pub channels: Arc<Channels>,
     pub plugins: Arc<Plugins>,
-    /// What signs people in to the console.
+    /// The one-time sign-in codes of the console.
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
     pub mcp: Mcp,
     pub budgets: Budgets,
-    /// What the sizes of the budgets are derived from.
+    /// The memory limit from which the budget sizes are derived.
     pub memory_limit: u64,
-    /// Fires when sockets are to be closed, after running calls have drained.
+    /// Cancelled to close all sockets, after running calls have drained.
     pub closing: CancellationToken,
-    /// Fires when whoever stops the gateway does not want to wait for running calls any longer.
-    pub hurry: CancellationToken,
+    /// Cancelled when the operator does not want to wait for running calls any longer.
+    pub stop_now: CancellationToken,
     pub(crate) ledger: Arc<StoreLedger>,
     housekeeping: CancellationToken,
 }
@@ -90,7 +92,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let settings = &config.settings;
     make_private_dir(&config.data_dir)?;
 
-    // Stores: one file behind two seams.
+    // Stores: one file that provides both the log and the records.
     let store = Store::open(call_index::store_options(config.store_file()))?;
     let trimmer = retention::open(&store).await?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
@@ -101,41 +103,49 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
     }
     ensure_operator(&tokens, &config.operator_token_file()).await?;
-    secret_files::mark(&config.data_dir, config.file.as_deref());
+    secret_files::mark(&config);
 
-    // What is seen of it: metrics, spans, the journal.
+    // Observability: metrics, spans, the journal.
     let metrics = Arc::new(Metrics::new());
     let spans = Spans::new(&settings.telemetry)?;
-    let journal =
-        Arc::new(StoreJournal::new(Arc::clone(&log), Arc::clone(&metrics), spans, settings.journal.payload_bytes));
-    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records)));
-    // Without room on the disk there is a gateway all the same; the notes wait for the next start.
+    let journal = Arc::new(StoreJournal::new(
+        Arc::clone(&log),
+        Arc::clone(&metrics),
+        spans,
+        settings.journal.payload_bytes,
+    ));
+    // A full disk must not prevent the start. The notes are written at the next start.
     if let Err(error) = unfinished::settle(&*records, &*log).await {
-        warn!(%error, "calls that the last run did not see the end of are not in the history yet");
+        warn!(%error, "calls that were running when the last process ended are not in the history yet");
     }
 
-    // What bounds the memory that all of it takes.
+    // Memory budgets.
     let memory_limit = memory_limit::detect();
     let sizes = Sizes::of(settings, memory_limit);
     if sizes.total() as u64 > memory_limit / 2 {
         let (total, half) = (sizes.total(), memory_limit / 2);
         warn!(
             total,
-            half, "the byte budgets together are more than half of the memory limit; lower limits.pending_bytes"
+            half,
+            "the byte budgets add up to more than half of the memory limit; lower limits.pending_bytes"
         );
     }
+
+    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records), sizes.idempotency_outcomes));
+    ledger.load().await?;
 
     // The core.
     let notices = Notices::new();
     let directory = Directory::new(notices.clone(), millis(settings.nodes.offline_memory_ms));
-    let policy = Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
+    let policy =
+        Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
     let options = RouterOptions {
         max_running: settings.limits.pending_total,
         max_bytes: sizes.arguments,
         default_timeout: millis(settings.limits.default_timeout_ms),
         max_duration: millis(settings.limits.max_call_ms),
-        queue_patience: millis(settings.limits.queue_wait_ms),
-        reconnect_patience: millis(settings.limits.reconnect_wait_ms),
+        queue_timeout: millis(settings.limits.queue_wait_ms),
+        reconnect_timeout: millis(settings.limits.reconnect_wait_ms),
     };
     let router = Router::new(
         Arc::clone(&directory),
@@ -149,14 +159,15 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         config::settings::OnChange::Allow => OnChange::Allow,
         config::settings::OnChange::Hold => OnChange::Hold,
     };
-    let definitions = DefinitionStore::load(Arc::clone(&directory), Arc::clone(&records), on_change).await?;
+    let definitions =
+        DefinitionStore::load(Arc::clone(&directory), Arc::clone(&records), on_change).await?;
 
     // Providers.
     let closing = CancellationToken::new();
     let nodes = Nodes::new(
         Arc::clone(&router),
         NodeOptions {
-            hello_patience: millis(settings.nodes.hello_timeout_ms),
+            hello_timeout: millis(settings.nodes.hello_timeout_ms),
             liveness: liveness(&config),
             max_pending: settings.limits.pending_per_node,
             max_frame_bytes: settings.limits.max_frame_bytes,
@@ -170,16 +181,28 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
     let grants = http::valid_grants(&config.node_tokens, &tokens);
-    let remembered = NodeStore::load(&nodes, Arc::clone(&directory), Arc::clone(&records), &grants).await?;
+    let remembered =
+        NodeStore::load(&nodes, Arc::clone(&directory), Arc::clone(&records), &grants).await?;
 
     let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref()));
-    let upstreams =
-        Upstreams::load(directory, Arc::clone(&records), Arc::clone(&vault), &settings.upstream, closing.clone())
+    let upstreams = Upstreams::load(
+        directory,
+        Arc::clone(&records),
+        Arc::clone(&vault),
+        &settings.upstream,
+        closing.clone(),
+    )
+    .await?;
+    let sessions =
+        crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records), &trimmer)
             .await?;
-    let sessions = crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records), &trimmer).await?;
-    let plugins =
-        Plugins::load(Arc::clone(&router), Arc::clone(&records), plugin_options(&config, vault), closing.clone())
-            .await?;
+    let plugins = Plugins::load(
+        Arc::clone(&router),
+        Arc::clone(&records),
+        plugin_options(&config, vault),
+        closing.clone(),
+    )
+    .await?;
     let channels = Channels::open(
         Arc::clone(&log),
         Arc::clone(&records),
@@ -189,7 +212,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     )
     .await?;
 
-    // Surfaces are routes, see `http::routes`; two of them have something of their own behind them.
+    // Surfaces are routes, see `http::routes`. Two of them have their own state.
     let mcp = Mcp::new(
         Arc::clone(&router),
         notices.clone(),
@@ -197,7 +220,8 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         &mcp_options(settings, &sizes, &trimmer),
         closing.clone(),
     );
-    let chat = Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
+    let chat =
+        Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
     let budgets = Budgets::new(&sizes, config.settings.server.max_connections);
     let gateway = Gateway {
@@ -224,7 +248,7 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         budgets,
         memory_limit,
         closing,
-        hurry: CancellationToken::new(),
+        stop_now: CancellationToken::new(),
         ledger,
         housekeeping,
     };
@@ -232,20 +256,32 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     tokio::spawn(keep_house(Arc::clone(&gateway)));
     let (saver, stop) = (Arc::clone(&gateway), gateway.housekeeping.clone());
     tokio::spawn(async move { saver.save_changes(stop).await });
-    let (router, payload_bytes) = (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
+    let (router, payload_bytes) =
+        (Arc::clone(&gateway.router), gateway.config.settings.journal.payload_bytes);
     let notes = Arc::new(gateway.store.clone());
-    tokio::spawn(unfinished::keep_notes(router, notes, payload_bytes, gateway.housekeeping.clone()));
+    tokio::spawn(unfinished::keep_notes(
+        router,
+        notes,
+        payload_bytes,
+        gateway.housekeeping.clone(),
+    ));
     Ok(gateway)
 }
 
 impl Gateway {
-    /// What a request sees: the channels that its token is for, and a session of theirs if they name one.
+    /// Returns the view of a request: the channels that its token names, and the session if it
+    /// names one.
     pub(crate) fn view(&self, identity: &Identity, session: Option<&str>) -> View {
         self.in_session(identity.view(), session)
     }
 
-    /// The same with one more channel; `None` when the token may not call there.
-    pub(crate) fn view_in(&self, identity: &Identity, session: Option<&str>, channel: Option<&str>) -> Option<View> {
+    /// Returns the view with an additional channel. Returns `None` if the token may not call there.
+    pub(crate) fn view_in(
+        &self,
+        identity: &Identity,
+        session: Option<&str>,
+        channel: Option<&str>,
+    ) -> Option<View> {
         Some(self.in_session(identity.view_in(channel)?, session))
     }
 
@@ -256,7 +292,7 @@ impl Gateway {
         view
     }
 
-    /// Every budget, for the status and for metrics.
+    /// Returns all budgets, for the status and for metrics.
     pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
         let Budgets { requests, node_messages, answers, connections } = &self.budgets;
         let mut all = vec![connections.budget(), requests, answers, node_messages];
@@ -265,32 +301,36 @@ impl Gateway {
         all.extend(self.sessions.as_ref().map(|sessions| sessions.budget()));
         all.extend(self.channels.budgets());
         all.extend(self.mcp.budgets());
+        all.push(self.ledger.budget());
         all.sort_by_key(|budget| budget.limit().name);
         all
     }
 
-    /// Lets running calls end, tells every connection, and puts everything on disk.
+    /// Drains running calls, closes all connections, and saves all state.
     pub async fn shut_down(&self) {
         if let Some(sessions) = &self.sessions {
             sessions.wind_down();
         }
-        self.router.drain(millis(self.config.settings.server.drain_ms), self.hurry.cancelled()).await;
+        self.router
+            .drain(millis(self.config.settings.server.drain_ms), self.stop_now.cancelled())
+            .await;
         if let Some(sessions) = &self.sessions {
             sessions.shut_down().await;
         }
         self.journal.tell_refusals();
-        // While the nodes are still connected, so that after a restart calls wait for them to come back. Nodes that have left
-        // are saved as such, so that no call waits for one that was stopped.
+        // Saved while the nodes are still connected, so that calls wait for them to reconnect after
+        // a restart. Nodes that disconnected before are saved as absent, so that no call waits for
+        // them.
         self.router.directory().save_absences();
         self.save_directory().await;
         self.closing.cancel();
         self.upstreams.finish_renewals().await;
-        // There may be room by now for what a full disk kept waiting.
+        // A disk that was full may have space again.
         self.ledger.catch_up().await;
         self.housekeeping.cancel();
     }
 
-    /// Saves what the directory remembers whenever that has changed, until `stop`.
+    /// Saves the state of the directory after each change, until `stop`.
     async fn save_changes(&self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -306,11 +346,11 @@ impl Gateway {
         }
     }
 
-    /// Saves every change up to now; `false` when that was not possible.
+    /// Saves all changes so far. Returns `false` on error.
     async fn save_directory(&self) -> bool {
         let (definitions, nodes) = (self.definitions.save().await, self.remembered.save().await);
         for error in [&definitions, &nodes].into_iter().filter_map(|result| result.as_ref().err()) {
-            warn!(%error, "cannot save the nodes and the definitions of tools");
+            warn!(%error, "cannot save the nodes and the tool definitions");
         }
         definitions.is_ok() && nodes.is_ok()
     }
@@ -375,7 +415,7 @@ fn plugin_options(config: &Config, vault: Arc<Vault>) -> sa_plugins::Options {
     }
 }
 
-/// When a silent connection is asked, and when it counts as dead.
+/// Returns the ping interval of a silent connection, and the time after which it counts as dead.
 pub(crate) fn liveness(config: &Config) -> Liveness {
     let nodes = &config.settings.nodes;
     Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) }
@@ -386,58 +426,72 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("cannot make the data directory {}", dir.display()))?;
+        .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let mode = fs::metadata(dir)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
-        warn!(dir = %dir.display(), mode = format!("{mode:o}"), "the data directory is open to other users; run: chmod 700");
+        warn!(
+            dir = %dir.display(),
+            mode = format!("{mode:o}"),
+            "other users can access the data directory; run `chmod 700 {}`",
+            dir.display()
+        );
     }
     Ok(())
 }
 
-/// Sees to it that the token in the operator's file is one that works.
+/// Ensures that the operator's token file contains a valid token.
 async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
     let operator = || NewToken::new("operator", Role::Operator);
     let written = bounded::text_of_file(file, bounded::TOKEN).map(|text| text.trim().to_owned());
     let first = tokens.is_new();
     let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {
         Ok((_, Ok(identity))) if identity.principal.role == Role::Operator => return Ok(()),
-        Ok((token, Err(Refused::Unknown))) if first && token.starts_with("sb_") && token.len() >= 43 => {
-            // The store is new and the file is not: what scripts have read from it goes on working.
+        Ok((token, Err(Refused::Unknown)))
+            if first && token.starts_with("sb_") && token.len() >= 43 =>
+        {
+            // The store is new but the token file exists. The token stays valid for scripts that
+            // have read it.
             tokens.adopt(token, operator()).await?;
-            info!(file = %file.display(), "the store has no tokens; took the operator's from its file");
+            info!(file = %file.display(), "the store has no tokens; the operator token was read from its file");
             return Ok(());
         }
-        Ok((_, Ok(_))) => "it held a token that is no operator's".to_owned(),
-        Ok((_, Err(Refused::Missing))) => "it was empty".to_owned(),
+        Ok((_, Ok(_))) => "the file held a token that is not an operator token".to_owned(),
+        Ok((_, Err(Refused::Missing))) => "the file was empty".to_owned(),
         Ok((_, Err(Refused::Unknown))) => {
-            // Somebody has changed it, or the disk has. Neither makes a token that opens everything.
-            "it held what is no token of this gateway, because it was changed or damaged".to_owned()
+            // The file was edited or damaged. Its content must not become an operator token.
+            "the file held no valid token of this gateway; it was changed or damaged".to_owned()
         }
-        Ok((_, Err(refused))) => format!("in it, {}", refused.message()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "it was not there".to_owned(),
-        Err(error) => format!("it could not be read: {error}"),
+        Ok((_, Err(refused))) => {
+            format!("the token in the file is not valid: {}", refused.message())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "the file was missing".to_owned()
+        }
+        Err(error) => format!("the file could not be read: {error}"),
     };
     let before = tokens.for_operators();
     let (_, token) = tokens.create(operator()).await?;
-    write_private(file, &token).with_context(|| format!("cannot write the operator's token to {}", file.display()))?;
+    write_private(file, &token)
+        .with_context(|| format!("cannot write the operator token to {}", file.display()))?;
     let file = file.display();
     if first {
         info!(%file, "wrote a new operator token");
     } else if before.is_empty() {
         warn!(%file, why, "wrote a new operator token");
     } else {
-        // Whoever wanted to be rid of a token that leaked has only hidden it so far.
+        // The earlier tokens are still valid. A leaked token must be revoked explicitly.
         let valid = before.join(", ");
         warn!(
             %file, why, valid,
-            "wrote a new operator token; the ones before it are valid still: to end one, run switchboard token revoke ID"
+            "wrote a new operator token; the earlier ones are still valid; to revoke one, run \
+             `switchboard token revoke ID`"
         );
     }
     Ok(())
 }
 
-/// Writes a file that only its owner can read, in one step.
-pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+/// Atomically writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let draft = path.with_extension("new");
     let _ = fs::remove_file(&draft);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -462,14 +516,20 @@ async fn keep_house(gateway: Arc<Gateway>) {
         http::release_names(gateway.router.directory(), &gateway.tokens);
         gateway.router.directory().save_absences();
         if let Some(sessions) = &gateway.sessions {
-            let expired = |token: &crate::tokens::TokenRecord| token.expires_ms.is_some_and(|at| at <= clock::now_ms());
+            let expired = |token: &crate::tokens::TokenRecord| {
+                token.expires_ms.is_some_and(|at| at <= clock::now_ms())
+            };
             for token in gateway.tokens.list().into_iter().filter(expired) {
                 sessions.end_owned(&token.id, "the caller's token has expired").await;
             }
         }
         if round.is_multiple_of(10) {
+            let marking = Arc::clone(&gateway);
+            let _ = tokio::task::spawn_blocking(move || secret_files::mark_again(&marking.config))
+                .await;
             let tokens = gateway.tokens.list();
-            let known = |id: &str| tokens.iter().any(|token| token.id == id && token.revoked_ms.is_none());
+            let known =
+                |id: &str| tokens.iter().any(|token| token.id == id && token.revoked_ms.is_none());
             gateway.plugins.keep_house(known).await;
         }
         gateway.ledger.catch_up().await;

@@ -1,22 +1,23 @@
-//! How large the budgets of bytes in memory are, and those that belong to no provider.
+//! The sizes of the in-memory byte budgets, and the budgets that belong to no provider.
 //!
-//! Each budget has a configuration key. A key of 0, the default, is a part of `limits.pending_bytes`; that one is by default
-//! half of the memory limit, and at most 2 GiB. What the budgets do not count (buffers, parsed messages, the store's
-//! cache) has the other half.
+//! Each budget has a configuration key. The default of 0 gives it a share of
+//! `limits.pending_bytes`. That key defaults to half of the memory limit, and at most 2 GiB. The
+//! other half is left for memory that is not counted: buffers, parsed messages and the store's
+//! cache.
 
 use std::sync::Arc;
 
-use sa_core::budget::{Limit, SharedBudget};
+use sa_limits::budget::{Limit, SharedBudget};
 
 use crate::config::settings::Settings;
 use crate::slot::ConnectionSlots;
 
-/// The most that all budgets have together by default.
+/// The default maximum of all budgets together.
 const MOST: u64 = 2 << 30;
-/// What the parts below are parts of.
+/// The number of shares that all budgets are divided into.
 const PARTS: u64 = 16;
 
-/// How many bytes each budget has.
+/// The size of each budget in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     pub requests: usize,
@@ -26,8 +27,10 @@ pub struct Sizes {
     pub node_requests: usize,
     pub node_hellos: usize,
     pub channel_messages: usize,
-    /// On disk, and therefore not part of what all of them have together.
+    /// Stored on disk, so not part of the total in memory.
     pub task_results: usize,
+    /// Stored on disk, so not part of the total in memory.
+    pub idempotency_outcomes: usize,
 }
 
 impl Sizes {
@@ -37,7 +40,8 @@ impl Sizes {
             0 => (memory_limit / 2).min(MOST),
             all => all,
         };
-        let size = |set: usize, parts: u64| if set == 0 { (all / PARTS * parts) as usize } else { set };
+        let size =
+            |set: usize, parts: u64| if set == 0 { (all / PARTS * parts) as usize } else { set };
         Self {
             requests: size(limits.request_bytes, 3),
             arguments: size(limits.argument_bytes, 2),
@@ -47,27 +51,45 @@ impl Sizes {
             node_hellos: size(nodes.hello_bytes, 2),
             channel_messages: size(channels.pending_bytes, 2),
             task_results: size(mcp.task_result_bytes, 4),
+            idempotency_outcomes: size(limits.idempotency_bytes, 4),
         }
     }
 
-    /// What all of them have together in memory.
+    /// Returns the total of all budgets in memory.
     pub fn total(&self) -> usize {
-        let Self { requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages, .. } =
-            *self;
-        let all = [requests, arguments, answers, node_messages, node_requests, node_hellos, channel_messages];
+        let Self {
+            requests,
+            arguments,
+            answers,
+            node_messages,
+            node_requests,
+            node_hellos,
+            channel_messages,
+            ..
+        } = *self;
+        let all = [
+            requests,
+            arguments,
+            answers,
+            node_messages,
+            node_requests,
+            node_hellos,
+            channel_messages,
+        ];
         all.into_iter().fold(0, usize::saturating_add)
     }
 }
 
-/// The budgets of what comes in and goes out at the front door. Each kind has its own, so that readers who do not read cannot
-/// close the connections of nodes, and callers cannot have nodes turned away.
+/// The budgets for incoming and outgoing HTTP traffic. The budgets are separate, so that slow
+/// readers cannot close connections of nodes, and callers cannot cause nodes to be rejected.
 #[derive(Debug)]
 pub struct Budgets {
-    /// For bodies and messages of callers and participants, from their first byte until they have been handled.
+    /// For requests and messages of callers and participants, from their first byte until they are
+    /// handled.
     pub requests: Arc<SharedBudget>,
-    /// For messages of nodes that are still coming in.
+    /// For messages from nodes that are still being received.
     pub node_messages: Arc<SharedBudget>,
-    /// For answers that their clients still have to read, on sockets and elsewhere.
+    /// For responses that clients have not read yet.
     pub answers: Arc<SharedBudget>,
     pub(crate) connections: Arc<ConnectionSlots>,
 }
@@ -78,7 +100,7 @@ impl Budgets {
             name: "requests",
             what: "bytes of large requests",
             key: "limits.request_bytes",
-            remedy: "wait for other requests to be handled, or send less",
+            remedy: "wait until other requests are done, or send less",
             total: sizes.requests,
         };
         let node_messages = Limit {
@@ -90,9 +112,9 @@ impl Budgets {
         };
         let answers = Limit {
             name: "answers",
-            what: "bytes of answers that are not read yet",
+            what: "bytes of unread responses",
             key: "limits.answer_bytes",
-            remedy: "read the answers, or ask for less",
+            remedy: "read the responses, or request less",
             total: sizes.answers,
         };
         Self {
@@ -125,7 +147,10 @@ mod tests {
         settings.limits.pending_bytes = 1_600;
         settings.limits.answer_bytes = 7;
         let sizes = Sizes::of(&settings, GIB);
-        assert_eq!((sizes.requests, sizes.arguments, sizes.answers, sizes.node_hellos), (300, 200, 7, 200));
-        assert_eq!(sizes.task_results, 400);
+        assert_eq!(
+            (sizes.requests, sizes.arguments, sizes.answers, sizes.node_hellos),
+            (300, 200, 7, 200)
+        );
+        assert_eq!((sizes.task_results, sizes.idempotency_outcomes), (400, 400));
     }
 }

@@ -1,4 +1,4 @@
-//! By what ended calls are found in the history: tool, principal and outcome.
+//! The index labels of finished calls: tool, principal and outcome.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,12 +11,13 @@ use serde::{Deserialize, Deserializer as _};
 
 use crate::journal::CALLS;
 
-/// How the gateway's store is opened, by everyone who opens it: an index is only as good as its writers.
-pub(crate) fn store_options(file: PathBuf) -> OpenOptions {
+/// Returns the options for opening the gateway's store. All openers must use them, because each
+/// writer must maintain the index.
+pub fn store_options(file: PathBuf) -> OpenOptions {
     OpenOptions { labelled: Some(Labelled { stream: CALLS, of: labels }), ..OpenOptions::new(file) }
 }
 
-/// The part of a stored call that decides who may see it and which filters it matches.
+/// The part of a stored call that is needed for access checks and filters.
 #[derive(Deserialize)]
 pub(crate) struct CallSummary<'a> {
     #[serde(borrow)]
@@ -45,20 +46,21 @@ struct ErrorSummary<'a> {
 }
 
 impl CallSummary<'_> {
-    /// `ok`, or the kind of error.
+    /// Returns `ok` or the error kind.
     pub(crate) fn outcome(&self) -> &str {
         if self.ok { "ok" } else { self.error.as_ref().map_or("failed", |error| &error.kind) }
     }
 }
 
-/// The labels of a stored call. They are read on the store's one writer thread, for every call.
+/// Extracts the labels of a stored call. This runs on the store's only writer thread for every
+/// call.
 fn labels(body: &[u8], labels: &mut Vec<Label>) {
-    // Stopping early is an error to serde, and the labels are complete then.
+    // Stopping early is reported as an error by serde, but the labels are complete.
     let _ = serde_json::Deserializer::from_slice(body).deserialize_map(Collect(labels));
 }
 
-/// Collects labels up to where all are known. Most calls are `ok`, which is stored before their arguments and results: those
-/// are not read.
+/// Collects labels until all are known. Most calls are `ok`, which is stored before arguments and
+/// results, so those are not parsed.
 struct Collect<'a>(&'a mut Vec<Label>);
 
 #[derive(Deserialize)]
@@ -113,7 +115,7 @@ impl<'de> Visitor<'de> for Collect<'_> {
     }
 }
 
-/// The label of calls of a tool, by any of its names.
+/// Returns the label for calls of a tool, by any of its names.
 pub(crate) fn tool(name: &str) -> Label {
     Label::new("tool", name)
 }
@@ -149,9 +151,15 @@ mod tests {
             &format!(r#"{{"id":"1","tool":"a.b","exposed":"a_b",{who},"ok":true,{args}}}"#),
             &[a, b, p, outcome("ok")],
         );
-        check(&format!(r#"{{{args},"exposed":"a_b","ok":true,{who},"tool":"a.b"}}"#), &[a, b, p, outcome("ok")]);
+        check(
+            &format!(r#"{{{args},"exposed":"a_b","ok":true,{who},"tool":"a.b"}}"#),
+            &[a, b, p, outcome("ok")],
+        );
         let error = r#""error":{"kind":"timeout","message":"m","retryable":true}"#;
-        check(&format!(r#"{{"tool":"a.b",{who},"ok":false,{args},{error}}}"#), &[a, p, outcome("timeout")]);
+        check(
+            &format!(r#"{{"tool":"a.b",{who},"ok":false,{args},{error}}}"#),
+            &[a, p, outcome("timeout")],
+        );
         check(&format!(r#"{{"tool":"a.b",{who},{args},"ok":false}}"#), &[a, p, outcome("failed")]);
         check(&format!(r#"{{"tool":"a\u002eb",{who},"ok":true}}"#), &[a, p, outcome("ok")]);
         check("no call", &[]);

@@ -1,4 +1,4 @@
-//! A connection's place among all that may be open, which goes with the socket wherever that goes.
+//! Wraps sockets with a connection slot that is released together with the socket.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,65 +17,67 @@ use tokio_rustls::server::TlsStream;
 use crate::metrics::Metrics;
 use crate::slot::Slot;
 
-/// What a WebSocket says and hears at a time passes through a buffer of this size.
+/// The size of the read and write buffers of a WebSocket.
 const AT_ONCE: usize = 16 * 1024;
 
-/// How often it is looked whether a peer is still there that nothing is read from.
+/// The interval for checking whether a peer that is not being read from has disconnected.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How the answer begins after which a connection is a WebSocket. The gateway has to mean it: any other answer may have these
-/// words in it, for whoever asked for them.
+/// The start of the response that switches a connection to WebSocket. The `agreed` flag must also
+/// be set, because other responses may contain these bytes on a client's request.
 const SWITCHED: &[u8] = b"HTTP/1.1 101";
 
-/// A socket with its place. A WebSocket outlives the HTTP connection that it was; the place is given back with the socket
-/// itself, so that it counts for as long as there is something to count.
+/// A socket with its connection slot. A WebSocket outlives the HTTP connection it was upgraded
+/// from. The slot belongs to the socket, so that it is counted until the socket closes.
 ///
-/// A WebSocket's buffers live for as long as it does, and most of the time it is idle. So it is given next to none, and
-/// what makes many frames one system call is here: buffers that are there only while something is in them.
+/// A WebSocket is idle most of the time, but its internal buffers live as long as it does. It is
+/// therefore given minimal buffers. Frames are batched here instead, in buffers that exist only
+/// while they hold data.
 ///
-/// hyper hears that a client has gone by reading, and reads nothing while it has bytes that lie behind the request under way:
-/// a line break too many, or the next request. Whoever left would have their call run to its deadline. So it is looked for
-/// here, in the flush that ends every turn of a connection.
+/// hyper detects a closed connection by reading. It does not read while it holds bytes beyond the
+/// current request, such as an extra line break or the next request. Without a separate check, the
+/// call of a disconnected client would run to its deadline. The check happens in the flush that
+/// ends each poll of a connection.
 ///
-/// Until it is one, a peer that takes nothing of what is written to it for too long is hung up on: what it was to get would
-/// stay in memory for as long as it likes. A WebSocket has its own watch over this.
+/// A peer that accepts no written data for too long is disconnected, because its data would stay in
+/// memory. This applies until the switch to WebSocket, which has its own timeout.
 #[derive(Debug)]
-pub(crate) struct Placed<S: AsyncWrite + Peer + Unpin> {
+pub(crate) struct Connection<S: AsyncWrite + Peer + Unpin> {
     socket: S,
-    place: Place,
-    /// Whether somebody waits for what comes next, and so hears of the end.
+    place: ConnectionGuard,
+    /// Whether a read is pending, which also detects the end of the connection.
     listens: bool,
-    /// When to look for the end if nobody does. It is left as it is when somebody listens again: a look too many costs less
-    /// than a timer for each request.
+    /// The timer for the next check if no read is pending. It is kept when reading resumes: one
+    /// extra check is cheaper than a timer for each request.
     look: Option<Pin<Box<Sleep>>>,
-    /// There while the peer takes nothing: fires when that has gone on for too long.
+    /// The stall timer. Set while the peer accepts no data.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Whether it is to become a WebSocket with the answer that is written next.
+    /// Whether the next response switches the connection to WebSocket.
     agreed: Arc<AtomicBool>,
-    /// Whether it has become one.
+    /// Whether the connection is a WebSocket.
     switched: bool,
-    /// What was read from the socket and not asked for yet.
+    /// Data that was read from the socket but not requested yet.
     ahead: Vec<u8>,
-    /// How much of that has been handed on.
+    /// The number of bytes of `ahead` that were returned to the reader.
     handed_on: usize,
-    /// What is to be written.
+    /// Data to write.
     gathered: Vec<u8>,
-    /// How much of that has been written.
+    /// The number of bytes of `gathered` that were written.
     written: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionGuard {
     metrics: Arc<Metrics>,
-    /// How long the peer may take nothing.
-    patience: Duration,
-    /// Absent for a connection from within, which counts for nobody.
+    /// The timeout for a peer that accepts no data.
+    timeout: Duration,
+    /// `None` for an internal connection, which is not counted.
     slot: Option<Arc<Slot>>,
 }
 
-/// Whoever is at the other end of a socket.
+/// The remote end of a socket.
 pub(crate) trait Peer {
-    /// Whether they say nothing more, however much of what they have said is unread.
+    /// Reports whether the peer has closed its side, even if unread data remains.
     fn has_gone(&self) -> bool;
 }
 
@@ -92,21 +94,21 @@ impl<S: Peer> Peer for TlsStream<S> {
     }
 }
 
-/// A connection from within is the gateway's own, and nobody hurries on it.
+/// An internal connection belongs to the gateway and cannot be disconnected by a peer.
 impl Peer for DuplexStream {
     fn has_gone(&self) -> bool {
         false
     }
 }
 
-impl Place {
-    pub(crate) fn new(slot: Option<Arc<Slot>>, metrics: Arc<Metrics>, patience: Duration) -> Self {
+impl ConnectionGuard {
+    pub(crate) fn new(slot: Option<Arc<Slot>>, metrics: Arc<Metrics>, timeout: Duration) -> Self {
         metrics.connections().inc();
-        Self { metrics, patience, slot }
+        Self { metrics, timeout, slot }
     }
 
-    pub(crate) fn with<S: AsyncWrite + Peer + Unpin>(self, socket: S) -> Placed<S> {
-        Placed {
+    pub(crate) fn with<S: AsyncWrite + Peer + Unpin>(self, socket: S) -> Connection<S> {
+        Connection {
             socket,
             place: self,
             listens: false,
@@ -122,14 +124,18 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.metrics.connections().dec();
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Peer + Unpin> AsyncRead for Placed<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<S: AsyncRead + AsyncWrite + Peer + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
             if !this.switched || buffer.remaining() >= AT_ONCE {
@@ -156,18 +162,19 @@ impl<S: AsyncRead + AsyncWrite + Peer + Unpin> AsyncRead for Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
-    /// Set by whoever agrees that it becomes a WebSocket, before the answer that says so.
+impl<S: AsyncWrite + Peer + Unpin> Connection<S> {
+    /// Returns the flag that permits the switch to WebSocket. It must be set before the response is
+    /// written.
     pub(crate) fn agreed(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.agreed)
     }
 
-    /// What the connection counts as, among all that are open.
+    /// Returns the slot of the connection, if it is counted.
     pub(crate) fn slot(&self) -> Option<Arc<Slot>> {
         self.place.slot.clone()
     }
 
-    /// Looks for the end of a peer that nobody listens to, from time to time.
+    /// Checks periodically whether the peer has disconnected, unless a read is pending.
     fn look_for_end(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.listens {
             return Ok(());
@@ -182,24 +189,30 @@ impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
         Ok(())
     }
 
-    /// What became of a write or a flush, unless the peer has taken nothing for too long.
-    fn in_time<T>(&mut self, done: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    /// Returns the result of a write or flush, or an error if the peer has accepted no data for too
+    /// long.
+    fn in_time<T>(
+        &mut self,
+        done: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if done.is_ready() || self.switched {
             self.stalled = None;
             return done;
         }
-        let patience = self.place.patience;
-        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(patience))).as_mut().poll(cx));
+        let timeout = self.place.timeout;
+        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout))).as_mut().poll(cx));
         self.stalled = None;
         self.place.metrics.refused("http", "reads_nothing");
-        let why = format!("the peer took nothing of what it was sent for {} ms", patience.as_millis());
+        let why = format!("the peer has read no data for {} ms", timeout.as_millis());
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 
-    /// Writes what was gathered, all of it.
+    /// Writes all gathered data.
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
-            let written = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.gathered[self.written..]))?;
+            let written =
+                ready!(Pin::new(&mut self.socket).poll_write(cx, &self.gathered[self.written..]))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -210,13 +223,17 @@ impl<S: AsyncWrite + Peer + Unpin> Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if !this.switched {
             this.switched = bytes.starts_with(SWITCHED) && this.agreed.load(Ordering::Relaxed);
             if this.switched {
-                // From now on somebody listens all the time.
+                // A WebSocket always has a pending read.
                 this.look = None;
             }
             let written = Pin::new(&mut this.socket).poll_write(cx, bytes);
@@ -250,15 +267,15 @@ impl<S: AsyncWrite + Peer + Unpin> AsyncWrite for Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Peer + Unpin> Drop for Placed<S> {
-    /// tungstenite writes the answer to a peer's close and is done, without a flush: what was gathered leaves now. A socket
-    /// that takes nothing at this moment has a peer that is not waiting for it.
+impl<S: AsyncWrite + Peer + Unpin> Drop for Connection<S> {
+    /// Writes the gathered data once. tungstenite answers a close frame without a flush. If the
+    /// socket accepts no data now, the peer is not waiting for it.
     fn drop(&mut self) {
         if self.gathered.is_empty() {
             return;
         }
         let last = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_flush(cx));
-        // It has one try, which must not be refused for what the task has done before.
+        // The single attempt must not fail because the task has used up its cooperative budget.
         let last = std::pin::pin!(tokio::task::unconstrained(last));
         let _ = last.poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -270,15 +287,15 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A socket and its other end, with room for so much on the way.
-    fn placed(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+    /// Returns a socket and its other end, with this buffer size.
+    fn placed(room: usize) -> (Connection<DuplexStream>, DuplexStream) {
         let (here, there) = tokio::io::duplex(room);
-        (Place::new(None, Arc::new(Metrics::default()), PATIENCE).with(here), there)
+        (ConnectionGuard::new(None, Arc::new(Metrics::default()), TIMEOUT).with(here), there)
     }
 
-    fn refused(here: &Placed<DuplexStream>) -> bool {
+    fn refused(here: &Connection<DuplexStream>) -> bool {
         here.place.metrics.render(0, 0, 0).contains("reads_nothing")
     }
 
@@ -296,14 +313,14 @@ mod tests {
         let (mut here, mut there) = placed(7);
         let taking = tokio::spawn(async move {
             for _ in 0..100 {
-                tokio::time::sleep(PATIENCE * 9 / 10).await;
+                tokio::time::sleep(TIMEOUT * 9 / 10).await;
                 there.read_u8().await.unwrap();
             }
             there
         });
         here.write_all(&[1; 100]).await.unwrap();
         let _there = taking.await.unwrap();
-        tokio::time::sleep(10 * PATIENCE).await;
+        tokio::time::sleep(10 * TIMEOUT).await;
         here.write_all(&[1; 7]).await.unwrap();
         assert!(!refused(&here));
     }
@@ -313,7 +330,7 @@ mod tests {
         let (mut here, there) = switched(50).await;
         let said = vec![1; 3 * AT_ONCE];
         let writing = here.write_all(&said);
-        assert!(tokio::time::timeout(10 * PATIENCE, writing).await.is_err());
+        assert!(tokio::time::timeout(10 * TIMEOUT, writing).await.is_err());
         assert!(!refused(&here));
         drop(there);
     }
@@ -327,8 +344,8 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
-    /// One that has become a WebSocket.
-    async fn switched(room: usize) -> (Placed<DuplexStream>, DuplexStream) {
+    /// Returns a socket that has switched to WebSocket.
+    async fn switched(room: usize) -> (Connection<DuplexStream>, DuplexStream) {
         let (mut here, mut there) = placed(room);
         here.agreed().store(true, Ordering::Relaxed);
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
@@ -355,7 +372,11 @@ mod tests {
         here.flush().await.unwrap();
         there.read_exact(&mut heard).await.unwrap();
         assert_eq!(heard, pieces.concat());
-        assert_eq!((here.gathered.capacity(), here.ahead.capacity()), (0, 0), "an idle one has no buffers");
+        assert_eq!(
+            (here.gathered.capacity(), here.ahead.capacity()),
+            (0, 0),
+            "an idle one has no buffers"
+        );
     }
 
     #[tokio::test]

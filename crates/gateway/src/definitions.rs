@@ -1,7 +1,8 @@
-//! Keeps the definitions of tools in the store, so that a change is noticed after a restart, too.
+//! Stores the definitions of tools, so that a change is also detected after a restart.
 //!
-//! Each tool has a record of its own, and each provider one for what concerns all of its tools: a provider can describe more
-//! than fits into one record, and must not keep an operator from accepting changes of others.
+//! Each tool has its own record, and each provider has one for its common state. The definitions of
+//! a provider can exceed the size of one record. A large provider must not prevent an operator from
+//! accepting changes of others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,30 +17,31 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 const BUCKET: &str = "definitions";
-/// Between the key of a provider and that of a tool.
+/// The separator between the key of a provider and the hash of a tool.
 const TOOL: &str = "\n#";
-/// How many records are written in one go.
+/// The maximum number of concurrent writes.
 const BATCH: usize = 16;
 
 pub(crate) struct DefinitionStore {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
-    /// What is stored of each provider, by key, as hashes: what has not changed is not written. Held during a save, because two
-    /// at once could leave the older state.
+    /// The hashes of the stored records of each provider, so that unchanged records are not
+    /// written. The lock is held during a save, because concurrent saves could leave an older
+    /// state.
     stored: Mutex<HashMap<Arc<str>, Stored>>,
 }
 
-/// The records of one provider, by their keys.
+/// The hashes of one provider's records, by key.
 type Stored = HashMap<String, blake3::Hash>;
 
-/// [`SavedDefinitions`] as a document, without its tools.
+/// The stored form of [`SavedDefinitions`], without the tools.
 #[derive(Serialize, Deserialize)]
 struct Document {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pool: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
-    /// Earlier versions had all tools in here.
+    /// Earlier versions stored all tools here.
     #[serde(default, skip_serializing)]
     tools: Vec<ToolDocument>,
 }
@@ -66,7 +68,7 @@ struct FindingDocument {
 }
 
 impl DefinitionStore {
-    /// Gives the directory what the last process has saved.
+    /// Loads the stored definitions into the directory.
     pub(crate) async fn load(
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
@@ -80,7 +82,10 @@ impl DefinitionStore {
                 Some((provider, _)) => (provider.to_owned(), true),
                 None => (key.clone(), false),
             };
-            stored.entry(provider.as_str().into()).or_default().insert(key.clone(), blake3::hash(&record.value));
+            stored
+                .entry(provider.as_str().into())
+                .or_default()
+                .insert(key.clone(), blake3::hash(&record.value));
             let read = if is_tool {
                 serde_json::from_slice(&record.value).map(|tool| tools.push((provider, tool)))
             } else {
@@ -88,10 +93,12 @@ impl DefinitionStore {
                 read.map(|document| drop(saved.insert(provider, document.into())))
             };
             if let Err(error) = read {
-                warn!(key, %error, "saved definitions of a provider's tools cannot be read: its next list counts as the first");
+                warn!(key, %error, "the saved tool definitions of a provider cannot be read; its next tool list is \
+                                    treated as the first");
             }
         }
-        // A tool whose provider's record is missing was left by a save that did not come to its end, or is to be deleted.
+        // The provider's record is missing. The tool was left by an interrupted save, or is about
+        // to be deleted.
         for (provider, tool) in tools {
             if let Some(saved) = saved.get_mut(&provider) {
                 let tool = SavedTool::from(tool);
@@ -103,7 +110,7 @@ impl DefinitionStore {
         Ok(Self { directory, records, stored: Mutex::new(stored) })
     }
 
-    /// Saves every change up to now.
+    /// Saves all changes so far.
     pub(crate) async fn save(&self) -> Result<(), StoreError> {
         let mut stored = self.stored.lock().await;
         let mut result = Ok(());
@@ -120,22 +127,33 @@ impl DefinitionStore {
         result
     }
 
-    /// Writes the records of one provider. First those of its tools: that of the provider may replace one of an earlier version,
-    /// which has all tools in it.
-    async fn write(&self, key: &str, saved: Option<SavedDefinitions>, known: &mut Stored) -> Result<(), StoreError> {
+    /// Writes the records of one provider. The tools are written first, because the provider's
+    /// record may replace one of an earlier version that contains all tools.
+    async fn write(
+        &self,
+        key: &str,
+        saved: Option<SavedDefinitions>,
+        known: &mut Stored,
+    ) -> Result<(), StoreError> {
         let mut wanted: HashMap<String, Vec<u8>> = HashMap::new();
         let mut document = None;
         if let Some(SavedDefinitions { pool, incomplete, tools }) = saved {
             wanted.extend(tools.into_iter().map(|tool| (tool_key(key, &tool.name), bytes(tool))));
             document = serde_json::to_vec(&Document { pool, incomplete, tools: Vec::new() }).ok();
         }
-        let gone: Vec<String> =
-            known.keys().filter(|stored| **stored != *key && !wanted.contains_key(*stored)).cloned().collect();
+        let gone: Vec<String> = known
+            .keys()
+            .filter(|stored| **stored != *key && !wanted.contains_key(*stored))
+            .cloned()
+            .collect();
         let news = wanted.into_iter().map(|(key, value)| (blake3::hash(&value), key, value));
         let news: Vec<_> = news.filter(|(hash, key, _)| known.get(key) != Some(hash)).collect();
         let mut written = futures_util::stream::iter(news)
             .map(async |(hash, key, value)| {
-                self.records.put(BUCKET, &key, value.into(), Expect::Anything).await.map(|_| (key, hash))
+                self.records
+                    .put(BUCKET, &key, value.into(), Expect::Anything)
+                    .await
+                    .map(|_| (key, hash))
             })
             .buffer_unordered(BATCH);
         while let Some(one) = written.next().await {
@@ -160,13 +178,15 @@ impl DefinitionStore {
     }
 }
 
-/// A hash, because a name can be longer than a key.
+/// Returns the key of a tool's record. It contains a hash, because a tool name can be longer than a
+/// key.
 fn tool_key(provider: &str, tool: &str) -> String {
     let hash = blake3::hash(tool.as_bytes()).to_hex();
     format!("{provider}{TOOL}{}", &hash[..32])
 }
 
-/// A tool's record. Of one that is too large for the store only its name is kept: after a restart it counts as changed.
+/// Serializes a tool. If it is too large for the store, only its name is stored, and it counts as
+/// changed after a restart.
 fn bytes(tool: SavedTool) -> Vec<u8> {
     let name = Arc::clone(&tool.name);
     let whole = serde_json::to_vec(&ToolDocument::from(tool)).unwrap_or_default();
@@ -176,9 +196,10 @@ fn bytes(tool: SavedTool) -> Vec<u8> {
     warn!(
         tool = &*name,
         bytes = whole.len(),
-        "a tool's definition is too large to be saved: after a restart it counts as changed"
+        "a tool definition is too large to save; after a restart it is reported as changed"
     );
-    let forgotten = ToolDocument { name, definition: RawValue::NULL.to_owned(), invisible: 0, finding: None };
+    let forgotten =
+        ToolDocument { name, definition: RawValue::NULL.to_owned(), invisible: 0, finding: None };
     serde_json::to_vec(&forgotten).unwrap_or_default()
 }
 
@@ -194,11 +215,13 @@ impl From<SavedTool> for ToolDocument {
             name,
             definition: raw(&definition),
             invisible,
-            finding: finding.map(|SavedFinding { revision, before, proposed, invisible }| FindingDocument {
-                revision,
-                before: before.as_deref().map(raw),
-                proposed: proposed.as_deref().map(raw),
-                invisible,
+            finding: finding.map(|SavedFinding { revision, before, proposed, invisible }| {
+                FindingDocument {
+                    revision,
+                    before: before.as_deref().map(raw),
+                    proposed: proposed.as_deref().map(raw),
+                    invisible,
+                }
             }),
         }
     }
@@ -211,11 +234,13 @@ impl From<ToolDocument> for SavedTool {
             name,
             definition: text(definition),
             invisible,
-            finding: finding.map(|FindingDocument { revision, before, proposed, invisible }| SavedFinding {
-                revision,
-                before: before.map(text),
-                proposed: proposed.map(text),
-                invisible,
+            finding: finding.map(|FindingDocument { revision, before, proposed, invisible }| {
+                SavedFinding {
+                    revision,
+                    before: before.map(text),
+                    proposed: proposed.map(text),
+                    invisible,
+                }
             }),
         }
     }
@@ -227,7 +252,7 @@ impl From<Document> for SavedDefinitions {
     }
 }
 
-/// A definition is an object that the directory wrote.
+/// Converts a definition that the directory has serialized.
 fn raw(definition: &str) -> Box<RawValue> {
     RawValue::from_string(definition.to_owned()).unwrap_or_default()
 }
@@ -243,7 +268,8 @@ mod tests {
 
     use sa_core::directory::{Attach, Registration};
     use sa_core::{
-        Call, CallError, Catalog, Grant, Notices, Outcome, Provider, ProviderId, RawJson, Scope, Tool, Updates,
+        Call, CallError, Catalog, Grant, Notices, Outcome, Provider, ProviderId, RawJson, Scope,
+        Tool, Updates,
     };
 
     use super::*;
@@ -251,13 +277,20 @@ mod tests {
     struct Nobody;
 
     impl Provider for Nobody {
-        fn call(&self, _: Arc<Call>, _: Updates) -> futures_util::future::BoxFuture<'static, Outcome> {
+        fn call(
+            &self,
+            _: Arc<Call>,
+            _: Updates,
+        ) -> futures_util::future::BoxFuture<'static, Outcome> {
             Box::pin(std::future::ready(Err(CallError::undelivered("nobody is here"))))
         }
     }
 
     fn catalog(tools: &[(&str, &str)]) -> Catalog {
-        let tool = |(name, text): &(&str, &str)| Tool { title: Some((*text).to_owned()), ..Tool::named(name) };
+        let tool = |(name, text): &(&str, &str)| Tool {
+            title: Some((*text).to_owned()),
+            ..Tool::named(name)
+        };
         Catalog { tools: tools.iter().map(tool).collect(), watched: true, ..Catalog::default() }
     }
 
@@ -277,7 +310,10 @@ mod tests {
 
     async fn start(records: &Arc<dyn Records>) -> (Arc<Directory>, DefinitionStore) {
         let directory = Directory::new(Notices::new(), Duration::from_secs(600));
-        let store = DefinitionStore::load(Arc::clone(&directory), Arc::clone(records), OnChange::Hold).await.unwrap();
+        let store =
+            DefinitionStore::load(Arc::clone(&directory), Arc::clone(records), OnChange::Hold)
+                .await
+                .unwrap();
         (directory, store)
     }
 
@@ -289,10 +325,11 @@ mod tests {
     #[tokio::test]
     async fn a_provider_that_describes_too_much_keeps_nobody_from_accepting() {
         let dir = tempfile::tempdir().unwrap();
-        let store = sa_store::Store::open(sa_store::OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        let store =
+            sa_store::Store::open(sa_store::OpenOptions::new(dir.path().join("store.db"))).unwrap();
         let records: Arc<dyn Records> = Arc::new(store.clone());
         let (directory, definitions) = start(&records).await;
-        // Written as JSON, a control character takes six bytes.
+        // In JSON, a control character takes six bytes.
         let large = "\u{1}".repeat(3 << 20);
         let large_node = connect(&directory, "large", &[("l.a", &large), ("l.b", &large)]);
         let node = connect(&directory, "n", &[("n.a", "Reads."), ("n.b", "Writes.")]);
@@ -302,13 +339,14 @@ mod tests {
         large_node.publish(catalog(&[("l.a", &larger), ("l.b", &large)]));
         directory.accept_change("node", "n", "n.a", None).unwrap();
         definitions.save().await.unwrap();
-        // All of it is there after a restart; of a tool that no record can hold, that it may have changed.
+        // All definitions are restored. A tool that was too large for a record is reported as
+        // changed.
         let (directory, definitions) = start(&records).await;
         assert_eq!(held(&directory), ["n.b"]);
         let large_node = connect(&directory, "large", &[("l.a", &large), ("l.b", &large)]);
         let node = connect(&directory, "n", &[("n.a", "Sends."), ("n.b", "Deletes.")]);
         assert_eq!(held(&directory), ["l.a", "n.b"]);
-        // What is gone is deleted.
+        // Records of withdrawn tools are deleted.
         node.withdraw();
         large_node.withdraw();
         definitions.save().await.unwrap();
@@ -322,7 +360,8 @@ mod tests {
         records.put(BUCKET, "node/n", old.into(), Expect::Anything).await.unwrap();
         let (_, definitions) = start(&records).await;
         definitions.save().await.unwrap();
-        let keys: Vec<String> = records.list(BUCKET).await.unwrap().into_iter().map(|(key, _)| key).collect();
+        let keys: Vec<String> =
+            records.list(BUCKET).await.unwrap().into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, ["node/n\nToken n".to_owned(), tool_key("node/n\nToken n", "n.a")]);
         let (directory, _) = start(&records).await;
         let _node = connect(&directory, "n", &[("n.a", "Sends.")]);

@@ -1,4 +1,4 @@
-//! A node with a few harmless tools, so that there is something to call on the first day.
+//! The demo node: a few harmless tools to call when trying out the gateway.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,18 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sa_node_sdk::{Network, NodeClientBuilder, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
+use sa_node_sdk::{
+    Network, NodeClientBuilder, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult,
+};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 
 use crate::assemble::Gateway;
 use crate::serve::{self, Ends};
 
-/// Connects the demo node to its gateway, which listens at this address. It is a node like any other, but for the way: over TLS
-/// it could not know whom the certificate is for.
+/// Connects the demo node to the gateway that listens at this address. It connects in memory,
+/// because over TLS it could not know the name in the certificate.
 pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow::Result<()> {
     let mut registry = ToolRegistry::new();
-    registry.register("demo.echo", Echo).register("demo.time", Time).register("demo.countdown", Countdown);
+    registry
+        .register("demo.echo", Echo)
+        .register("demo.time", Time)
+        .register("demo.countdown", Countdown);
     registry.derive_capabilities_from_tools();
     let client = NodeClientBuilder::new()
         .node_id("demo")
@@ -28,7 +33,7 @@ pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow
         .token(token)
         .build()?;
     let way = Within { gateway: Arc::clone(gateway), address };
-    // Calls that run when the gateway is told to stop may still end, and so the node stays until they have.
+    // The node stays connected during the shutdown, so that running calls can finish.
     let stop = gateway.closing.clone();
     tokio::spawn(async move {
         if let Err(error) = client.run_over(way, registry, stop.clone()).await
@@ -40,7 +45,7 @@ pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow
     Ok(())
 }
 
-/// The way to the gateway in the same process.
+/// The in-memory connection to the gateway in the same process.
 struct Within {
     gateway: Arc<Gateway>,
     address: SocketAddr,
@@ -51,7 +56,10 @@ impl Network for Within {
 
     async fn dial(&self, _: &str, _: u16) -> io::Result<DuplexStream> {
         let here = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
-        Ok(serve::from_within(&self.gateway, Ends { local: self.address, remote: here, tls: false }))
+        Ok(serve::from_within(
+            &self.gateway,
+            Ends { local: self.address, remote: here, tls: false },
+        ))
     }
 
     fn jitter(&self) -> f64 {
@@ -68,13 +76,13 @@ impl NodeTool for Echo {
     }
 
     fn description(&self) -> Option<String> {
-        Some("Gives back what it is given.".into())
+        Some("Returns its arguments.".into())
     }
 
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
-            "properties": { "text": { "type": "string", "description": "Anything" } },
+            "properties": { "text": { "type": "string", "description": "Any text" } },
             "required": ["text"]
         }))
     }
@@ -90,7 +98,7 @@ impl NodeTool for Time {
     }
 
     fn description(&self) -> Option<String> {
-        Some("Tells the time of the machine that the gateway runs on.".into())
+        Some("Returns the current time of the gateway's machine.".into())
     }
 
     fn input_schema(&self) -> Option<Value> {
@@ -98,7 +106,7 @@ impl NodeTool for Time {
     }
 }
 
-/// Shows what a long call looks like: progress, chunks, and that it can be cancelled.
+/// Demonstrates a long call: progress, chunks and cancellation.
 struct Countdown;
 
 #[async_trait]
@@ -117,13 +125,13 @@ impl NodeTool for Countdown {
     }
 
     fn description(&self) -> Option<String> {
-        Some("Counts down to zero, reporting progress on the way. Can be cancelled.".into())
+        Some("Counts down to zero and reports progress. Can be cancelled.".into())
     }
 
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
-            "properties": { "from": { "type": "integer", "minimum": 1, "maximum": 100, "description": "Where to begin" } },
+            "properties": { "from": { "type": "integer", "minimum": 1, "maximum": 100, "description": "The number to start from" } },
             "required": ["from"],
             "additionalProperties": false
         }))

@@ -1,4 +1,4 @@
-//! Hosts and what is required of them: which of the connected machines can do a thing, and what the others lack.
+//! Matches requirements with hosts: which connected hosts meet them, and what the others lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,55 +6,55 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sa_core::directory::MemberView;
 use sa_core::{ToolView, View};
-use sa_nodes::{KIND, MAX_BINS, PROBE_PATIENCE, check_bins};
+use sa_nodes::{KIND, MAX_BINS, PROBE_TIMEOUT, check_bins};
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::Instant;
 
 use crate::assemble::Gateway;
 
-/// For how long a node's word on its programs is believed.
+/// The cache lifetime of a node's probe result.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How many words each list of requirements may have, and how long one may be.
+/// The maximum number of words in each list of requirements, and the maximum length of a word.
 const MAX_WORDS: usize = MAX_BINS;
 const MAX_WORD: usize = 128;
 
-/// What a host must have. Each list that is not empty counts.
+/// Requirements for a host. All non-empty lists must be met.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Requirements {
-    /// All of these, such as `shell.exec`.
+    /// Required capabilities, such as `shell.exec`; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
     pub capabilities: Vec<String>,
-    /// All of these programs.
+    /// Required programs; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
     pub bins: Vec<String>,
-    /// At least one of these programs.
+    /// Alternative programs; at least one must be present.
     #[serde(alias = "anyBins", deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
     pub any_bins: Vec<String>,
-    /// All of these keys in its environment.
+    /// Required environment variables; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
     pub env: Vec<String>,
-    /// One of these systems, such as `linux` or `darwin`.
+    /// Accepted operating systems, such as `linux` or `darwin`.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
     pub os: Vec<String>,
 }
 
-/// The two forms that [`words`] reads, for the OpenAPI document.
+/// The two forms that [`words`] accepts, for the OpenAPI document.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes what `words` reads")]
 pub(crate) enum Words {
     List(Vec<String>),
-    /// A list of one.
+    /// A list with one word.
     One(String),
 }
 
-/// A list, or one word for a list of one.
+/// Deserializes a list of words, or a single word as a list of one.
 fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct Words;
     impl<'de> serde::de::Visitor<'de> for Words {
@@ -72,7 +72,10 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
             Ok(Vec::new())
         }
 
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut list: A,
+        ) -> Result<Self::Value, A::Error> {
             let mut words = Vec::new();
             while let Some(word) = list.next_element()? {
                 words.push(word);
@@ -84,7 +87,7 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 }
 
 impl Requirements {
-    /// What is wrong with them, if anything is.
+    /// Checks the limits of the requirements. Returns the problem, if any.
     pub fn check(&self) -> Result<(), String> {
         let lists = [
             ("capabilities", &self.capabilities),
@@ -95,10 +98,17 @@ impl Requirements {
         ];
         for (name, list) in lists {
             if list.len() > MAX_WORDS {
-                return Err(format!("{name} has {} words; at most {MAX_WORDS} are looked at", list.len()));
+                return Err(format!(
+                    "{name} has {} words, but at most {MAX_WORDS} are allowed",
+                    list.len()
+                ));
             }
-            if list.iter().any(|word| word.is_empty() || word.len() > MAX_WORD || word.contains(char::is_control)) {
-                return Err(format!("{name} holds a word that is empty, longer than {MAX_WORD} bytes, or unprintable"));
+            if list.iter().any(|word| {
+                word.is_empty() || word.len() > MAX_WORD || word.contains(char::is_control)
+            }) {
+                return Err(format!(
+                    "{name} contains a word that is empty, longer than {MAX_WORD} bytes, or has a control character"
+                ));
             }
         }
         for (name, bins) in [("bins", &self.bins), ("any_bins", &self.any_bins)] {
@@ -109,13 +119,13 @@ impl Requirements {
         Ok(())
     }
 
-    /// The programs that have to be asked about.
+    /// Returns the programs that have to be probed.
     pub fn programs(&self) -> impl Iterator<Item = &String> {
         self.bins.iter().chain(&self.any_bins)
     }
 }
 
-/// What a node says of its machine, as the directory keeps it.
+/// The details that a node reports about its machine, as kept by the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     pub(crate) role: Option<&'static str>,
@@ -142,21 +152,21 @@ impl Machine {
         let role = match said.role.as_deref() {
             Some("specialized") => Some("specialized"),
             Some("execution") => Some("execution"),
-            // Who has a host's tools, and says nothing of a role, is one that runs them.
+            // A node with host tools but no role runs them, so its role is `execution`.
             _ => member.host.then_some("execution"),
         };
         Self { role, os: said.os, env: said.env }
     }
 }
 
-/// What is known of one host when a question is asked.
+/// The known facts about one host.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) node: String,
     pub(crate) online: bool,
     pub(crate) primary: bool,
     pub(crate) role: Option<&'static str>,
-    /// Why its programs are not known.
+    /// The reason why its programs are unknown.
     pub(crate) problem: Option<String>,
     os: Option<String>,
     env: BTreeSet<String>,
@@ -164,8 +174,9 @@ pub(crate) struct Facts {
     bins: BTreeMap<String, bool>,
 }
 
-/// Every host that a view can see. Its capabilities are those of the tools that the view's principal may use; its programs
-/// are asked for where they are not known, of all hosts at once, so that one that is silent costs no more than any.
+/// Returns the facts about all hosts that the view can see. The capabilities are those of the tools
+/// that the view's principal may use. All hosts are probed concurrently, so that one that does not
+/// respond does not delay the others further.
 pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>) -> Vec<Facts> {
     let policy = gateway.router.policy();
     let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
@@ -181,7 +192,7 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
     let hosts = directory.members(KIND).into_iter().filter_map(|member| {
         let machine = Machine::of(&member);
         let capabilities = usable.remove(&*member.id.id);
-        // Whoever may use only some tools is not told of the hosts of others.
+        // A principal that may use only some tools does not see the hosts of other tools.
         let seen = capabilities.is_some() || !view.principal.is_limited();
         (seen && (machine.role.is_some() || !member.capabilities.is_empty())).then(|| Facts {
             node: member.id.id.to_string(),
@@ -206,13 +217,13 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
 }
 
 impl Facts {
-    /// Finds out which of these programs the host has.
+    /// Checks which of these programs the host has.
     async fn look_for(&mut self, gateway: &Gateway, bins: &[String]) {
         if bins.is_empty() {
             return;
         }
         if !self.online {
-            self.problem = Some("it is not connected".to_owned());
+            self.problem = Some("the node is not connected".to_owned());
             return;
         }
         let Some(host) = gateway.nodes.host(&self.node) else { return };
@@ -223,7 +234,7 @@ impl Facts {
             }
             Ok::<_, sa_nodes::ProbeError>(())
         };
-        let found = tokio::time::timeout(PROBE_PATIENCE, look).await;
+        let found = tokio::time::timeout(PROBE_TIMEOUT, look).await;
         self.problem = match found {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -231,7 +242,8 @@ impl Facts {
         };
     }
 
-    /// What of this the host lacks: nothing, when it qualifies. What is not known counts as lacking.
+    /// Returns the requirements that the host lacks; empty if it qualifies. Unknown programs count
+    /// as missing.
     pub(crate) fn lacks(&self, required: &Requirements) -> Requirements {
         let has_bin = |bin: &String| self.bins.get(bin) == Some(&true);
         let without = |list: &[String], has: &dyn Fn(&String) -> bool| {
@@ -249,7 +261,7 @@ impl Facts {
     }
 }
 
-/// A system by the name that hosts use, from one that people use.
+/// Maps common names of operating systems to the names that hosts report.
 fn system(name: &str) -> String {
     match name.to_lowercase().as_str() {
         "macos" | "osx" => "darwin".into(),
@@ -289,8 +301,14 @@ mod tests {
     fn all_of_most_things_and_any_of_two() {
         let none = Requirements::default;
         check(none(), none());
-        check(Requirements { capabilities: list(&["shell.exec"]), env: list(&["HOME"]), ..none() }, none());
-        check(Requirements { env: list(&["HOME", "X"]), ..none() }, Requirements { env: list(&["X"]), ..none() });
+        check(
+            Requirements { capabilities: list(&["shell.exec"]), env: list(&["HOME"]), ..none() },
+            none(),
+        );
+        check(
+            Requirements { env: list(&["HOME", "X"]), ..none() },
+            Requirements { env: list(&["X"]), ..none() },
+        );
         check(
             Requirements { bins: list(&["git", "docker", "unasked"]), ..none() },
             Requirements { bins: list(&["docker", "unasked"]), ..none() },

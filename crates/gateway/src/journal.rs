@@ -1,4 +1,4 @@
-//! The record of every call and every audit event: on disk, in the live feed, in the metrics, and as spans.
+//! Records every call and audit event: on disk, in the live feed, in the metrics, and as spans.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use sa_core::router::LiveCall;
 use sa_core::store::{Log, Retention};
 use sa_core::{
-    AuditEvent, CallError, CallErrorKind, CallId, CallRecord, CallStarted, Journal, Principal, ProviderEvent, RawJson,
-    clock,
+    AuditEvent, CallError, CallErrorKind, CallId, CallRecord, CallStarted, Journal, Principal,
+    ProviderEvent, RawJson, clock,
 };
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -23,34 +23,35 @@ use crate::redact;
 use crate::refusals::{Refusals, Verdict};
 use crate::telemetry::Spans;
 
-/// The stream of ended calls.
+/// The stream of finished calls.
 pub const CALLS: &str = "calls";
 /// The stream of audit events.
 pub const AUDIT: &str = "audit";
 
-/// How much of a name that somebody made up is written down.
+/// The maximum recorded length of a name chosen by a client.
 pub(crate) const MAX_SUBJECT: usize = 128;
 
-/// How long a reader waits for what is on its way to the disk. Some milliseconds, unless the machine is very busy.
+/// The timeout for pending writes before a read. They usually take milliseconds.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// How long an answer waits for the disk to have the audit event of what it tells. One that is so slow is told of elsewhere.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for writing the audit event of a request before its response is sent. A slower store
+/// is reported elsewhere.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Live events that one slow reader may be behind before it misses some.
+/// The capacity of the live feed. A reader that falls further behind misses events.
 const FEED: usize = 1_024;
 
 thread_local! {
-    /// Where a thread writes what it records of a call, one after the other.
+    /// A buffer that each thread reuses to serialize the records of calls.
     static PAGE: Cell<String> = const { Cell::new(String::new()) };
 }
 
 tokio::task_local! {
-    /// Whether the request that is being worked on has left an audit event, see [`StoreJournal::answerable`].
+    /// Whether the current request has produced an audit event, see [`StoreJournal::answerable`].
     static AUDITED: Cell<bool>;
 }
 
-/// What a thread keeps of it for the next one.
+/// The maximum capacity of the buffer that is kept for reuse.
 const LARGEST_PAGE: usize = 64 * 1024;
 
 pub struct StoreJournal {
@@ -60,22 +61,27 @@ pub struct StoreJournal {
     feed: broadcast::Sender<FeedEvent>,
     recent: Recent,
     refusals: Refusals,
-    /// How much of arguments and results is kept.
+    /// The maximum size of recorded arguments and results.
     payload_bytes: usize,
 }
 
-/// One event of the live feed.
+/// An event of the live feed.
 #[derive(Debug, Clone)]
 pub struct FeedEvent {
     /// `call_started`, `call_ended`, `node_event` or `audit`.
     pub name: &'static str,
-    /// Whose call it is; what is for operators alone has none.
+    /// The principal of the call. `None` for events that only operators may see.
     pub principal: Option<Arc<str>>,
     pub json: Arc<str>,
 }
 
 impl StoreJournal {
-    pub fn new(log: Arc<dyn Log>, metrics: Arc<Metrics>, spans: Option<Spans>, payload_bytes: usize) -> Self {
+    pub fn new(
+        log: Arc<dyn Log>,
+        metrics: Arc<Metrics>,
+        spans: Option<Spans>,
+        payload_bytes: usize,
+    ) -> Self {
         let feed = broadcast::channel(FEED).0;
         let (recent, refusals) = (Recent::default(), Refusals::default());
         Self { log, metrics, spans, feed, recent, refusals, payload_bytes }
@@ -85,36 +91,40 @@ impl StoreJournal {
         self.feed.subscribe()
     }
 
-    /// The last minutes of calls.
+    /// Returns the statistics of the last minutes.
     pub fn recent(&self) -> &Recent {
         &self.recent
     }
 
-    /// Writes down how many refusals were only counted, for somebody who is about to read.
+    /// Records the number of refusals that were only counted. Called before the audit trail is
+    /// read.
     pub(crate) fn tell_refusals(&self) {
         if let Some(more) = self.refusals.untold() {
             self.write_down(more_refusals(more));
         }
     }
 
-    /// Waits until what was written down before can be read. To delete nothing takes its turn behind all of it; a store that
-    /// is stuck is not waited for.
+    /// Waits until all earlier writes can be read. An empty trim is queued behind them. There is a
+    /// timeout, in case the store is stuck.
     pub(crate) async fn settled(&self, stream: &str) {
         self.settled_within(ON_ITS_WAY, stream).await;
     }
 
-    async fn settled_within(&self, patience: Duration, stream: &str) -> bool {
-        tokio::time::timeout(patience, self.log.trim(stream, Retention::default())).await.is_ok()
+    async fn settled_within(&self, timeout: Duration, stream: &str) -> bool {
+        tokio::time::timeout(timeout, self.log.trim(stream, Retention::default())).await.is_ok()
     }
 
-    /// Works on a request, and if that has left an audit event, waits until it is on disk: what an operator has to answer for
-    /// is not forgotten once somebody was told that it is done. Refusals are not waited for: nothing was done. On a full
-    /// disk events wait in memory, as all records do that nobody waits for, and the answer does not wait for these.
+    /// Runs a request, and waits until its audit event is on disk. An action must not be confirmed
+    /// before its audit event is durable. Refusals are not waited for, because they changed
+    /// nothing. On a full disk, events are kept in memory like other records, and the response is
+    /// not delayed.
     pub(crate) async fn answerable<T>(&self, work: impl Future<Output = T>) -> T {
         let work = async { (work.await, AUDITED.with(Cell::get)) };
         let (answer, audited) = AUDITED.scope(Cell::new(false), work).await;
-        if audited && !self.settled_within(ANSWER_PATIENCE, AUDIT).await {
-            tracing::warn!("the store is very slow: something was answered whose audit event may not be on disk yet");
+        if audited && !self.settled_within(ANSWER_TIMEOUT, AUDIT).await {
+            tracing::warn!(
+                "the store is very slow: a response was sent, but its audit event may not be on disk yet"
+            );
         }
         answer
     }
@@ -123,8 +133,8 @@ impl StoreJournal {
         let written = Audited {
             what: event.what,
             who: redact::printable(&event.who),
-            subject: redact::printable(&event.subject),
-            detail: redact::printable(&event.detail),
+            subject: redact::printable(&redact::mask_text(&event.subject)).into_owned().into(),
+            detail: redact::printable(&redact::mask_text(&event.detail)).into_owned().into(),
             at_ms: clock::now_ms(),
         };
         let json = to_json(&written);
@@ -132,7 +142,12 @@ impl StoreJournal {
         self.log.record(AUDIT, None, json.as_bytes());
     }
 
-    fn publish(&self, name: &'static str, principal: Option<&Arc<str>>, json: impl FnOnce() -> Arc<str>) {
+    fn publish(
+        &self,
+        name: &'static str,
+        principal: Option<&Arc<str>>,
+        json: impl FnOnce() -> Arc<str>,
+    ) {
         if self.feed.receiver_count() > 0 {
             let _ = self.feed.send(FeedEvent { name, principal: principal.cloned(), json: json() });
         }
@@ -144,7 +159,7 @@ impl Journal for StoreJournal {
         self.publish("call_started", Some(&call.principal.id), || {
             let started = Started {
                 id: call.id.to_string(),
-                tool: &call.tool,
+                tool: redact::mask_text(&call.tool),
                 principal: (&*call.principal).into(),
                 surface: call.surface,
                 at_ms: call.at_ms,
@@ -157,17 +172,23 @@ impl Journal for StoreJournal {
         let outcome = record.outcome.as_ref().map_or_else(|error| error.kind.as_str(), |_| "ok");
         let provider = record.provider.as_ref().map_or("none", |provider| provider.kind);
         self.metrics.call_ended(record.surface, provider, outcome, record.duration.as_secs_f64());
-        self.recent.ended(clock::now_ms(), record.outcome.as_ref().err().map(|error| error.kind), record.duration);
+        self.recent.ended(
+            clock::now_ms(),
+            record.outcome.as_ref().err().map(|error| error.kind),
+            record.duration,
+        );
         if let Some(spans) = &self.spans {
             spans.call(&record, outcome);
         }
-        // What a provider itself refuses is its own business, and in the history.
+        // A refusal by the provider itself is not an audit event. The call history contains it.
         if let (Err(error), None) = (&record.outcome, &record.provider)
             && error.is_refusal()
         {
             let why = match error.kind {
                 CallErrorKind::NotAllowed => error.message.as_str(),
-                _ => "the token does not include the tool; the caller got the answer for a tool that does not exist",
+                _ => {
+                    "the token does not include the tool; the caller received the error for an unknown tool"
+                }
             };
             self.refused(AuditEvent {
                 what: "call.refused",
@@ -181,7 +202,7 @@ impl Journal for StoreJournal {
         tracing::debug!(
             call_id = id,
             trace_id = format_args!("{:032x}", record.trace.trace_id),
-            tool = &*redact::printable(&record.tool),
+            tool = &*redact::printable(&redact::mask_text(&record.tool)),
             outcome,
             duration_us = record.duration.as_micros() as u64,
             "call ended"
@@ -200,7 +221,7 @@ impl Journal for StoreJournal {
 
     fn audit(&self, event: AuditEvent) {
         self.write_down(event);
-        // Elsewhere than in a request nobody waits for an answer.
+        // Outside of a request there is no response that must wait.
         let _ = AUDITED.try_with(|audited| audited.set(true));
     }
 
@@ -235,7 +256,7 @@ fn more_refusals(more: u64) -> AuditEvent {
     AuditEvent { what: "refused.more", who: "several".into(), subject: String::new(), detail }
 }
 
-/// What a node said outside of its calls, as watchers see it.
+/// Serializes an event that a node sent outside of calls, for the live feed.
 pub(crate) fn node_event(event: &ProviderEvent) -> String {
     Object::with_capacity(128 + event.data.len())
         .text("node", &event.provider.id)
@@ -263,7 +284,7 @@ impl<'a> From<&'a Principal> for Who<'a> {
 #[derive(Serialize)]
 struct Started<'a> {
     id: String,
-    tool: &'a str,
+    tool: Cow<'a, str>,
     principal: Who<'a>,
     surface: &'a str,
     at_ms: i64,
@@ -274,7 +295,7 @@ pub(crate) struct Failure<'a> {
     kind: &'static str,
     message: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'a str>,
+    hint: Option<Cow<'a, str>>,
     retryable: bool,
 }
 
@@ -285,19 +306,28 @@ impl<'a> From<&'a CallError> for Failure<'a> {
             Some((cut, _)) => format!("{}…", &message[..cut]).into(),
             None => message,
         };
-        Self { kind: error.kind.as_str(), message, hint: error.hint.as_deref(), retryable: error.retryable }
+        Self {
+            kind: error.kind.as_str(),
+            message,
+            hint: error.hint.as_deref().map(redact::mask_text),
+            retryable: error.retryable,
+        }
     }
 }
 
-/// A call as the history has it.
+/// Serializes a finished call for the history.
 fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> String {
     let result = record.outcome.as_ref().ok().map(|output| &output.content);
     Object::over(page)
         .text("id", id)
-        .text("tool", &record.tool)
-        .maybe(record.exposed.as_deref(), |object, exposed| object.text("exposed", exposed))
+        .text("tool", &redact::mask_text(&record.tool))
+        .maybe(record.exposed.as_deref(), |object, exposed| {
+            object.text("exposed", &redact::mask_text(exposed))
+        })
         .maybe(record.provider.as_ref(), |object, provider| {
-            object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
+            object.object("provider", |object| {
+                object.text("kind", provider.kind).text("id", &provider.id)
+            })
         })
         .object("principal", |object| {
             let Principal { id, name, role, .. } = &*record.principal;
@@ -309,35 +339,51 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> S
         .plain("at_ms", record.at_ms)
         .maybe(record.waited, |object, waited| object.plain("waited_us", waited.as_micros() as u64))
         .plain("duration_us", record.duration.as_micros() as u64)
-        .maybe(Some(record.updates).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
+        .maybe(Some(record.updates).filter(|updates| *updates > 0), |object, updates| {
+            object.plain("updates", updates)
+        })
         .plain("ok", record.outcome.is_ok())
         .object("args", |object| payload(object, &record.args, payload_bytes))
-        .maybe(result, |object, json| object.object("result", |object| payload(object, json, payload_bytes)))
-        .maybe(record.outcome.as_ref().err(), |object, error| object.value("error", &Failure::from(error)))
+        .maybe(result, |object, json| {
+            object.object("result", |object| payload(object, json, payload_bytes))
+        })
+        .maybe(record.outcome.as_ref().err(), |object, error| {
+            object.value("error", &Failure::from(error))
+        })
         .end()
 }
 
-/// A running call, in the words of an ended one, without how long it has taken: that is another number each time it is told.
+/// Serializes a running call in the format of a finished one. The duration is left out because it
+/// differs each time.
 pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
     let dispatched = call.dispatched();
     Object::with_capacity(512 + call.args.len().min(payload_bytes))
         .text("id", call.id.encode(&mut [0; CallId::LEN]))
-        .text("tool", &call.tool)
-        .maybe(call.exposed(), |object, exposed| object.text("exposed", exposed))
+        .text("tool", &redact::mask_text(&call.tool))
+        .maybe(call.exposed(), |object, exposed| {
+            object.text("exposed", &redact::mask_text(exposed))
+        })
         .maybe(dispatched.as_ref(), |object, (provider, _)| {
-            object.object("provider", |object| object.text("kind", provider.kind).text("id", &provider.id))
+            object.object("provider", |object| {
+                object.text("kind", provider.kind).text("id", &provider.id)
+            })
         })
         .value("principal", &Who::from(&*call.principal))
         .text("surface", call.surface)
         .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
         .text("trace_id", call.trace.encode_trace_id(&mut [0; 32]))
         .plain("at_ms", call.at_ms)
-        .maybe(dispatched.as_ref(), |object, (_, waited)| object.plain("waited_us", waited.as_micros() as u64))
-        .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| object.plain("updates", updates))
+        .maybe(dispatched.as_ref(), |object, (_, waited)| {
+            object.plain("waited_us", waited.as_micros() as u64)
+        })
+        .maybe(Some(call.updates()).filter(|updates| *updates > 0), |object, updates| {
+            object.plain("updates", updates)
+        })
         .object("args", |object| payload(object, &call.args, payload_bytes))
 }
 
-/// Arguments or a result, secrets masked: as JSON while it is small, else its size alone.
+/// Serializes arguments or a result with secrets masked. Above the limit, only the size is
+/// included.
 pub(crate) fn payload(object: Object, json: &RawJson, limit: usize) -> Object {
     let object = object.plain("bytes", json.len());
     if json.len() > limit {
@@ -366,12 +412,78 @@ mod tests {
         let json = RawJson::parse(text).unwrap();
         let written = payload(Object::with_capacity(64), &json, limit).end();
         let read: serde_json::Value = serde_json::from_str(&written).unwrap();
-        assert_eq!((read["bytes"].as_u64(), read.get("json").is_some()), (Some(text.len() as u64), kept), "{text}");
+        assert_eq!(
+            (read["bytes"].as_u64(), read.get("json").is_some()),
+            (Some(text.len() as u64), kept),
+            "{text}"
+        );
+    }
+
+    /// Somebody pasted a token where the name of a tool belongs.
+    #[test]
+    fn a_token_in_the_place_of_a_name_is_masked() {
+        let token = format!("sb_{}", "a1".repeat(20));
+        let principal = Arc::new(Principal::new("p", "ann", sa_core::Role::Agent));
+        let record = |tool: &str| CallRecord {
+            id: CallId::new(),
+            tool: tool.into(),
+            exposed: Some(tool.into()),
+            provider: None,
+            principal: Arc::clone(&principal),
+            surface: "http",
+            session_key: None,
+            trace: sa_core::call::TraceContext::root(),
+            args: RawJson::parse("{}").unwrap(),
+            at_ms: 1,
+            waited: None,
+            duration: Duration::ZERO,
+            updates: 0,
+            outcome: Err(CallError::new(CallErrorKind::NotFound, format!("no tool {tool}"))
+                .hint(format!("did you mean x{tool}?"))),
+        };
+        let written = |tool: &str| ended(&record(tool), "id", 100, String::new());
+        assert!(!written(&token).contains("a1a1"), "{}", written(&token));
+        let read: serde_json::Value = serde_json::from_str(&written(&token)).unwrap();
+        let texts =
+            [&read["tool"], &read["exposed"], &read["error"]["message"], &read["error"]["hint"]];
+        let masked = texts.map(|text| text.as_str().unwrap().contains(redact::MASK));
+        assert_eq!(masked, [true; 4], "{read}");
+        for tool in ["demo.echo", "sb_search", "search__find_pages"] {
+            let read: serde_json::Value = serde_json::from_str(&written(tool)).unwrap();
+            assert_eq!((&read["tool"], &read["exposed"]), (&tool.into(), &tool.into()));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let options = sa_store::OpenOptions::new(dir.path().join("store.db"));
+        let store: Arc<dyn Log> = Arc::new(sa_store::Store::open(options).unwrap());
+        let journal = StoreJournal::new(store, Arc::new(Metrics::new()), None, 100);
+        let mut feed = journal.follow();
+        journal.started(&CallStarted {
+            id: CallId::new(),
+            tool: token.as_str().into(),
+            principal: Arc::clone(&principal),
+            surface: "http",
+            at_ms: 1,
+        });
+        journal.finished(record(&token));
+        journal.audit(AuditEvent {
+            what: "call.refused",
+            who: "agent ann".into(),
+            subject: token.clone(),
+            detail: format!("no tool {token}"),
+        });
+        for name in ["call_started", "call_ended", "audit"] {
+            let event = feed.try_recv().unwrap();
+            assert_eq!(event.name, name);
+            assert!(event.json.contains(redact::MASK), "{}", event.json);
+            assert!(!event.json.contains("a1a1"), "{}", event.json);
+        }
     }
 
     #[test]
     fn the_history_keeps_all_that_is_not_too_large() {
-        for text in ["{\"a\":[1,2.5,-1e30]}", r#""\u00e4""#, r#""\ud83d\ude00""#, "\"1e999\"", "1e-999"] {
+        for text in
+            ["{\"a\":[1,2.5,-1e30]}", r#""\u00e4""#, r#""\ud83d\ude00""#, "\"1e999\"", "1e-999"]
+        {
             check(text, text.len(), true);
             check(text, text.len() - 1, false);
         }

@@ -1,68 +1,75 @@
-//! Writes JSON objects field by field. What is JSON already was checked when it came in, and is copied.
+//! Serializes JSON objects field by field. Nested JSON was validated on receipt and is copied.
 
 use std::fmt::{self, Write as _};
 
 use sa_core::RawJson;
 use serde::Serialize;
 
-/// An object in the making. For what is written for every call; everything else leaves it to serde.
-pub(crate) struct Object(String);
+/// A JSON object that is being written. Used for records of every call; other code uses serde.
+#[derive(Debug)]
+pub struct Object(String);
 
 impl Object {
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         Self::over(String::with_capacity(bytes))
     }
 
-    /// Written into memory that there is already.
-    pub(crate) fn over(mut out: String) -> Self {
+    /// Reuses the memory of an existing string.
+    pub fn over(mut out: String) -> Self {
         out.clear();
         out.push('{');
         Self(out)
     }
 
-    pub(crate) fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         self.0.push('}');
         self.0
     }
 
     fn key(&mut self, key: &'static str) {
-        // No value ends like this, so it is the beginning of an object.
+        // A value cannot end with `{`, so this is the start of an object.
         self.0.push_str(if self.0.as_bytes().last() == Some(&b'{') { "\"" } else { ",\"" });
         self.0.push_str(key);
         self.0.push_str("\":");
     }
 
-    pub(crate) fn text(mut self, key: &'static str, value: &str) -> Self {
+    #[must_use]
+    pub fn text(mut self, key: &'static str, value: &str) -> Self {
         self.key(key);
         sa_protocol::push_string(&mut self.0, value);
         self
     }
 
-    /// A number or a boolean.
-    pub(crate) fn plain(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+    /// Adds a number or a boolean.
+    #[must_use]
+    pub fn plain(mut self, key: &'static str, value: impl fmt::Display) -> Self {
         self.key(key);
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(self.0, "{value}");
         self
     }
 
-    pub(crate) fn raw(self, key: &'static str, value: &RawJson) -> Self {
+    #[must_use]
+    pub fn raw(self, key: &'static str, value: &RawJson) -> Self {
         self.raw_text(key, value.as_str())
     }
 
-    /// The caller vouches for the text being JSON.
-    pub(crate) fn raw_text(mut self, key: &'static str, value: &str) -> Self {
+    /// Adds a value without a check. The caller guarantees that the text is valid JSON.
+    #[must_use]
+    pub fn raw_text(mut self, key: &'static str, value: &str) -> Self {
         self.key(key);
         self.0.push_str(value);
         self
     }
 
-    /// Anything that serde can write.
-    pub(crate) fn value(self, key: &'static str, value: &impl Serialize) -> Self {
+    /// Adds any serializable value.
+    #[must_use]
+    pub fn value(self, key: &'static str, value: &impl Serialize) -> Self {
         self.raw_text(key, &to_json(value))
     }
 
-    pub(crate) fn object(mut self, key: &'static str, fields: impl FnOnce(Self) -> Self) -> Self {
+    #[must_use]
+    pub fn object(mut self, key: &'static str, fields: impl FnOnce(Self) -> Self) -> Self {
         self.key(key);
         self.0.push('{');
         let mut object = fields(self);
@@ -70,8 +77,9 @@ impl Object {
         object
     }
 
-    /// Adds something, if it is there.
-    pub(crate) fn maybe<T>(self, value: Option<T>, add: impl FnOnce(Self, T) -> Self) -> Self {
+    /// Adds a field if the value is present.
+    #[must_use]
+    pub fn maybe<T>(self, value: Option<T>, add: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => add(self, value),
             None => self,
@@ -79,8 +87,8 @@ impl Object {
     }
 }
 
-/// JSON of our own structs, which cannot fail.
-pub(crate) fn to_json(value: &impl Serialize) -> String {
+/// Serializes one of the gateway's own structs, which cannot fail.
+pub fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".into())
 }
 

@@ -1,44 +1,44 @@
-//! Switchboard: one gateway between AI agents and the tools they call.
+//! Switchboard: a gateway between AI agents and the tools they call.
 //!
-//! This crate is the only one that knows all the others. [`assemble`] puts the parts together in one readable function,
-//! [`serve`] runs them on listeners, [`http`] is the front door, [`cli`] is what people type.
+//! This crate is the only one that depends on all the others. [`assemble`] wires the parts
+//! together, [`serve`] runs them on listeners, [`http`] is the HTTP server, and [`cli`] is the
+//! command line.
 
 pub mod assemble;
-mod at_once;
 pub mod budgets;
-mod call_index;
-pub mod cli;
+pub mod call_index;
 pub mod config;
+mod connection;
 mod definitions;
 pub mod demo;
 pub mod examples;
 pub mod hosts;
 pub mod http;
 pub mod journal;
-mod json;
+pub mod json;
 pub mod ledger;
 #[cfg(test)]
 mod memory;
 pub mod memory_limit;
 pub mod metrics;
-mod place;
 pub mod recent;
 pub mod redact;
 mod refusals;
 mod remembered;
+mod repoll_on_wake;
 mod retention;
 mod secret_files;
 pub mod serve;
-mod sessions;
+pub mod sessions;
 pub mod sign_in;
 pub mod skills;
 mod slot;
 pub mod telemetry;
-mod terminal;
+pub mod terminal;
 pub mod tokens;
 mod unfinished;
-mod wording;
+pub mod wording;
 mod write_probe;
 
-/// The version that the gateway reports everywhere.
+/// The version that the gateway reports.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

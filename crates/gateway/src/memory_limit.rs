@@ -1,12 +1,13 @@
-//! How much memory this process may use: the limit of its control group, else what the machine has.
+//! Detects the memory limit of this process: the limit of its control group, or the machine's
+//! memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is assumed where neither can be read.
+/// The assumed limit if neither can be read.
 const UNKNOWN: u64 = 4 << 30;
 
-/// The memory that the gateway may use, in bytes.
+/// Returns the memory that the gateway may use, in bytes.
 pub fn detect() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
@@ -14,13 +15,16 @@ pub fn detect() -> u64 {
     of_group.into_iter().chain(machine).min().unwrap_or(UNKNOWN)
 }
 
-/// The lowest limit of the control groups that a process is in. Each group is limited by those above it, too. In a container
-/// the path may be one of the host, which is not mounted; the mount itself is then the process's own group.
+/// Returns the lowest limit of the process's control groups and their parents. In a container, the
+/// path may be a host path that is not mounted. The mount point is then the process's own group.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut limits = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
         let (base, file) = match controllers {
             "" => (mount.to_owned(), "memory.max"),
             controllers if controllers.split(',').any(|name| name == "memory") => {
@@ -34,7 +38,7 @@ fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     limits.into_iter().min()
 }
 
-/// `max`, and what is no number, is no limit.
+/// Reads a limit. `max` and other text mean no limit.
 fn limit_in(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
@@ -70,7 +74,10 @@ mod tests {
         let old = "4:memory:/a\n1:cpu:/\n0::/\n";
         check(
             old,
-            &[("memory/a/memory.limit_in_bytes", "300"), ("memory/memory.limit_in_bytes", "9223372036854771712")],
+            &[
+                ("memory/a/memory.limit_in_bytes", "300"),
+                ("memory/memory.limit_in_bytes", "9223372036854771712"),
+            ],
             Some(300),
         );
         check("5:cpu,memory:/", &[("memory/memory.limit_in_bytes", "8")], Some(8));
@@ -79,7 +86,10 @@ mod tests {
 
     #[test]
     fn a_machine_says_what_it_has() {
-        assert_eq!(total_of("MemTotal:       24684100 kB\nMemFree: 1 kB\n"), Some(24_684_100 * 1_024));
+        assert_eq!(
+            total_of("MemTotal:       24684100 kB\nMemFree: 1 kB\n"),
+            Some(24_684_100 * 1_024)
+        );
         assert_eq!(total_of("MemFree: 1 kB"), None);
         assert!(detect() > 1 << 20);
     }

@@ -1,4 +1,4 @@
-//! Numbers for machines, in the Prometheus text format.
+//! Metrics in the Prometheus text format.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use sa_core::Trimmer;
-use sa_core::budget::SharedBudget;
+use sa_limits::budget::SharedBudget;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -61,41 +61,66 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("switchboard");
         let calls = Family::default();
-        registry.register("calls", "Calls that ended, by how they did", calls.clone());
+        registry.register("calls", "Finished calls, by outcome", calls.clone());
         let buckets = [0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0, 64.0, 256.0];
         let duration = Histogram::new(buckets);
-        registry.register_with_unit("call_duration", "How long calls took", Unit::Seconds, duration.clone());
+        registry.register_with_unit(
+            "call_duration",
+            "Duration of calls",
+            Unit::Seconds,
+            duration.clone(),
+        );
         let refused = Family::default();
-        registry.register("refused", "Input that was refused or dropped, by boundary and reason", refused.clone());
+        registry.register(
+            "refused",
+            "Refused or dropped input, by boundary and reason",
+            refused.clone(),
+        );
         let running = Gauge::default();
-        registry.register("calls_running", "Calls that run now", running.clone());
+        registry.register("calls_running", "Running calls", running.clone());
         let providers = Gauge::default();
-        registry.register("nodes_online", "Nodes that are connected", providers.clone());
+        registry.register("nodes_online", "Connected nodes", providers.clone());
         let lost_records = Gauge::default();
-        registry.register("journal_lost", "Records that could not be written to disk", lost_records.clone());
+        registry.register(
+            "journal_lost",
+            "Records that could not be written to disk",
+            lost_records.clone(),
+        );
         let lost_lines = Counter::default();
-        let about = "Lines of the log that could not be written, or were not read fast enough";
+        let about = "Log lines that could not be written, or were not read fast enough";
         registry.register("log_lost", about, lost_lines.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections of all kinds", connections.clone());
         let tasks = Gauge::default();
-        registry.register("tasks", "Tasks of the runtime, which come and go with what they are for", tasks.clone());
+        registry.register("tasks", "Tasks of the async runtime", tasks.clone());
         let schemas = Gauge::default();
-        let about = "About how much memory compiled schemas of tools take";
+        let about = "Estimated memory of compiled tool schemas";
         registry.register_with_unit("compiled_schema", about, Unit::Bytes, schemas.clone());
         let large_work = Counter::default();
-        let about = "Text of large messages that was read, checked or written beside other calls";
+        let about = "Text of large messages that was processed as offloaded work";
         registry.register_with_unit("large_work", about, Unit::Bytes, large_work.clone());
         let deleted = Family::default();
-        registry.register("records_deleted", "Old records that were deleted, by kind and reason", deleted.clone());
+        registry.register(
+            "records_deleted",
+            "Deleted old records, by kind and reason",
+            deleted.clone(),
+        );
         let retention_paused = Gauge::default();
-        let about = "1 while nothing is deleted by age because the clock is not trusted, else 0";
+        let about = "1 while deletion by age is paused because the clock is not trusted, else 0";
         registry.register("retention_paused", about, retention_paused.clone());
         let retention_rounds = Counter::default();
-        registry.register("retention_rounds", "Rounds in which old records were looked for", retention_rounds.clone());
+        registry.register(
+            "retention_rounds",
+            "Completed rounds of the search for old records",
+            retention_rounds.clone(),
+        );
         let (budget_total, budget_used) = (Family::default(), Family::default());
-        registry.register("budget_total", "How much each budget has, in bytes or as a number", budget_total.clone());
-        registry.register("budget_used", "How much of each budget is in use", budget_used.clone());
+        registry.register(
+            "budget_total",
+            "Size of each budget, in bytes or as a count",
+            budget_total.clone(),
+        );
+        registry.register("budget_used", "Used part of each budget", budget_used.clone());
         Self {
             registry,
             calls,
@@ -117,7 +142,7 @@ impl Metrics {
         }
     }
 
-    /// Brings the gauges of budgets up to date.
+    /// Updates the gauges of the budgets.
     pub fn set_budgets<'a>(&self, budgets: impl IntoIterator<Item = &'a Arc<SharedBudget>>) {
         for budget in budgets {
             let labels = BudgetLabels { budget: budget.limit().name };
@@ -126,7 +151,13 @@ impl Metrics {
         }
     }
 
-    pub fn call_ended(&self, surface: &'static str, provider: &'static str, outcome: &'static str, seconds: f64) {
+    pub fn call_ended(
+        &self,
+        surface: &'static str,
+        provider: &'static str,
+        outcome: &'static str,
+        seconds: f64,
+    ) {
         self.calls.get_or_create(&CallLabels { surface, provider, outcome }).inc();
         self.duration.observe(seconds);
     }
@@ -139,16 +170,20 @@ impl Metrics {
         &self.connections
     }
 
-    /// Takes over what was deleted, and whether deleting by age is paused.
+    /// Updates the metrics of deleted records, and whether deletion by age is paused.
     pub fn retention(&self, trimmer: &Trimmer) {
         for ((kind, reason), count) in trimmer.deleted() {
-            self.deleted.get_or_create(&DeletedLabels { kind, reason }).inner().store(count, Ordering::Relaxed);
+            self.deleted
+                .get_or_create(&DeletedLabels { kind, reason })
+                .inner()
+                .store(count, Ordering::Relaxed);
         }
         self.retention_paused.set(trimmer.doubt().is_some().into());
         self.retention_rounds.inner().store(trimmer.rounds(), Ordering::Relaxed);
     }
 
-    /// The text, with what is counted elsewhere brought up to date. Within a runtime, whose tasks it counts.
+    /// Renders the metrics after updating those that are counted elsewhere. Must be called within a
+    /// runtime, because it counts the runtime's tasks.
     pub fn render(&self, running: usize, nodes: usize, lost_records: u64) -> String {
         self.running.set(running as i64);
         self.providers.set(nodes as i64);
@@ -156,9 +191,9 @@ impl Metrics {
         self.lost_lines.inner().store(crate::telemetry::lost_lines(), Ordering::Relaxed);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
         self.schemas.set(sa_core::schema::compiled_bytes() as i64);
-        self.large_work.inner().store(sa_core::aside::bytes_done(), Ordering::Relaxed);
+        self.large_work.inner().store(sa_limits::offload::bytes_processed(), Ordering::Relaxed);
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }

@@ -1,22 +1,23 @@
-//! The last minutes of calls: what the console draws.
+//! Call statistics of the last minutes, for the charts of the console.
 //!
-//! `/metrics` has sums since the start, from which a collector makes curves. Somebody who has just opened the console has
-//! no collector, and wants to see the curve of the minutes before.
+//! `/metrics` has totals since the start, from which a collector computes charts. The console must
+//! show the past minutes without a collector.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sa_core::CallErrorKind;
 use serde::Serialize;
 
-/// How many seconds are kept.
+/// The number of seconds that are kept.
 pub const SECONDS: i64 = 300;
 
-/// Four buckets for each doubling of a duration, from a microsecond to an hour and more: a quantile is off by a tenth.
+/// The number of histogram buckets. Each doubling of the duration has four, from a microsecond to
+/// over an hour, so the error of a quantile is about 10 %.
 const BUCKETS: usize = 4 * 32;
 
-/// What happened lately. Seconds without a call take no room.
+/// The statistics of recent seconds. Seconds without calls use no memory.
 #[derive(Debug, Default)]
 pub struct Recent {
     seconds: Mutex<VecDeque<Second>>,
@@ -30,26 +31,26 @@ struct Second {
     durations: [u32; BUCKETS],
 }
 
-/// Calls that ended in the same step of time.
+/// The calls that ended within one step of time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Point {
-    /// When it begins, in seconds since 1970.
+    /// The start of the step, in seconds since 1970.
     pub at_s: i64,
     pub calls: u32,
-    /// Those of them that failed. One that was cancelled did not: it ended as it was told to.
+    /// The number of failed calls. Cancelled calls do not count as failed.
     pub errors: u32,
-    /// Half of them took no longer.
+    /// The median duration.
     pub p50_us: u64,
-    /// Of a hundred, 95 took no longer.
+    /// The 95th percentile of the duration.
     pub p95_us: u64,
 }
 
 impl Recent {
-    /// A call has ended now, with an error of this kind or without one.
+    /// Counts a call that has ended now, with an error of this kind if it failed.
     pub fn ended(&self, now_ms: i64, error: Option<CallErrorKind>, duration: Duration) {
         let at_s = now_ms.div_euclid(1_000);
-        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
-        // A clock that was set back puts its calls into the latest second there is.
+        let mut seconds = self.seconds.lock();
+        // If the clock was set back, the call is counted in the latest second.
         if seconds.back().is_none_or(|last| last.at_s < at_s) {
             while seconds.front().is_some_and(|first| first.at_s <= at_s - SECONDS) {
                 seconds.pop_front();
@@ -63,10 +64,11 @@ impl Recent {
         }
     }
 
-    /// The steps of so many seconds in which something ended, oldest first, and all of them as one.
+    /// Returns the statistics in steps of `step_s` seconds, oldest first and without empty steps,
+    /// and the total.
     pub fn points(&self, now_ms: i64, step_s: i64) -> (Vec<Point>, Point) {
         let oldest = now_ms.div_euclid(1_000) - SECONDS;
-        let seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = self.seconds.lock();
         let mut steps: Vec<Second> = Vec::new();
         let mut all = Second::at(oldest);
         for second in seconds.iter().filter(|second| second.at_s > oldest) {
@@ -121,7 +123,8 @@ impl Second {
     }
 }
 
-/// The power of two below a duration, and the quarter of the way to the next one.
+/// Returns the histogram bucket: the power of two below the duration, plus the quarter of the way
+/// to the next.
 fn bucket(duration: Duration) -> usize {
     let us = (duration.as_micros() as u64).max(1);
     let octave = us.ilog2() as usize;
@@ -161,10 +164,11 @@ mod tests {
             recent.ended(10_500, (took > 1).then_some(CallErrorKind::Timeout), ms(took));
         }
         recent.ended(11_000, None, ms(1));
-        // Set back: it is counted, and the order stays.
+        // The clock was set back. The call is counted and the order is kept.
         recent.ended(9_000, None, ms(1));
         let (points, _) = recent.points(11_900, 1);
-        let counts: Vec<_> = points.iter().map(|point| (point.at_s, point.calls, point.errors)).collect();
+        let counts: Vec<_> =
+            points.iter().map(|point| (point.at_s, point.calls, point.errors)).collect();
         assert_eq!(counts, [(10, 4, 1), (11, 2, 0)]);
         assert!(points[0].p50_us.abs_diff(1_000) < 150, "{points:?}");
         assert!(points[0].p95_us.abs_diff(100_000) < 15_000, "{points:?}");

@@ -4,19 +4,22 @@ mod secrets;
 
 use std::borrow::Cow;
 
-pub use sa_core::mask::MASK;
+pub use sa_text::mask::MASK;
 pub use secrets::{mask_json, mask_text};
 
-/// Whether a terminal obeys a character instead of showing it, or shows nothing: control characters, those that turn text
-/// around, and those that nobody sees. What joins and varies the characters beside it belongs to texts, as in emoji and
-/// Persian, though not to names. Tags are none of these, for all that three flags are made of them: whole sentences can be
-/// written in them, for a model to read and for nobody to see.
+/// Reports whether a terminal interprets a character or shows nothing for it: control,
+/// bidirectional and invisible characters. Joiners and variation selectors are allowed, because
+/// emoji and Persian texts need them, though names do not. Tag characters are not allowed, although
+/// three flags use them. They can hide whole sentences that a model reads and a person does not
+/// see.
 pub fn steers(c: char) -> bool {
-    let joins = matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
+    let joins =
+        matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
     c.is_control() || (sa_protocol::is_invisible(c) && !joins)
 }
 
-/// A text from outside, made safe for a terminal or a log line: control characters become visible escapes.
+/// Makes an untrusted text safe for a terminal or a log line. Control characters become visible
+/// escapes.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(steers) {
         return Cow::Borrowed(text);
@@ -27,10 +30,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         .into()
 }
 
-/// A character as an escape of JSON, which has four digits: one beyond them is two escapes, of the halves that UTF-16 has for it.
-pub(crate) fn json_escape(c: char) -> String {
+/// Returns the JSON escape of a character. A character outside of the BMP becomes two escapes, one
+/// for each UTF-16 surrogate.
+pub fn json_escape(c: char) -> String {
     let mut halves = [0; 2];
-    let escapes: Vec<String> = c.encode_utf16(&mut halves).iter().map(|half| format!("\\u{half:04x}")).collect();
+    let escapes: Vec<String> =
+        c.encode_utf16(&mut halves).iter().map(|half| format!("\\u{half:04x}")).collect();
     escapes.concat()
 }
 
@@ -43,7 +48,16 @@ mod tests {
         assert_eq!(printable("plain ü"), "plain ü");
         assert_eq!(printable("a\x1b[31mb\n"), "a\\u{1b}[31mb\\u{a}");
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
-        for hidden in ['\u{200b}', '\u{2028}', '\u{2029}', '\u{61c}', '\u{200f}', '\u{3164}', '\u{feff}', '\u{e0041}'] {
+        for hidden in [
+            '\u{200b}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{61c}',
+            '\u{200f}',
+            '\u{3164}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
             assert_eq!(printable(&hidden.to_string()), hidden.escape_unicode().to_string());
         }
         let joined = "👩\u{200d}🔧 ❤\u{fe0f} می\u{200c}خواهم";
@@ -64,7 +78,7 @@ mod tests {
             let parsed = url::Url::parse(&text).ok().filter(url::Url::has_host);
             let Some(url) = parsed.filter(|url| !url.path().contains("canary")) else { return Ok(()) };
             let secret = [url.username(), url.password().unwrap_or_default(), url.query().unwrap_or_default()];
-            let shown = sa_core::mask::address(&text);
+            let shown = sa_text::mask::address(&text);
             let host = url.host_str().unwrap_or_default().contains("canary") || text.starts_with("canary");
             let hidden = secret.iter().any(|part| part.contains("canary")) || url.fragment().is_some_and(|part| part.contains("canary"));
             proptest::prop_assert!(host || !hidden || !shown.contains("canary"), "{} is shown as {}", text, shown);

@@ -1,16 +1,16 @@
-//! How much of what is refused is written down: whoever tries tokens as fast as they can must not fill the disk, nor push
-//! everything else out of the audit trail.
+//! Rate limit for recording refusals. A client that tries many tokens must not fill the disk or
+//! displace other audit events.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Refusals that are written one by one within [`WINDOW`].
+/// The maximum number of refusals that are recorded one by one within [`WINDOW`].
 const ROWS: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Decides which refusals are written, and counts the others.
+/// Decides which refusals are recorded, and counts the others.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     minute: Mutex<Minute>,
@@ -23,18 +23,18 @@ struct Minute {
     more: u64,
 }
 
-/// What is to be written about one refusal.
+/// The decision about one refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// This many before it were only counted, and are told now.
+    /// The number of earlier refusals that were only counted and must be recorded now.
     pub(crate) before: Option<u64>,
-    /// Whether it is written itself.
+    /// Whether this refusal is recorded itself.
     pub(crate) written: bool,
 }
 
 impl Refusals {
     pub(crate) fn take(&self, now: Instant) -> Verdict {
-        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minute = self.minute.lock();
         let mut before = 0;
         if minute.began.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
             before = minute.more;
@@ -49,9 +49,9 @@ impl Refusals {
         Verdict { before: (before > 0).then_some(before), written }
     }
 
-    /// How many were counted and not told. They count as told from here on.
+    /// Returns and resets the number of refusals that were only counted.
     pub(crate) fn untold(&self) -> Option<u64> {
-        let mut minute = self.minute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut minute = self.minute.lock();
         Some(std::mem::take(&mut minute.more)).filter(|more| *more > 0)
     }
 }
@@ -65,7 +65,7 @@ mod tests {
         let (refusals, start) = (Refusals::default(), Instant::now());
         let within = (0..5_000).map(|n| refusals.take(start + Duration::from_millis(n)));
         assert_eq!(within.filter(|verdict| verdict.written).count(), 10);
-        // The next one after the minute tells of the others, which are then told.
+        // The first refusal after the window reports the others.
         let next = refusals.take(start + WINDOW);
         assert_eq!(next, Verdict { before: Some(4_990), written: true });
         assert_eq!(refusals.untold(), None);
@@ -73,7 +73,8 @@ mod tests {
             refusals.take(start + WINDOW);
         }
         assert_eq!((refusals.untold(), refusals.untold()), (Some(3), None));
-        // Told before the minute was over, they are not told again, and no more rows are written in it.
+        // Refusals that were reported within the window are not reported again, and no more rows
+        // are written in it.
         assert_eq!(refusals.take(start + WINDOW), Verdict { before: None, written: false });
     }
 }

@@ -1,6 +1,7 @@
-//! Keeps the nodes in the store, so that a call after a restart of the gateway waits for its node instead of finding nothing.
+//! Stores the known nodes, so that a call after a restart waits for its node instead of failing.
 //!
-//! What is stored is bounded as what is in memory: the directory forgets, and what it forgets is deleted here.
+//! The stored data is limited like the data in memory: nodes that the directory forgets are deleted
+//! here.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,21 +20,21 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 const BUCKET: &str = "nodes";
-/// How many are taken from the directory at once, and written in one go.
+/// The maximum number of nodes that are taken from the directory and written at a time.
 const BATCH: usize = 16;
 
 pub(crate) struct NodeStore {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
-    /// What is stored of each node, as a hash: a node that comes back unchanged costs no write. Held during a save, because
-    /// two at once could leave the older state.
+    /// The hash of each stored node, so that an unchanged node is not written again. The lock is
+    /// held during a save, because concurrent saves could leave an older state.
     stored: Mutex<HashMap<String, u64>>,
 }
 
-/// [`SavedProvider`] as a document.
+/// The stored form of [`SavedProvider`].
 #[derive(Serialize, Deserialize)]
 struct Document {
-    /// The id of the token's grant; absent for a node without a token.
+    /// The id of the token's grant. Absent for a node without a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     grant: Option<Arc<str>>,
     age: u64,
@@ -43,7 +44,7 @@ struct Document {
     prefixes: Vec<(Arc<str>, u64)>,
     bare_names: bool,
     about: Box<RawValue>,
-    /// When it left, in milliseconds since 1970; absent while it is online.
+    /// The time of disconnection, in milliseconds since 1970. Absent while the node is online.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gone_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -76,7 +77,7 @@ struct ToolDocument {
 }
 
 impl NodeStore {
-    /// Gives the nodes what the last process has saved, as far as their grants are `valid`.
+    /// Restores the stored nodes if their grants are in `valid`.
     pub(crate) async fn load(
         nodes: &Nodes,
         directory: Arc<Directory>,
@@ -87,16 +88,20 @@ impl NodeStore {
         let mut saved = Vec::new();
         for (id, record) in records.list(BUCKET).await? {
             stored.insert(id.clone(), hash(&record.value));
-            match serde_json::from_slice::<Document>(&record.value).and_then(|document| document.read(&id)) {
+            match serde_json::from_slice::<Document>(&record.value)
+                .and_then(|document| document.read(&id))
+            {
                 Ok(node) => saved.push(node),
-                Err(error) => warn!(node = id, %error, "a saved node cannot be read: it is unknown until it connects"),
+                Err(error) => {
+                    warn!(node = id, %error, "a saved node cannot be read; it is unknown until it connects");
+                }
             }
         }
         nodes.restore(saved, |grant| valid.contains(grant));
         Ok(Self { directory, records, stored: Mutex::new(stored) })
     }
 
-    /// Saves every change up to now.
+    /// Saves all changes so far.
     pub(crate) async fn save(&self) -> Result<(), StoreError> {
         let mut stored = self.stored.lock().await;
         loop {
@@ -105,7 +110,8 @@ impl NodeStore {
                 return Ok(());
             }
             let changes = batch.into_iter().filter_map(|(id, node)| {
-                let value = node.map(|node| serde_json::to_vec(&Document::of(&node)).unwrap_or_default());
+                let value =
+                    node.map(|node| serde_json::to_vec(&Document::of(&node)).unwrap_or_default());
                 let known = stored.get(&*id.id).copied();
                 (value.as_deref().map(hash) != known).then_some((id, value))
             });
@@ -130,11 +136,17 @@ impl NodeStore {
         }
     }
 
-    async fn write(&self, (id, value): (ProviderId, Option<Vec<u8>>)) -> (ProviderId, Result<Option<u64>, StoreError>) {
+    async fn write(
+        &self,
+        (id, value): (ProviderId, Option<Vec<u8>>),
+    ) -> (ProviderId, Result<Option<u64>, StoreError>) {
         let written = match value {
             Some(value) => {
                 let hash = hash(&value);
-                self.records.put(BUCKET, &id.id, value.into(), Expect::Anything).await.map(|_| Some(hash))
+                self.records
+                    .put(BUCKET, &id.id, value.into(), Expect::Anything)
+                    .await
+                    .map(|_| Some(hash))
             }
             None => self.records.delete(BUCKET, &id.id).await.map(|_| None),
         };
@@ -150,7 +162,8 @@ impl fmt::Debug for NodeStore {
 
 impl Document {
     fn of(node: &SavedProvider) -> Self {
-        let gone = |gone: Duration| clock::now_ms() - i64::try_from(gone.as_millis()).unwrap_or(i64::MAX);
+        let gone =
+            |gone: Duration| clock::now_ms() - i64::try_from(gone.as_millis()).unwrap_or(i64::MAX);
         Self {
             grant: (node.grant.rank != Rank::None).then(|| Arc::clone(&node.grant.id)),
             age: node.age,
@@ -164,7 +177,9 @@ impl Document {
     }
 
     fn read(self, id: &str) -> Result<SavedProvider, serde_json::Error> {
-        let gone = |at: i64| Duration::from_millis(clock::now_ms().saturating_sub(at).try_into().unwrap_or(0));
+        let gone = |at: i64| {
+            Duration::from_millis(clock::now_ms().saturating_sub(at).try_into().unwrap_or(0))
+        };
         Ok(SavedProvider {
             id: id.into(),
             grant: self.grant.map_or_else(Grant::none, |id| Grant::token(&id)),
@@ -189,10 +204,12 @@ impl ToolDocument {
             title: tool.title.clone(),
             description: tool.description.clone(),
             input: tool.input.as_ref().map(|schema| raw(schema.raw())),
-            output: tool.output_schema.as_ref().map(raw),
+            output: tool.output.as_ref().map(|schema| raw(schema.raw())),
             annotations: tool.annotations.as_ref().map(raw),
             capabilities: tool.capabilities.clone(),
-            timeout_ms: tool.timeout.map(|timeout| timeout.as_millis().try_into().unwrap_or(u64::MAX)),
+            timeout_ms: tool
+                .timeout
+                .map(|timeout| timeout.as_millis().try_into().unwrap_or(u64::MAX)),
             held: tool.held,
             open: tool.open,
         }
@@ -205,7 +222,7 @@ impl ToolDocument {
             title: self.title,
             description: self.description,
             input: json(self.input)?.map(Schema::new),
-            output_schema: json(self.output)?,
+            output: json(self.output)?.map(Schema::new),
             annotations: json(self.annotations)?,
             capabilities: self.capabilities,
             timeout: self.timeout_ms.map(Duration::from_millis),

@@ -1,8 +1,9 @@
-//! A future that wakes itself while it is polled is polled again at once.
+//! A future that is polled again immediately if it was woken during its poll.
 //!
-//! An HTTP connection does so for every request with a body: its handler asks for the body, and that wakes the connection,
-//! which is the same task. The runtime takes a task that is woken while it runs for one that yields: it goes to the end of
-//! the queue, and another worker is woken up to take it over. For a lone request this is more work than all the rest of it.
+//! An HTTP connection does this for every request with a body: the handler reads the body, which
+//! wakes the connection, and both are the same task. The runtime treats a task that is woken while
+//! it runs as yielding. It moves the task to the end of the queue and wakes another worker for it.
+//! For a single request, this costs more than the rest of the work.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,16 +13,16 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// So many times in a row; then others have their turn.
+/// The maximum number of polls in a row, so that other tasks can run.
 const TURNS: usize = 8;
 
-/// Nobody polls the future; to wake it is to wake its task.
+/// The future is not being polled. A wake-up wakes its task.
 const RESTING: u8 = 0;
 const POLLED: u8 = 1;
-/// It has been woken since this poll began.
+/// The future was woken since the current poll started.
 const POLLED_AND_WOKEN: u8 = 2;
 
-pub(crate) struct AtOnce<F> {
+pub(crate) struct RepollOnWake<F> {
     future: Pin<Box<F>>,
     waker: Waker,
     state: Arc<State>,
@@ -32,14 +33,14 @@ struct State {
     task: AtomicWaker,
 }
 
-impl<F: Future> AtOnce<F> {
+impl<F: Future> RepollOnWake<F> {
     pub(crate) fn new(future: F) -> Self {
         let state = Arc::new(State { phase: AtomicU8::new(RESTING), task: AtomicWaker::new() });
         Self { future: Box::pin(future), waker: Arc::clone(&state).into(), state }
     }
 }
 
-impl<F: Future> Future for AtOnce<F> {
+impl<F: Future> Future for RepollOnWake<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -47,10 +48,17 @@ impl<F: Future> Future for AtOnce<F> {
         this.state.task.register(cx.waker());
         for _ in 0..TURNS {
             this.state.phase.store(POLLED, Ordering::SeqCst);
-            if let Poll::Ready(output) = this.future.as_mut().poll(&mut Context::from_waker(&this.waker)) {
+            if let Poll::Ready(output) =
+                this.future.as_mut().poll(&mut Context::from_waker(&this.waker))
+            {
                 return Poll::Ready(output);
             }
-            let rested = this.state.phase.compare_exchange(POLLED, RESTING, Ordering::SeqCst, Ordering::SeqCst);
+            let rested = this.state.phase.compare_exchange(
+                POLLED,
+                RESTING,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
             if rested.is_ok() {
                 return Poll::Pending;
             }
@@ -67,7 +75,12 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let woken = self.phase.compare_exchange(POLLED, POLLED_AND_WOKEN, Ordering::SeqCst, Ordering::SeqCst);
+        let woken = self.phase.compare_exchange(
+            POLLED,
+            POLLED_AND_WOKEN,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
         if woken == Err(RESTING) {
             self.task.wake();
         }
@@ -101,7 +114,7 @@ mod tests {
     fn one_that_wakes_itself_goes_on_without_its_task_being_woken() {
         let (count, waker) = counted();
         let mut polls = 0;
-        let mut future = AtOnce::new(poll_fn(|cx| {
+        let mut future = RepollOnWake::new(poll_fn(|cx| {
             polls += 1;
             cx.waker().wake_by_ref();
             if polls == 3 { Poll::Ready(polls) } else { Poll::Pending }
@@ -114,7 +127,7 @@ mod tests {
     fn one_that_never_stops_waking_itself_lets_others_have_their_turn() {
         let (count, waker) = counted();
         let mut polls = 0;
-        let mut future = AtOnce::new(poll_fn(|cx| {
+        let mut future = RepollOnWake::new(poll_fn(|cx| {
             polls += 1;
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -128,24 +141,24 @@ mod tests {
     #[test]
     fn one_that_is_woken_while_it_rests_wakes_its_task() {
         let (count, waker) = counted();
-        let inner = std::sync::Mutex::new(None);
-        let mut future = AtOnce::new(poll_fn(|cx| {
-            *inner.lock().unwrap() = Some(cx.waker().clone());
+        let inner = parking_lot::Mutex::new(None);
+        let mut future = RepollOnWake::new(poll_fn(|cx| {
+            *inner.lock() = Some(cx.waker().clone());
             Poll::<()>::Pending
         }));
         for wakes in 1..=3 {
             assert_eq!(future.poll_unpin(&mut Context::from_waker(&waker)), Poll::Pending);
-            inner.lock().unwrap().as_ref().unwrap().wake_by_ref();
+            inner.lock().as_ref().unwrap().wake_by_ref();
             assert_eq!(count.0.load(Ordering::SeqCst), wakes);
         }
     }
 
-    /// No wake-up is lost, whenever it comes: each of them is seen by a later poll.
+    /// Checks that no wake-up is lost: each is seen by a later poll.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn wakes_from_another_thread_are_not_lost() {
         for _ in 0..20_000 {
             let (send, receive) = tokio::sync::oneshot::channel();
-            let waits = tokio::spawn(AtOnce::new(async {
+            let waits = tokio::spawn(RepollOnWake::new(async {
                 tokio::task::yield_now().await;
                 receive.await
             }));

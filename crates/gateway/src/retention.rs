@@ -1,4 +1,4 @@
-//! The rounds that delete old records, and what is remembered of the clock between two starts.
+//! Deletes old records periodically, and stores the state of the trusted clock between starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,21 +6,22 @@ use std::time::Duration;
 use sa_core::Trimmer;
 use sa_core::clock::now_ms;
 use sa_core::retention::{ClockMemory, Reading, TrustedClock};
-use sa_core::store::{Expect, Records, StoreError};
+use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_store::Store;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::assemble::Gateway;
+use crate::config::settings::Settings;
 use crate::journal;
 
 const BUCKET: &str = "retention";
 const KEY: &str = "clock";
 
-/// How old the remembered time may become while nothing else changes.
+/// The maximum age of the stored time while nothing else changes.
 const SAVE_EVERY_MS: i64 = 600_000;
 
-/// [`ClockMemory`] as it is stored.
+/// The stored form of [`ClockMemory`].
 #[derive(Serialize, Deserialize)]
 struct Stored {
     trusted_ms: i64,
@@ -28,40 +29,45 @@ struct Stored {
     doubted: Option<(i64, i64)>,
 }
 
-/// Takes up the clock where the last process left it. Call this before anything is written: in a store that has never
-/// remembered a time, the newest entry is the reference.
+/// Restores the trusted clock. Must be called before anything is written: if no time is stored yet,
+/// the newest entry is the reference.
 pub(crate) async fn open(store: &Store) -> Result<Arc<Trimmer>, StoreError> {
     let memory = match remembered(store).await? {
         Some(memory) => Some(memory),
-        None => store.newest_ms().await?.map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
+        None => {
+            store.newest_ms().await?.map(|trusted_ms| ClockMemory { trusted_ms, doubted: None })
+        }
     };
     let trimmer = Trimmer::new(TrustedClock::new(memory), read_clocks);
-    // A clock that is wrong already is reported now and not with the first round.
+    // A wrong clock is reported now, not only in the first round.
     trimmer.doubt();
     Ok(Arc::new(trimmer))
 }
 
 async fn remembered(records: &dyn Records) -> Result<Option<ClockMemory>, StoreError> {
     let record = records.get(BUCKET, KEY).await?;
-    let stored: Option<Stored> = record.and_then(|record| serde_json::from_slice(&record.value).ok());
+    let stored: Option<Stored> =
+        record.and_then(|record| serde_json::from_slice(&record.value).ok());
     Ok(stored.map(|Stored { trusted_ms, doubted }| ClockMemory { trusted_ms, doubted }))
 }
 
-/// Remembers the clock for the next start.
+/// Stores the state of the clock for the next start.
 pub(crate) async fn save(trimmer: &Trimmer, records: &dyn Records) -> Result<(), StoreError> {
     let Some(ClockMemory { trusted_ms, doubted }) = trimmer.memory() else { return Ok(()) };
     let value = serde_json::to_vec(&Stored { trusted_ms, doubted }).unwrap_or_default();
     records.put(BUCKET, KEY, value.into(), Expect::Anything).await.map(drop)
 }
 
-/// Whether the next start has to know of the change.
+/// Reports whether the state has changed enough to be stored.
 fn is_news(saved: Option<ClockMemory>, now: Option<ClockMemory>) -> bool {
     let (Some(saved), Some(now)) = (saved, now) else { return saved != now };
-    let progress = |memory: ClockMemory| memory.doubted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);
-    saved.doubted.is_some() != now.doubted.is_some() || progress(now).abs_diff(progress(saved)) >= SAVE_EVERY_MS as u64
+    let progress =
+        |memory: ClockMemory| memory.doubted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);
+    saved.doubted.is_some() != now.doubted.is_some()
+        || progress(now).abs_diff(progress(saved)) >= SAVE_EVERY_MS as u64
 }
 
-/// Wall time, and the time since boot: that one goes on while the machine is suspended.
+/// Reads the wall clock, and the time since boot, which continues while the machine is suspended.
 fn read_clocks() -> Reading {
     #[cfg(target_os = "linux")]
     const SINCE_BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
@@ -71,7 +77,7 @@ fn read_clocks() -> Reading {
     Reading { wall_ms: now_ms(), uptime_ms: uptime.tv_sec * 1_000 + uptime.tv_nsec / 1_000_000 }
 }
 
-/// Deletes old records, round after round.
+/// Deletes old records in rounds.
 pub(crate) struct Rounds {
     saved: Option<ClockMemory>,
     round: u64,
@@ -82,23 +88,17 @@ impl Rounds {
         Self { saved: None, round: 0 }
     }
 
-    /// One round. Channels and idempotency keys take part in every tenth and sixtieth, or when `everything` is due.
+    /// Runs one round. Channels are included in every tenth round and idempotency keys in every
+    /// sixtieth, or if `everything` is set.
     pub(crate) async fn run(&mut self, gateway: &Gateway, everything: bool) {
         let due = |every: u64| everything || self.round.is_multiple_of(every);
         let trimmer = &gateway.trimmer;
         let settings = &gateway.config.settings;
-        let calls = (journal::CALLS, "call", Some(settings.journal.keep_calls), days(settings.journal.keep_days));
-        let audit = (journal::AUDIT, "audit_event", None, days(settings.audit.keep_days));
-        for (stream, kind, entries, keep) in [calls, audit] {
-            match trimmer.trim(&*gateway.log, stream, entries, keep).await {
-                Ok(trimmed) => trimmer.report(kind, trimmed),
-                Err(error) => warn!(stream, %error, "cannot delete old records"),
-            }
-        }
+        trim_journal(trimmer, &*gateway.log, settings).await;
         if due(10) {
             gateway.channels.keep_house().await;
         }
-        // Keys are kept for a day: there is no hurry to go through all of them.
+        // Keys are kept for a day, so a frequent sweep is not needed.
         if due(60)
             && let Err(error) = gateway.ledger.sweep(trimmer).await
         {
@@ -108,11 +108,24 @@ impl Rounds {
         if is_news(self.saved, memory) {
             match save(trimmer, &gateway.store).await {
                 Ok(()) => self.saved = memory,
-                Err(error) => warn!(%error, "cannot remember the time for the next start"),
+                Err(error) => warn!(%error, "cannot save the clock state for the next start"),
             }
         }
         self.round += 1;
         trimmer.round_done();
+    }
+}
+
+/// Deletes old calls and audit events, each by the limits of their own.
+async fn trim_journal(trimmer: &Trimmer, log: &dyn Log, settings: &Settings) {
+    let Settings { journal: calls, audit, .. } = settings;
+    let calls = (journal::CALLS, "call", Some(calls.keep_calls), days(calls.keep_days));
+    let audit = (journal::AUDIT, "audit_event", None, days(audit.keep_days));
+    for (stream, kind, entries, keep) in [calls, audit] {
+        match trimmer.trim(log, stream, entries, keep).await {
+            Ok(trimmed) => trimmer.report(kind, trimmed),
+            Err(error) => warn!(stream, %error, "cannot delete old records"),
+        }
     }
 }
 
@@ -122,18 +135,20 @@ pub(crate) fn days(days: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: in a store, too, nothing is deleted by age while the clock is not trusted, and little at a time when it is.
+    //! Rule: a store deletes nothing by age while the clock is not trusted, and only a little per
+    //! round otherwise.
 
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    use sa_core::store::{Log, NewEntry};
+    use sa_core::store::NewEntry;
     use sa_store::OpenOptions;
 
     use super::*;
 
     const DAY_MS: i64 = 86_400_000;
 
-    /// Both clocks of a machine. The store stamps entries with the real time, which is where this one starts.
+    /// Both clocks of a machine. The wall clock starts at the real time, because the store stamps
+    /// entries with it.
     #[derive(Clone)]
     struct Machine {
         wall_ms: Arc<AtomicI64>,
@@ -157,7 +172,11 @@ mod tests {
         async fn start(&self, store: &Store) -> Trimmer {
             let memory = match remembered(store).await.unwrap() {
                 Some(memory) => Some(memory),
-                None => store.newest_ms().await.unwrap().map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
+                None => store
+                    .newest_ms()
+                    .await
+                    .unwrap()
+                    .map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
             };
             let machine = self.clone();
             Trimmer::new(TrustedClock::new(memory), move || Reading {
@@ -171,7 +190,10 @@ mod tests {
         for _ in 0..entries {
             store.record("calls", None, b"{}");
         }
-        store.append(NewEntry { stream: "calls".into(), key: None, body: "{}".into() }).await.unwrap();
+        store
+            .append(NewEntry { stream: "calls".into(), key: None, body: "{}".into() })
+            .await
+            .unwrap();
     }
 
     async fn left(store: &Store) -> u64 {
@@ -194,7 +216,7 @@ mod tests {
                 machine.pass(60_000);
                 assert_eq!(round().await.unwrap().total(), 0);
             }
-            // The next process has the same clock, and entries that were stamped with it.
+            // The next process has the same clock, and entries with its timestamps.
             save(&trimmer, &store).await.unwrap();
             let trimmer = machine.start(&store).await;
             assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().total(), 0);
@@ -227,7 +249,39 @@ mod tests {
         let trimmer = machine.start(&store).await;
         assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().total(), 0);
         machine.pass(DAY_MS);
-        assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().aged, 10, "it was steady for a day");
+        assert_eq!(
+            trimmer.trim(&store, "calls", None, days(30)).await.unwrap().aged,
+            10,
+            "it was steady for a day"
+        );
+    }
+
+    #[tokio::test]
+    async fn calls_and_audit_events_have_limits_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
+        let mut settings = Settings::default();
+        (settings.journal.keep_days, settings.audit.keep_days) = (30, 90);
+        for stream in [journal::CALLS, journal::AUDIT] {
+            let entry = || NewEntry { stream: stream.into(), key: None, body: "{}".into() };
+            for _ in 0..20 {
+                store.append(entry()).await.unwrap();
+            }
+        }
+        let machine = Machine::new();
+        let trimmer = machine.start(&store).await;
+        for (days_later, calls, audit) in [(20, false, false), (60, true, false), (100, true, true)]
+        {
+            machine.set(days_later * DAY_MS);
+            trimmer.doubt();
+            trimmer.confirm();
+            trim_journal(&trimmer, &store, &settings).await;
+            for (stream, is_trimmed) in [(journal::CALLS, calls), (journal::AUDIT, audit)] {
+                let first = store.bounds(stream).await.unwrap().first;
+                assert_eq!(first > 1, is_trimmed, "{stream} after {days_later} days: {first}");
+            }
+            machine.set(-days_later * DAY_MS);
+        }
     }
 
     #[test]

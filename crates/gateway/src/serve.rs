@@ -1,4 +1,4 @@
-//! Runs a gateway on listeners until it is told to stop.
+//! Runs a gateway on a listener until it is stopped.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,26 +18,26 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::assemble::{Gateway, liveness};
-use crate::at_once::AtOnce;
 use crate::config::TlsFiles;
+use crate::connection::{Connection, ConnectionGuard, Peer};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::place::{Peer, Place, Placed};
+use crate::repoll_on_wake::RepollOnWake;
 use crate::slot::{ConnectionSlots, evicted};
 
-/// How long a client may take for a request's head, or a TLS handshake.
-const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+/// The timeout for receiving a request head, and for a TLS handshake.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long connections may take to end once they are told.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout for connections to close during shutdown.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same where somebody is in a hurry.
-const HURRIED_PATIENCE: Duration = Duration::from_millis(500);
+/// The shorter timeout after a second signal.
+const HURRIED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How much is read of a request that is not answered.
+/// The maximum number of bytes that are read from a rejected client.
 const MAX_IGNORED: u64 = 64 * 1024;
 
-/// How much may be on its way on a connection from within.
+/// The buffer size of an internal connection.
 const WITHIN: usize = 64 * 1024;
 
 /// The two ends of a connection, as its handlers see them.
@@ -48,22 +48,28 @@ pub struct Ends {
     pub tls: bool,
 }
 
-/// Serves until `stop` fires; then drains, and returns once everything has ended. Connections are taken for as long as calls
-/// run: whoever asks is told that the gateway shuts down, where a closed port would look as if there were none.
-pub async fn serve(gateway: Arc<Gateway>, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
-    let app = http::FrontDoor::new(Arc::clone(&gateway));
+/// Serves until `stop` is cancelled, then drains, and returns once all connections are closed.
+/// Connections are accepted while calls are still running. Clients then receive an error that the
+/// gateway is shutting down, instead of a refused connection.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let app = http::HttpService::new(Arc::clone(&gateway));
     serve_behind(app, gateway, listener, stop).await
 }
 
-/// The same with a front door of the caller's making.
+/// Serves with a custom auth middleware.
 pub async fn serve_behind(
-    app: http::FrontDoor,
+    app: http::HttpService,
     gateway: Arc<Gateway>,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let unusable = |wrong: Vec<(&str, String)>| {
-        let wrong: Vec<String> = wrong.into_iter().map(|(key, message)| format!("{key}: {message}")).collect();
+        let wrong: Vec<String> =
+            wrong.into_iter().map(|(key, message)| format!("{key}: {message}")).collect();
         anyhow::anyhow!(wrong.join("; "))
     };
     let tls = gateway.config.tls.as_ref().map(acceptor).transpose().map_err(unusable)?;
@@ -73,8 +79,8 @@ pub async fn serve_behind(
         gateway.shut_down().await;
     };
     tokio::join!(accept(app, &gateway, listener, tls, &slots), ending);
-    // All slots are free once the last socket is closed, those of nodes and agents included.
-    let closed = tokio::time::timeout(CLOSE_PATIENCE, slots.emptied());
+    // All slots are free once the last socket is closed, including those of nodes and agents.
+    let closed = tokio::time::timeout(CLOSE_TIMEOUT, slots.emptied());
     let in_time = tokio::select! {
         biased;
         closed = closed => closed.is_ok(),
@@ -86,33 +92,37 @@ pub async fn serve_behind(
     Ok(())
 }
 
-/// A connection from within the gateway's own process: past TCP and TLS, and through the same door as everybody's.
+/// Opens an internal connection to the gateway in the same process. It bypasses TCP and TLS, but
+/// uses the same auth middleware as other connections.
 pub fn from_within(gateway: &Arc<Gateway>, ends: Ends) -> DuplexStream {
     let (inside, outside) = tokio::io::duplex(WITHIN);
-    let app = http::FrontDoor::new(Arc::clone(gateway));
-    let patience = liveness(&gateway.config).dead_after;
-    // Without a slot: no limit on others keeps it out.
-    let place = Place::new(None, Arc::clone(&gateway.metrics), patience);
+    let app = http::HttpService::new(Arc::clone(gateway));
+    let timeout = liveness(&gateway.config).dead_after;
+    // Without a slot, the connection is not subject to the connection limit.
+    let place = ConnectionGuard::new(None, Arc::clone(&gateway.metrics), timeout);
     let (metrics, closing) = (Arc::clone(&gateway.metrics), gateway.closing.clone());
-    tokio::spawn(AtOnce::new(async move { connection(place.with(outside), ends, app, &metrics, closing).await }));
+    tokio::spawn(RepollOnWake::new(async move {
+        connection(place.with(outside), ends, app, &metrics, closing).await;
+    }));
     inside
 }
 
-/// A while after somebody has asked for a quick end: what was cut off is still told so.
+/// Resolves shortly after a quick shutdown is requested. The delay allows cancelled calls to
+/// receive their errors.
 async fn hurried(gateway: &Gateway) {
-    gateway.hurry.cancelled().await;
-    tokio::time::sleep(HURRIED_PATIENCE).await;
+    gateway.stop_now.cancelled().await;
+    tokio::time::sleep(HURRIED_TIMEOUT).await;
 }
 
-/// Takes connections until sockets are to be closed.
+/// Accepts connections until `closing` is cancelled.
 async fn accept(
-    app: http::FrontDoor,
+    app: http::HttpService,
     gateway: &Gateway,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     slots: &ConnectionSlots,
 ) {
-    let patience = liveness(&gateway.config).dead_after;
+    let timeout = liveness(&gateway.config).dead_after;
     let mut failures = 0_u32;
     loop {
         let (stream, remote) = tokio::select! {
@@ -121,14 +131,16 @@ async fn accept(
                     failures = 0;
                     accepted
                 }
-                // Out of descriptors, or a peer that left again: the listener itself is fine.
+                // The process is out of descriptors, or the peer has already disconnected. The
+                // listener itself still works.
                 Err(error) => {
                     if is_out_of_descriptors(&error) {
                         gateway.metrics.refused("http", "no_descriptors");
                     }
-                    // Once a minute is enough: it goes on until connections end.
+                    // Logged about once a minute, because the error repeats until connections
+                    // close.
                     if failures.is_multiple_of(1_200) {
-                        warn!(%error, "cannot accept a connection; others wait until this one can be taken");
+                        warn!(%error, "cannot accept a connection; new connections wait until this succeeds");
                     }
                     failures = failures.wrapping_add(1);
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -141,14 +153,15 @@ async fn accept(
             gateway.metrics.refused("http", "too_many_connections");
             continue;
         };
-        let place = Place::new(Some(slot), Arc::clone(&gateway.metrics), patience);
-        // Without this, small frames wait for the peer's delayed acknowledgement: 40 ms at a time.
+        let place = ConnectionGuard::new(Some(slot), Arc::clone(&gateway.metrics), timeout);
+        // Disables Nagle's algorithm. Small frames would wait 40 ms for the peer's delayed
+        // acknowledgement.
         let _ = stream.set_nodelay(true);
         let Ok(local) = stream.local_addr() else { continue };
         let ends = Ends { local, remote, tls: tls.is_some() };
         let (app, metrics, tls) = (app.clone(), Arc::clone(&gateway.metrics), tls.clone());
         let closing = gateway.closing.clone();
-        tokio::spawn(AtOnce::new(async move {
+        tokio::spawn(RepollOnWake::new(async move {
             match tls {
                 Some(acceptor) => {
                     if let Some(stream) = handshake(acceptor, stream, &metrics).await {
@@ -161,7 +174,7 @@ async fn accept(
     }
 }
 
-/// Whether this process, or the whole system, has no file descriptor left.
+/// Reports whether the process or the system has no file descriptor left.
 fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     Errno::from_io_error(error).is_some_and(|error| matches!(error, Errno::MFILE | Errno::NFILE))
@@ -174,14 +187,14 @@ async fn handshake(
 ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
     let accepted = async {
         let mut first = [0];
-        // Every request begins with such a letter, and no handshake does.
+        // Every HTTP request starts with an uppercase letter, and no TLS handshake does.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
             tell_to_encrypt(stream).await;
-            return Err(std::io::Error::other("the client does not encrypt"));
+            return Err(std::io::Error::other("the client does not use TLS"));
         }
         acceptor.accept(stream).await
     };
-    match tokio::time::timeout(HEAD_PATIENCE, accepted).await {
+    match tokio::time::timeout(HEAD_TIMEOUT, accepted).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             metrics.refused("tls", "handshake");
@@ -195,21 +208,24 @@ async fn handshake(
     }
 }
 
-/// Says what is spoken here to a client that speaks plain HTTP, and reads what it sends meanwhile: a connection that is closed
-/// over unread bytes takes its last words along.
+/// Sends an error to a client that uses plain HTTP on the TLS port. Also reads the client's data:
+/// closing a socket with unread data would discard the error.
 async fn tell_to_encrypt(mut stream: TcpStream) {
     let told = async {
         stream.write_all(not_encrypted().as_bytes()).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(MAX_IGNORED), &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(HURRIED_PATIENCE, told).await;
+    let _ = tokio::time::timeout(HURRIED_TIMEOUT, told).await;
 }
 
 fn not_encrypted() -> String {
-    let problem =
-        http::Problem::new(400, "https_required", "this port speaks HTTPS, and the request came as plain HTTP")
-            .hint("write https:// in place of http://");
+    let problem = http::Problem::new(
+        400,
+        "https_required",
+        "this port requires HTTPS, but the request used plain HTTP",
+    )
+    .hint("use https:// instead of http://");
     let body = crate::json::to_json(&problem);
     format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -218,13 +234,13 @@ fn not_encrypted() -> String {
 }
 
 async fn connection(
-    stream: Placed<impl AsyncRead + AsyncWrite + Peer + Unpin + Send + 'static>,
+    stream: Connection<impl AsyncRead + AsyncWrite + Peer + Unpin + Send + 'static>,
     ends: Ends,
-    app: http::FrontDoor,
+    app: http::HttpService,
     metrics: &Metrics,
     closing: CancellationToken,
 ) {
-    // Whether there has been a request: a client that keeps its connection for later is not a slow one.
+    // Whether there has been a request. An idle kept-alive connection is not a slow client.
     let used = Arc::new(AtomicBool::new(false));
     let uses = Arc::clone(&used);
     let (agreed, slot) = (stream.agreed(), stream.slot());
@@ -240,7 +256,7 @@ async fn connection(
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(64 * 1024)
         .writev(false)
         .serve_connection(TokioIo::new(stream), service)
@@ -251,11 +267,11 @@ async fn connection(
         ended = connection.as_mut() => ended,
         () = evicted(own) => {
             metrics.refused("http", "too_many_connections");
-            debug!(remote = %ends.remote, "closed a connection without a token for a newer one");
+            debug!(remote = %ends.remote, "closed a connection without a token to free a slot for a newer one");
             return;
         }
         () = closing.cancelled() => {
-            // Lets the request that is under way end, and takes no other.
+            // Finishes the current request and accepts no further ones.
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -270,8 +286,8 @@ async fn connection(
     }
 }
 
-/// What is wrong with a certificate and its key, each with the configuration's key that names the file: to be known before
-/// anybody is told that the gateway is ready.
+/// Checks the certificate and key. Returns each error with the configuration key of the file. This
+/// runs before the gateway reports that it is ready.
 pub fn check_tls(files: &TlsFiles) -> Vec<(&'static str, String)> {
     acceptor(files).err().unwrap_or_default()
 }
@@ -290,21 +306,25 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Vec<(&'static str, String)>
         .and_then(|pem| CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>())
         .and_then(|found| if found.is_empty() { Err(Error::NoItemsFound) } else { Ok(found) })
         .map_err(|error| {
-            let none = "it holds no certificate (PEM, with a line BEGIN CERTIFICATE)".to_owned();
+            let none = "it contains no certificate (PEM, with a BEGIN CERTIFICATE line)".to_owned();
             ("server.tls_cert", format!("{cert} cannot be used: {}", unreadable(error, none)))
         });
-    let private = read(&files.key).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem)).map_err(|error| {
-        let none = "it holds no private key (PEM, with a line BEGIN PRIVATE KEY)".to_owned();
-        ("server.tls_key", format!("{key} cannot be used: {}", unreadable(error, none)))
-    });
+    let private =
+        read(&files.key).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem)).map_err(|error| {
+            let none = "it contains no private key (PEM, with a BEGIN PRIVATE KEY line)".to_owned();
+            ("server.tls_key", format!("{key} cannot be used: {}", unreadable(error, none)))
+        });
     let (certificates, private) = match (certificates, private) {
         (Ok(certificates), Ok(private)) => (certificates, private),
-        (certificates, private) => return Err(certificates.err().into_iter().chain(private.err()).collect()),
+        (certificates, private) => {
+            return Err(certificates.err().into_iter().chain(private.err()).collect());
+        }
     };
     let mut config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, private).map_err(|error| {
             let message = format!(
-                "{key} is not the key of the certificate in {cert}: {error}; name two files that belong together"
+                "{key} is not the private key of the certificate in {cert}: {error}; configure two files that belong \
+                 together"
             );
             vec![("server.tls_key", message)]
         })?;

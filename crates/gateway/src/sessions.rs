@@ -1,4 +1,4 @@
-//! The sessions of this gateway, as its configuration has them.
+//! Starts the sessions as configured.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub(crate) async fn start(
     if !settings.enabled {
         return Ok(None);
     }
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     check_sandboxes(config, &program).await.map_err(anyhow::Error::msg)?;
     let options = Options {
         socket_dir: sa_relay::socket_dir(&config.data_dir)
-            .context("cannot make the directory for the sockets of sessions")?,
+            .context("cannot create the directory for session sockets")?,
         data_dir: std::path::absolute(&config.data_dir)?,
         hidden: secret_files::outside_data_dir(config),
         program,
@@ -39,20 +39,25 @@ pub(crate) async fn start(
         max_pending: settings.max_pending,
         max_line_bytes: config.settings.limits.max_frame_bytes,
         keep_events: settings.keep_events,
+        keep_event_bytes: settings.keep_event_bytes,
         keep: days(config.settings.journal.keep_days),
         trimmer: Arc::clone(trimmer),
         agents: settings.agents.clone(),
         default_agent: settings.default_agent.clone(),
     };
-    let sessions = Sessions::start(Arc::clone(router), notices.clone(), Arc::clone(log), records, options).await?;
+    let sessions =
+        Sessions::start(Arc::clone(router), notices.clone(), Arc::clone(log), records, options)
+            .await?;
     Ok(Some(sessions))
 }
 
-/// Whether the agents that are to run in a sandbox can. The error names the agent and the part that is missing.
-pub(crate) async fn check_sandboxes(config: &Config, program: &Path) -> Result<(), String> {
+/// Checks whether the sandboxed agents can run. The error names the agent and the missing part.
+pub async fn check_sandboxes(config: &Config, program: &Path) -> Result<(), String> {
     let agents = config.settings.sessions.agents.clone();
     let (program, mut secrets) = (program.to_owned(), secret_files::outside_data_dir(config));
     secrets.insert(0, config.data_dir.clone());
-    let checked = tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &secrets, &agents)).await;
+    let checked =
+        tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &secrets, &agents))
+            .await;
     checked.unwrap_or_else(|error| Err(error.to_string()))
 }

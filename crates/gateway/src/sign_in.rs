@@ -1,43 +1,43 @@
-//! Codes that sign a person in to the console once.
+//! One-time codes for signing in to the console.
 //!
-//! A link with the operator's token in it would live on in histories, in chats and on screens. A code is worth nothing
-//! once it was used, and little time later in any case.
+//! A link with the operator's token would remain valid in histories, chats and screenshots. A code
+//! is invalid after its first use, and expires soon in any case.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 
 use crate::tokens::same_secret;
 
-/// How long a code can be used: long enough to find the browser.
+/// The lifetime of a code. It leaves enough time to open a browser.
 pub const LIFE: Duration = Duration::from_secs(600);
 
-/// Codes that can be open at once. One more, and the oldest is worth nothing.
+/// The maximum number of open codes. A further one invalidates the oldest.
 const MAX_OPEN: usize = 16;
 
-/// The codes that nobody has used yet. They are in memory alone: a gateway that starts anew prints a new one.
+/// The unused codes. They are only in memory, and a restarted gateway prints a new one.
 #[derive(Default)]
 pub struct SignInCodes {
     open: Mutex<VecDeque<(String, Instant)>>,
 }
 
 impl SignInCodes {
-    /// Makes a code.
+    /// Creates a code.
     pub fn issue(&self) -> String {
         self.issue_at(Instant::now())
     }
 
-    /// Uses a code up. `false` when it is none of ours, was used, or is too old.
+    /// Consumes a code. Returns `false` if it is unknown, used or expired.
     pub fn redeem(&self, code: &str) -> bool {
         self.redeem_at(code, Instant::now())
     }
 
     fn issue_at(&self, now: Instant) -> String {
         let code = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 24]>());
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if open.len() == MAX_OPEN {
             open.pop_front();
         }
@@ -46,7 +46,7 @@ impl SignInCodes {
     }
 
     fn redeem_at(&self, code: &str, now: Instant) -> bool {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         open.retain(|(_, until)| now < *until);
         let found = open.iter().position(|(known, _)| same_secret(known, code));
         found.is_some_and(|at| open.remove(at).is_some())
@@ -59,7 +59,8 @@ impl std::fmt::Debug for SignInCodes {
     }
 }
 
-/// The console's address with a code. Behind the `#`, where no server, log or referrer sees it.
+/// Returns the console path with a code. The code is in the fragment, which does not reach servers,
+/// logs or referrers.
 pub fn path(code: &str) -> String {
     format!("/console/#code={code}")
 }

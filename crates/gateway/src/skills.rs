@@ -1,7 +1,7 @@
-//! Skills: folders with a `SKILL.md`, whose front matter says what a host must have to follow it.
+//! Reads skills: folders with a `SKILL.md`. The front matter lists the requirements for a host.
 //!
-//! They are read anew each time, because people edit them, and nothing in them is trusted: what cannot be read is listed
-//! with the reason, and never hides another skill.
+//! Skills are read on each request because users edit them. Their content is not trusted. A skill
+//! that cannot be read is listed with the reason and never hides another one.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,39 +13,40 @@ use serde_json::Value;
 
 use crate::hosts::Requirements;
 
-/// Skills that one directory may have.
+/// The maximum number of skills in a directory.
 const MAX_SKILLS: usize = 256;
-/// Entries of a directory that are looked at to find them.
+/// The maximum number of directory entries that are searched for skills.
 const MAX_ENTRIES: usize = 4_096;
-/// How far the front matter may reach.
+/// The maximum size of the front matter.
 const MAX_FRONT_MATTER: usize = 64 * 1024;
 const MAX_NAME: usize = 64;
 const MAX_DESCRIPTION: usize = 1_024;
 
-/// Where other programs keep the same requirements, below `metadata`.
+/// Keys below `metadata` where other programs store the same requirements.
 const NAMESPACES: [&str; 5] = ["switchboard", "openclaw", "gsv", "clawdbot", "clawdis"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// The front matter's, or that of the folder when there is none to be read.
+    /// The name from the front matter, or the folder name if the front matter cannot be read.
     pub name: String,
     pub description: String,
     pub path: PathBuf,
     pub requires: Requirements,
-    /// Why it cannot be used.
+    /// The reason why the skill cannot be used.
     pub problem: Option<String>,
 }
 
-/// What the directories hold.
+/// The skills found in the directories.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// By name.
+    /// Sorted by name.
     pub skills: Vec<Skill>,
-    /// What is wrong with the directories themselves.
+    /// Problems with the directories themselves.
     pub problems: Vec<String>,
 }
 
-/// Reads the skills of these directories. Of two with one name the first directory's counts.
+/// Reads the skills of these directories. If two have the same name, the one in the earlier
+/// directory is used.
 pub fn read(dirs: &[PathBuf]) -> Found {
     let mut found = Found::default();
     for dir in dirs {
@@ -53,17 +54,25 @@ pub fn read(dirs: &[PathBuf]) -> Found {
             Ok((folders, more)) => {
                 if more {
                     let dir = dir.display();
-                    found.problems.push(format!("{dir} holds more than {MAX_SKILLS} skills; the others are left out"));
+                    found.problems.push(format!(
+                        "{dir} contains more than {MAX_SKILLS} skills; the others are ignored"
+                    ));
                 }
                 for folder in folders {
                     let mut skill = read_skill(dir, &folder);
-                    if found.skills.iter().any(|other| other.name == skill.name && other.problem.is_none()) {
-                        skill.problem.get_or_insert_with(|| "another skill has the same name, and comes first".into());
+                    if found
+                        .skills
+                        .iter()
+                        .any(|other| other.name == skill.name && other.problem.is_none())
+                    {
+                        skill.problem.get_or_insert_with(|| {
+                            "another skill with the same name takes precedence".into()
+                        });
                     }
                     found.skills.push(skill);
                 }
             }
-            // Nobody has to have skills.
+            // A missing directory is not an error, because skills are optional.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => found.problems.push(format!("{} cannot be read: {error}", dir.display())),
         }
@@ -72,13 +81,14 @@ pub fn read(dirs: &[PathBuf]) -> Found {
     found
 }
 
-/// The folders with a `SKILL.md`, by name, and whether there are more than are looked at.
+/// Returns the folders with a `SKILL.md`, sorted by name, and whether there are more than the
+/// limit.
 fn folders(dir: &Path) -> io::Result<(Vec<String>, bool)> {
     let mut entries = fs::read_dir(dir)?;
     let mut folders = Vec::new();
     for entry in entries.by_ref().take(MAX_ENTRIES) {
         let Ok(name) = entry?.file_name().into_string() else { continue };
-        // Not `exists`: a link that leads nowhere is somebody's mistake, and is to be shown.
+        // `exists` is not used, because a broken link must be listed as a problem.
         if !name.starts_with('.') && dir.join(&name).join("SKILL.md").symlink_metadata().is_ok() {
             folders.push(name);
         }
@@ -110,22 +120,27 @@ fn read_skill(dir: &Path, folder: &str) -> Skill {
     }
 }
 
-/// The beginning of a file that lies in the directory, wherever links lead.
+/// Reads the beginning of a file. After resolving links, the file must be within the directory.
 fn beginning(dir: &Path, path: &Path) -> io::Result<String> {
     let (dir, real) = (dir.canonicalize()?, path.canonicalize()?);
     if !real.starts_with(&dir) {
-        return Err(io::Error::other("a link leads out of the directory of skills; copy the folder there instead"));
+        return Err(io::Error::other(
+            "a link points outside of the skills directory; copy the folder there instead",
+        ));
     }
-    // Without waiting: a pipe in the place of a file would never be opened.
-    let file =
-        rustix::fs::open(&real, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    // Opened without blocking, because opening a pipe would block until it has a writer.
+    let file = rustix::fs::open(
+        &real,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+    )?;
     let file = fs::File::from(file);
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     file.take(MAX_FRONT_MATTER as u64 + 8).read_to_end(&mut bytes)?;
-    // Cut in the middle of a character, maybe; what comes before it is whole.
+    // The text may be cut within a character. Everything before that character is used.
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text),
         Err(error) if error.utf8_error().error_len().is_none() => {
@@ -146,7 +161,7 @@ struct Matter {
     problem: Option<String>,
 }
 
-/// What is looked at in a front matter; other keys are other programs'.
+/// The known keys of the front matter. Other keys belong to other programs.
 #[derive(Debug, Deserialize)]
 struct Written {
     name: Option<String>,
@@ -162,9 +177,13 @@ fn parse(text: &str) -> Result<Matter, String> {
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 20_000 },
         with_snippet: false,
     };
-    let written: Written = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| located(yaml, &error))?;
-    let mut matter =
-        Matter { name: written.name, description: written.description.unwrap_or_default(), ..Matter::default() };
+    let written: Written = serde_saphyr::from_str_with_options(yaml, options)
+        .map_err(|error| located(yaml, &error))?;
+    let mut matter = Matter {
+        name: written.name,
+        description: written.description.unwrap_or_default(),
+        ..Matter::default()
+    };
     matter.requires = match written.requires {
         Some(requires) => requires,
         None => written.metadata.as_ref().map(elsewhere).transpose()?.flatten().unwrap_or_default(),
@@ -180,14 +199,17 @@ fn parse(text: &str) -> Result<Matter, String> {
 }
 
 fn usable(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '/')
+    (1..=MAX_NAME).contains(&name.len())
+        && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '/')
 }
 
 fn complaint(matter: &Matter) -> Option<String> {
     match &matter.name {
         None => return Some("the key \"name\" is missing".into()),
         Some(name) if !usable(name) => {
-            return Some(format!("the key \"name\" must be one word of 1 to {MAX_NAME} bytes, such as deploy-site"));
+            return Some(format!(
+                "the key \"name\" must be one word of 1 to {MAX_NAME} bytes, such as deploy-site"
+            ));
         }
         Some(_) => {}
     }
@@ -200,12 +222,13 @@ fn complaint(matter: &Matter) -> Option<String> {
     matter.requires.check().err().map(|error| format!("the key \"requires\": {error}"))
 }
 
-/// What stands between the first two lines of three dashes.
+/// Returns the text between the first two lines of three dashes.
 fn front_matter(text: &str) -> Result<&str, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     if first.trim_end() != "---" {
-        return Err("line 1: it must begin with a line of three dashes, the front matter, and another such line".into());
+        return Err("line 1: the file must begin with a line of three dashes, the front matter, and another line of \
+                    three dashes".into());
     }
     let mut at = 0;
     for line in rest.split_inclusive('\n') {
@@ -220,24 +243,28 @@ fn front_matter(text: &str) -> Result<&str, String> {
     Err("the front matter does not end: a line of three dashes is missing".into())
 }
 
-/// The requirements that another program's metadata has, if it has any. Keys that are not ours are its own business.
+/// Returns the requirements in the metadata of another program, if any. Unknown keys are ignored.
 fn elsewhere(metadata: &Value) -> Result<Option<Requirements>, String> {
     for namespace in NAMESPACES {
-        let Some(theirs) = metadata.get(namespace).filter(|theirs| theirs.is_object()) else { continue };
+        let Some(theirs) = metadata.get(namespace).filter(|theirs| theirs.is_object()) else {
+            continue;
+        };
         let mut known = serde_json::Map::new();
         for key in ["capabilities", "bins", "any_bins", "anyBins", "env", "os"] {
             let value = theirs.get("requires").and_then(|requires| requires.get(key));
-            // Some keep the system beside the requirements.
+            // Some programs put the operating system next to the requirements.
             let value = value.or_else(|| theirs.get(key).filter(|_| key == "os"));
             known.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
         let read = serde_json::from_value(Value::Object(known));
-        return read.map(Some).map_err(|error| format!("the key \"metadata.{namespace}.requires\": {error}"));
+        return read
+            .map(Some)
+            .map_err(|error| format!("the key \"metadata.{namespace}.requires\": {error}"));
     }
     Ok(None)
 }
 
-/// An error with its line in the file, and the key that stands there.
+/// Formats an error with its line in the file and the key on that line.
 fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
     let message = error.without_snippet().to_string();
     let message = message.lines().next().unwrap_or_default().trim();
@@ -246,7 +273,7 @@ fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
     let line = location.line() as usize;
     let key = yaml.lines().nth(line.saturating_sub(1)).and_then(|text| text.split_once(':'));
     let key = key.map(|(key, _)| key.trim().trim_matches(['"', '\''])).filter(|key| usable(key));
-    // The line of dashes comes before the first one.
+    // The opening line of dashes is not part of the YAML text.
     let place = format!("line {}", line + 1);
     match key {
         Some(key) => format!("{place}, at the key \"{key}\": {message}"),
@@ -254,7 +281,7 @@ fn located(yaml: &str, error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// The parser's words without its own line and column, which it counts from the first line of the front matter.
+/// Removes the parser's own line and column, which count from the start of the front matter.
 fn without_place(message: &str) -> &str {
     let message = match message.split_once(": ") {
         Some((place, rest)) if is_place(place) => rest,
@@ -266,10 +293,13 @@ fn without_place(message: &str) -> &str {
     }
 }
 
-/// `error: line 3 column 4`, with or without any of it but the line.
+/// Reports whether the text is only a position, such as `error: line 3 column 4`. All parts except
+/// the line are optional.
 fn is_place(text: &str) -> bool {
-    let known =
-        |word: &str| ["error", "line", "column", "at"].contains(&word) || word.bytes().all(|b| b.is_ascii_digit());
+    let known = |word: &str| {
+        ["error", "line", "column", "at"].contains(&word)
+            || word.bytes().all(|b| b.is_ascii_digit())
+    };
     let mut words = text.split([' ', ',', ':']).filter(|word| !word.is_empty());
     text.contains("line ") && words.all(known)
 }
@@ -296,7 +326,11 @@ mod tests {
 
     #[test]
     fn requirements_in_their_own_key_or_in_another_programs() {
-        let git = Requirements { bins: vec!["git".into()], os: vec!["linux".into()], ..Requirements::default() };
+        let git = Requirements {
+            bins: vec!["git".into()],
+            os: vec!["linux".into()],
+            ..Requirements::default()
+        };
         assert_eq!(requires("requires:\n  bins: [git]\n  os: linux"), git);
         assert_eq!(requires("requires: {\"bins\": [\"git\"], \"os\": [\"linux\"]}"), git);
         assert_eq!(requires("metadata:\n  gsv:\n    requires: { bins: [git], os: [linux] }"), git);
@@ -306,8 +340,12 @@ mod tests {
             ),
             git
         );
-        assert_eq!(requires("license: MIT\nmetadata:\n  author: me\nallowed-tools: Bash"), Requirements::default());
-        let any = Requirements { any_bins: vec!["npm".into(), "bun".into()], ..Requirements::default() };
+        assert_eq!(
+            requires("license: MIT\nmetadata:\n  author: me\nallowed-tools: Bash"),
+            Requirements::default()
+        );
+        let any =
+            Requirements { any_bins: vec!["npm".into(), "bun".into()], ..Requirements::default() };
         assert_eq!(requires("requires:\n  any_bins:\n    - npm\n    - bun"), any);
     }
 
@@ -319,14 +357,20 @@ mod tests {
         assert_eq!(told.matches("line").count(), 1, "one place, and no other: {told}");
         problem("---\nname: a\n", &["three dashes"]);
         problem("---\nname: a\ndescription: b\nrequires:\n  bin: [git]\n---\n", &["line 5", "bin"]);
-        problem("---\nname: a\ndescription: b\nrequires:\n  bins: {a: 1}\n---\n", &["line 5", "bins"]);
+        problem(
+            "---\nname: a\ndescription: b\nrequires:\n  bins: {a: 1}\n---\n",
+            &["line 5", "bins"],
+        );
         problem("---\nname: [a]\ndescription: b\n---\n", &["line 2", "name"]);
         problem("---\nname: a\nname: b\n---\n", &["line 3", "name"]);
         problem("---\nname: a\n  bad: [\n---\n", &["line"]);
         problem("---\ndescription: b\n---\n", &["name"]);
         problem("---\nname: a b\ndescription: b\n---\n", &["name"]);
         problem("---\nname: a\n---\n", &["description"]);
-        problem("---\nname: a\ndescription: b\nrequires: {bins: [a/b]}\n---\n", &["requires", "bins"]);
+        problem(
+            "---\nname: a\ndescription: b\nrequires: {bins: [a/b]}\n---\n",
+            &["requires", "bins"],
+        );
     }
 
     #[test]
@@ -336,7 +380,10 @@ mod tests {
             let again = vec![format!("*a{}", n - 1); 9].join(", ");
             yaml.push_str(&format!("a{n}: &a{n} [{again}]\n"));
         }
-        assert!(parse(&format!("---\nname: a\ndescription: b\nmetadata:\n  x: 1\n{yaml}---\n")).is_err());
+        assert!(
+            parse(&format!("---\nname: a\ndescription: b\nmetadata:\n  x: 1\n{yaml}---\n"))
+                .is_err()
+        );
         let deep = "[".repeat(5_000);
         assert!(parse(&format!("---\nname: a\ndescription: b\nmetadata: {deep}\n---\n")).is_err());
     }

@@ -1,13 +1,15 @@
-//! Tokens: 256 random bits, shown once, kept as hashes, bound to a principal, revocable at once.
+//! Tokens: 256 random bits, shown once, stored as hashes, bound to a principal, revocable at any
+//! time.
 
 mod identity;
 mod stored;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Role, clock};
 use subtle::ConstantTimeEq as _;
@@ -17,28 +19,28 @@ pub(crate) use stored::MODEL_TOOL;
 pub use stored::TokenRecord;
 use stored::{Hash, Known};
 
-/// Makes our tokens recognisable to secret scanners, and to people.
+/// The prefix of all tokens, which makes them recognisable to secret scanners and to people.
 const PREFIX: &str = "sb_";
 
-/// What the operator's own tokens are called, in its file and in the console.
+/// The names of the operator's own tokens, in its file and in the console.
 const OPERATORS: [&str; 2] = ["operator", "console"];
 
-/// How the ids of the console's sessions begin.
+/// The id prefix of console sessions.
 const CONSOLE: &str = "console_";
-/// The first part of the ids of tokens that the demo made for its node.
+/// The id prefix of tokens that the demo created for its node.
 const DEMO: &str = "demo_";
 
-/// All tokens of this gateway. The store has them; look-ups go to the copy in memory.
+/// All tokens of this gateway. They are stored, and looked up in an in-memory copy.
 pub struct Tokens {
     records: Arc<dyn Records>,
     known: RwLock<HashMap<Hash, Arc<Known>>>,
-    /// What is wrong with each record that says nothing of which token it is for, or what that may do.
+    /// The errors of stored tokens that cannot be read, so that their hash or rights are unknown.
     unreadable: Vec<String>,
-    /// Held while one is made, from the look at the names that are taken to the moment when this one is.
+    /// Held while a token is created, from the check of its name until it is stored.
     making: tokio::sync::Mutex<()>,
 }
 
-/// What a new token is to be.
+/// The properties of a new token.
 #[derive(Debug, Clone)]
 pub struct NewToken {
     pub name: String,
@@ -51,7 +53,7 @@ pub struct NewToken {
 }
 
 impl NewToken {
-    /// A token that is not narrowed, and does not end.
+    /// Creates an unrestricted token that does not expire.
     pub fn new(name: impl Into<String>, role: Role) -> Self {
         let (tools, models, channels) = (Vec::new(), Vec::new(), ChannelGrant::default());
         Self { name: name.into(), role, tools, models, node_id: None, expires_ms: None, channels }
@@ -60,23 +62,24 @@ impl NewToken {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// Somebody else speaks under this name.
+    /// The name is already used by another participant in channels.
     #[error("{0}")]
     Taken(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why a token was not revoked.
+/// The reason why a token was not revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotRevoked {
-    /// No valid token is called so, or more than one is.
+    /// No valid token has this id or name, or several have the name.
     Unclear,
-    /// No other one would let an operator in.
+    /// It is the last token with which an operator can sign in.
     LastOperator,
 }
 
-/// The longest time that a token can be made for, in seconds: a hundred years. A calendar that is asked for more has an end.
+/// The maximum lifetime of a token in seconds: a hundred years. Larger values would exceed the
+/// range of dates.
 pub const MAX_LIFE_S: u64 = 36_500 * 86_400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +93,8 @@ pub enum Refused {
 impl Refused {
     pub fn message(self) -> &'static str {
         match self {
-            Self::Missing => "this needs a token",
-            Self::Unknown => "the token is not known here",
+            Self::Missing => "a token is required",
+            Self::Unknown => "the token is unknown",
             Self::Revoked => "the token was revoked",
             Self::Expired => "the token has expired",
         }
@@ -102,28 +105,34 @@ impl Tokens {
     pub async fn load(records: Arc<dyn Records>) -> Result<Self, StoreError> {
         let (known, unreadable) = stored::all(&*records).await?;
         let known = known.into_iter().map(|known| (known.hash, Arc::new(known))).collect();
-        Ok(Self { records, known: RwLock::new(known), unreadable, making: tokio::sync::Mutex::default() })
+        Ok(Self {
+            records,
+            known: RwLock::new(known),
+            unreadable,
+            making: tokio::sync::Mutex::default(),
+        })
     }
 
-    /// What is wrong with those records of which it cannot be told what they allow. Nobody comes in with them; and as they
-    /// may be any token's, what depends on there being none of a kind has to reckon with them.
+    /// Returns the errors of unreadable tokens. They authenticate no client. Any of them may be of
+    /// any kind, so code that relies on the absence of a kind must consider them.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// Whether there never was a token.
+    /// Reports whether no token has ever been created.
     pub fn is_new(&self) -> bool {
-        self.unreadable.is_empty() && self.known.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.unreadable.is_empty() && self.known.read().is_empty()
     }
 
-    /// Who this is. Takes the same time for every token that is not known.
+    /// Returns the identity of a token. Takes the same time for all unknown tokens.
     pub fn authenticate(&self, token: &str) -> Result<Identity, Refused> {
         if token.is_empty() {
             return Err(Refused::Missing);
         }
         let hash = hash(token);
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
-        let known = known.filter(|known| bool::from(known.hash.ct_eq(&hash))).ok_or(Refused::Unknown)?;
+        let known = self.known.read().get(&hash).cloned();
+        let known =
+            known.filter(|known| bool::from(known.hash.ct_eq(&hash))).ok_or(Refused::Unknown)?;
         if known.record.revoked_ms.is_some() {
             return Err(Refused::Revoked);
         }
@@ -133,14 +142,14 @@ impl Tokens {
         Ok(known.identity.clone())
     }
 
-    /// The ids of the tokens that let an operator in.
+    /// Returns the ids of the tokens with which an operator can sign in.
     pub fn for_operators(&self) -> Vec<String> {
         let now = clock::now_ms();
         let valid = self.list().into_iter().filter(|token| token.lets_operators_in(now));
         valid.map(|token| token.id).collect()
     }
 
-    /// Makes a token. This is the only time that it is seen.
+    /// Creates a token. The secret value is only returned here.
     pub async fn create(&self, new: NewToken) -> Result<(TokenRecord, String), CreateError> {
         let _making = self.making.lock().await;
         if let Some(taken) = self.speaks_as_another(&new.name, new.role) {
@@ -151,14 +160,17 @@ impl Tokens {
         Ok((record, token))
     }
 
-    /// Takes in a token that exists already: the operator's, from its file, after the store was lost.
+    /// Adds an existing token: the operator's, from its file, after the store was lost.
     pub async fn adopt(&self, token: &str, new: NewToken) -> Result<TokenRecord, StoreError> {
         self.adopt_as(format!("tok_{}", uuid::Uuid::now_v7().simple()), token, new).await
     }
 
-    /// Opens a session of the console: an operator's token that ends by itself. Sessions that are over make room, so that
-    /// signing in every day does not fill the list of tokens.
-    pub async fn open_console_session(&self, life_ms: i64) -> Result<(TokenRecord, String), StoreError> {
+    /// Opens a console session: an operator token that expires. Expired sessions are deleted, so
+    /// that daily sign-ins do not fill the list of tokens.
+    pub async fn open_console_session(
+        &self,
+        life_ms: i64,
+    ) -> Result<(TokenRecord, String), StoreError> {
         let now = clock::now_ms();
         let over = |token: &TokenRecord| {
             is_console_session(&token.id)
@@ -166,18 +178,25 @@ impl Tokens {
         };
         for token in self.list().into_iter().filter(over) {
             stored::delete(&*self.records, &token.id).await?;
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.write();
             known.retain(|_, known| known.record.id != token.id);
         }
-        let new =
-            NewToken { expires_ms: Some(now.saturating_add(life_ms)), ..NewToken::new("console", Role::Operator) };
+        let new = NewToken {
+            expires_ms: Some(now.saturating_add(life_ms)),
+            ..NewToken::new("console", Role::Operator)
+        };
         let token = fresh();
         let id = format!("{CONSOLE}{}", uuid::Uuid::now_v7().simple());
         let record = self.adopt_as(id, &token, new).await?;
         Ok((record, token))
     }
 
-    async fn adopt_as(&self, id: String, token: &str, new: NewToken) -> Result<TokenRecord, StoreError> {
+    async fn adopt_as(
+        &self,
+        id: String,
+        token: &str,
+        new: NewToken,
+    ) -> Result<TokenRecord, StoreError> {
         let record = TokenRecord {
             id,
             name: new.name,
@@ -195,13 +214,21 @@ impl Tokens {
         Ok(record)
     }
 
-    /// Revokes a token by its id, or by its name if that names one token only. Whoever uses it is cut off at once, whatever
-    /// becomes of the disk; [`Tokens::persist`] makes it last. One whose revocation was not written is found again. The last
-    /// one for operators goes only where that is said.
-    pub fn revoke(&self, id_or_name: &str, even_last_operator: bool) -> Result<TokenRecord, NotRevoked> {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let valid = || known.iter().filter(|(_, known)| known.record.revoked_ms.is_none() || !known.written);
-        let mut found: Vec<_> = valid().filter(|(_, known)| known.record.id == id_or_name).collect();
+    /// Revokes a token by its id, or by its name if the name is unique. All its users are
+    /// disconnected immediately, even if the disk fails. [`Tokens::persist`] makes the revocation
+    /// durable. A revoked token can be revoked again if that was not written. The last operator
+    /// token is only revoked if `even_last_operator` is set.
+    pub fn revoke(
+        &self,
+        id_or_name: &str,
+        even_last_operator: bool,
+    ) -> Result<TokenRecord, NotRevoked> {
+        let mut known = self.known.write();
+        let valid = || {
+            known.iter().filter(|(_, known)| known.record.revoked_ms.is_none() || !known.written)
+        };
+        let mut found: Vec<_> =
+            valid().filter(|(_, known)| known.record.id == id_or_name).collect();
         if found.is_empty() {
             found = valid().filter(|(_, known)| known.record.name == id_or_name).collect();
         }
@@ -217,37 +244,43 @@ impl Tokens {
         let (hash, old) = (*hash, Arc::clone(old));
         let revoked_ms = old.record.revoked_ms.or(Some(now));
         let record = TokenRecord { revoked_ms, ..old.record.clone() };
-        let revoked = Known { record: record.clone(), hash: old.hash, identity: old.identity.clone(), written: false };
+        let revoked = Known {
+            record: record.clone(),
+            hash: old.hash,
+            identity: old.identity.clone(),
+            written: false,
+        };
         known.insert(hash, Arc::new(revoked));
         drop(known);
         old.identity.revoked.cancel();
         Ok(record)
     }
 
-    /// Puts a revocation on disk, so that it survives a restart.
+    /// Stores a revocation, so that it survives a restart.
     pub async fn persist(&self, record: &TokenRecord) -> Result<(), StoreError> {
         self.store(record, Expect::Anything).await
     }
 
-    /// All tokens, oldest first, revoked ones included.
+    /// Returns all tokens, oldest first, including revoked ones.
     pub fn list(&self) -> Vec<TokenRecord> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let mut records: Vec<_> = known.values().map(|known| known.record.clone()).collect();
         records.sort_by(|a, b| a.id.cmp(&b.id));
         records
     }
 
-    /// Why a token of this name could speak in channels as if it were somebody else's, if it could. A participant's name is
-    /// its own among all who may speak; the operator's is nobody else's.
+    /// Returns an error if a token with this name could be mistaken for another participant in
+    /// channels. The name of a participant must be unique among all tokens that may send. The
+    /// operator's names are reserved.
     fn speaks_as_another(&self, name: &str, role: Role) -> Option<String> {
         if !role.may_call_tools() {
             return None;
         }
         if OPERATORS.contains(&name) && role != Role::Operator {
-            return Some(format!("\"{name}\" is an operator's name, under which nobody else can speak"));
+            return Some(format!("the name \"{name}\" is reserved for operators in channels"));
         }
         let now = clock::now_ms();
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let speaks = |other: &TokenRecord| {
             other.name == name
                 && other.revoked_ms.is_none()
@@ -260,23 +293,26 @@ impl Tokens {
         };
         known.values().any(|known| speaks(&known.record)).then(|| {
             format!(
-                "there is a valid token \"{}\" already, and in channels the name says who speaks",
+                "there is already a valid token \"{}\", and its name identifies a sender in channels",
                 crate::redact::printable(name)
             )
         })
     }
 
-    /// Whether there ever was a token for nodes, apart from the demo's. Revoking the last one must not let in nodes that
-    /// come without a token.
+    /// Reports whether a node token was ever created, except for the demo's. Revoking the last one
+    /// must not allow nodes without a token.
     pub fn any_for_nodes(&self) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let mut known = known.values().map(|known| &known.record);
-        !self.unreadable.is_empty() || known.any(|token| token.role == Role::Node.as_str() && !is_of_demo(&token.id))
+        !self.unreadable.is_empty()
+            || known.any(|token| token.role == Role::Node.as_str() && !is_of_demo(&token.id))
     }
 
-    /// Creates the token of the demo's node. It does not shut out nodes without a token, because no operator asked for it.
+    /// Creates the token of the demo node. It does not disable access for nodes without a token,
+    /// because no operator requested it.
     pub async fn create_for_demo(&self) -> Result<String, StoreError> {
-        let new = NewToken { node_id: Some("demo".into()), ..NewToken::new("demo-node", Role::Node) };
+        let new =
+            NewToken { node_id: Some("demo".into()), ..NewToken::new("demo-node", Role::Node) };
         let token = fresh();
         self.adopt_as(format!("{DEMO}{}", uuid::Uuid::now_v7().simple()), &token, new).await?;
         Ok(token)
@@ -284,9 +320,9 @@ impl Tokens {
 
     async fn store(&self, record: &TokenRecord, expect: Expect) -> Result<(), StoreError> {
         let mut known = stored::put(&*self.records, record, expect).await?;
-        let mut all = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.known.write();
         if let Some(old) = all.get(&known.hash) {
-            // Whoever holds the identity listens to this one.
+            // Existing connections hold this identity and watch its `revoked` token.
             known.identity = old.identity.clone();
         }
         all.insert(known.hash, Arc::new(known));
@@ -304,8 +340,7 @@ fn fresh() -> String {
     format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()))
 }
 
-/// Whether a token is a session of the console, by its id.
-/// Whether a token is that of the demo's node.
+/// Reports whether the token id belongs to the demo node.
 pub fn is_of_demo(id: &str) -> bool {
     id.starts_with(DEMO)
 }
@@ -318,7 +353,7 @@ fn hash(token: &str) -> Hash {
     *blake3::hash(token.as_bytes()).as_bytes()
 }
 
-/// Whether two secrets are the same, in a time that does not tell where they differ.
+/// Compares two secrets in constant time.
 pub(crate) fn same_secret(a: &str, b: &str) -> bool {
     hash(a).ct_eq(&hash(b)).into()
 }
@@ -374,17 +409,24 @@ mod tests {
         assert!(tokens.is_new() && !tokens.any_for_nodes());
         let (record, token) = tokens.create(new("builder", Role::Node)).await.unwrap();
         let good = serde_json::to_value(&record).unwrap();
-        let damages = [("hash", "no hash".into()), ("role", "admiral".into()), ("id", "tok_other".into())];
-        let damages = damages.into_iter().chain([("tools", serde_json::Value::from("all")), ("name", 5.into())]);
+        let damages =
+            [("hash", "no hash".into()), ("role", "admiral".into()), ("id", "tok_other".into())];
+        let damages = damages
+            .into_iter()
+            .chain([("tools", serde_json::Value::from("all")), ("name", 5.into())]);
         for (field, value) in damages {
             let mut bad = good.clone();
             bad[field] = value;
-            records.put("tokens", &record.id, bad.to_string().into(), Expect::Anything).await.unwrap();
+            records
+                .put("tokens", &record.id, bad.to_string().into(), Expect::Anything)
+                .await
+                .unwrap();
             let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
             let [said] = tokens.unreadable() else { panic!("{field}: {:?}", tokens.unreadable()) };
             assert!(said.contains(&record.id), "{said}");
             assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Unknown);
-            // It may have been the only token for nodes: they are not let in without one because it cannot be read.
+            // The unreadable token may have been the only node token. Nodes without a token must
+            // still be refused.
             assert!(tokens.any_for_nodes() && !tokens.is_new(), "{field}");
         }
     }
@@ -402,7 +444,7 @@ mod tests {
         assert!(identity.revoked.is_cancelled());
         assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Revoked);
 
-        // Repeated once there is room, it lasts.
+        // The revocation can be repeated once the disk has space, and is then durable.
         records.full.store(false, Ordering::Relaxed);
         let again = tokens.revoke("bot", false).expect("what is not written can be repeated");
         tokens.persist(&again).await.unwrap();

@@ -1,9 +1,10 @@
-//! Calls whose end the gateway did not live to see.
+//! Recovers calls that were running when the gateway was killed.
 //!
-//! A call is recorded when it ends. One that runs while the gateway is killed would leave no trace, though it may have had an
-//! effect. So a call that has run for a moment is noted in the store, and the note goes once the call has ended; a note
-//! that a start finds becomes an entry of the history. Calls are not noted at once: most end within milliseconds, and
-//! would be written twice.
+//! A call is recorded when it ends. A call that runs while the gateway is killed would leave no
+//! record, although it may have had an effect. A call that runs for a while is therefore noted in
+//! the store, and the note is deleted after it ends. At the next start, a remaining note becomes an
+//! entry of the history. Short calls are not noted, because most end within milliseconds and would
+//! be written twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,27 +21,32 @@ use crate::journal::{self, CALLS, Failure};
 use crate::json::to_json;
 
 const BUCKET: &str = "unfinished_calls";
-/// How long a call runs before it is noted, and how often this is looked at.
+/// The age at which a call is noted, and the polling interval.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Makes entries of the history of what the last run left behind.
+/// Converts the notes of the last run into entries of the history.
 pub(crate) async fn settle(records: &dyn Records, log: &dyn Log) -> Result<(), StoreError> {
-    let error =
-        CallError::new(CallErrorKind::Failed, "the gateway ended before the call did, so its outcome is unknown")
-            .hint("it may have had an effect: look before you repeat it");
+    let error = CallError::new(
+        CallErrorKind::Failed,
+        "the gateway stopped before the call ended, so its outcome is unknown",
+    )
+    .hint("it may have had an effect; check before you repeat it");
     let failure = to_json(&Failure::from(&error));
     for (id, note) in records.list(BUCKET).await? {
-        if let Some(note) = std::str::from_utf8(&note.value).ok().and_then(|note| note.strip_suffix('}')) {
+        if let Some(note) =
+            std::str::from_utf8(&note.value).ok().and_then(|note| note.strip_suffix('}'))
+        {
             let body = Bytes::from(format!("{note},\"ok\":false,\"error\":{failure}}}"));
-            // By its key it is left out if the call's own record made it to the disk.
-            log.append(NewEntry { stream: CALLS.into(), key: Some(id.as_str().into()), body }).await?;
+            // The key prevents a duplicate entry if the call's own record was already stored.
+            log.append(NewEntry { stream: CALLS.into(), key: Some(id.as_str().into()), body })
+                .await?;
         }
         records.delete(BUCKET, &id).await?;
     }
     Ok(())
 }
 
-/// Notes calls that take a while, for as long as they do.
+/// Keeps notes of running calls until they end.
 pub(crate) async fn keep_notes(
     router: Arc<Router>,
     records: Arc<dyn Records>,
@@ -60,23 +66,29 @@ pub(crate) async fn keep_notes(
             .collect();
         let ids: HashSet<CallId> = running.iter().map(|call| call.id).collect();
         let gone: Vec<CallId> = noted.iter().filter(|id| !ids.contains(id)).copied().collect();
-        // Together, so that they share the price of a sync. A call's own record was queued before its note goes.
-        let notes = join_all(
-            new.into_iter()
-                .map(async |(id, note)| (id, records.put(BUCKET, &id.to_string(), note, Expect::Anything).await)),
+        // Written concurrently, so that they share one sync. A call's own record is queued before
+        // its note is deleted.
+        let notes = join_all(new.into_iter().map(async |(id, note)| {
+            (id, records.put(BUCKET, &id.to_string(), note, Expect::Anything).await)
+        }));
+        let ends = join_all(
+            gone.iter().map(async |id| (*id, records.delete(BUCKET, &id.to_string()).await)),
         );
-        let ends = join_all(gone.iter().map(async |id| (*id, records.delete(BUCKET, &id.to_string()).await)));
         let (notes, ends) = tokio::join!(notes, ends);
         for (id, result) in notes {
             match result {
                 Ok(_) => drop(noted.insert(id)),
-                Err(error) => warn!(%error, call_id = %id, "a running call cannot be noted"),
+                Err(error) => {
+                    warn!(%error, call_id = %id, "cannot save the note of a running call");
+                }
             }
         }
         for (id, result) in ends {
             match result {
                 Ok(_) => drop(noted.remove(&id)),
-                Err(error) => warn!(%error, call_id = %id, "the note of a call that has ended cannot be removed"),
+                Err(error) => {
+                    warn!(%error, call_id = %id, "cannot delete the note of an ended call");
+                }
             }
         }
     }

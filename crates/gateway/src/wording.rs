@@ -1,20 +1,20 @@
-//! Parsers' errors, in words for people who do not write Rust.
+//! Rewrites parser errors without Rust terms.
 
-use sa_core::mask::addresses;
+use sa_text::mask::addresses;
 
-/// `invalid type: string "x", expected usize` as `it must be a whole number from 0 up, and is the string "x"`. Where a
-/// place follows it, that stays.
-pub(crate) fn plain(message: &str) -> String {
+/// Rewrites `invalid type: string "x", expected usize` as `it must be a whole number from 0 up, and
+/// is the string "x"`. A position at the end is kept.
+pub fn plain(message: &str) -> String {
     in_words(message, "an object", false).unwrap_or_else(|| message.to_owned())
 }
 
-/// The same for what was written as TOML, which has tables where JSON has objects.
-pub(crate) fn plain_toml(message: &str) -> String {
+/// Rewrites an error about TOML, which has tables instead of objects.
+pub fn plain_toml(message: &str) -> String {
     in_words(message, "a table", false).unwrap_or_else(|| message.to_owned())
 }
 
-/// The same of what may be a secret: what kind of thing is there, and not what it is.
-pub(crate) fn plain_secret_toml(message: &str) -> String {
+/// Rewrites an error about a value that may be a secret. The type is included, the value is not.
+pub fn plain_secret_toml(message: &str) -> String {
     in_words(message, "a table", true).unwrap_or_else(|| "it cannot be used".to_owned())
 }
 
@@ -26,22 +26,33 @@ fn in_words(message: &str, object: &str, secret: bool) -> Option<String> {
     if let Some((before, rest)) = message.split_once("unknown variant `") {
         let (found, wanted) = rest.split_once("`, expected ")?;
         let (wanted, place) = without_place(wanted);
-        let choices: Vec<String> = wanted.split('`').skip(1).step_by(2).map(|name| format!("\"{name}\"")).collect();
+        let choices: Vec<String> =
+            wanted.split('`').skip(1).step_by(2).map(|name| format!("\"{name}\"")).collect();
         let (last, others) = choices.split_last()?;
-        let choices = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
-        let found = if secret { "another text".to_owned() } else { format!("\"{}\"", addresses(found)) };
+        let choices = if others.is_empty() {
+            last.clone()
+        } else {
+            format!("{} or {last}", others.join(", "))
+        };
+        let found =
+            if secret { "another text".to_owned() } else { format!("\"{}\"", addresses(found)) };
         return Some(format!("{before}it must be {choices}, and is {found}{place}"));
     }
-    let (before, rest) = message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))?;
+    let (before, rest) =
+        message.split_once("invalid type: ").or_else(|| message.split_once("invalid value: "))?;
     let (found, wanted) = rest.rsplit_once(", expected ")?;
     let (wanted, place) = without_place(wanted);
-    let wanted = if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
+    let wanted =
+        if wanted.starts_with("struct ") || wanted == "a map" { object } else { kind(wanted) };
     let found = match found.split_once(' ') {
-        // Headers and variables are in tables, and secrets in them: what stands in such a place is not repeated.
+        // Tables contain headers and variables, which may be secrets. A string in place of a table
+        // is not repeated.
         Some(("string", _)) if secret || wanted == object => "a string".to_owned(),
         Some(("integer" | "floating", _)) if secret => "a number".to_owned(),
         Some(("integer", number)) => format!("the number {}", number.trim_matches('`')),
-        Some(("floating", number)) => format!("the number {}", number.trim_start_matches("point ").trim_matches('`')),
+        Some(("floating", number)) => {
+            format!("the number {}", number.trim_start_matches("point ").trim_matches('`'))
+        }
         Some(("boolean", value)) => value.trim_matches('`').to_owned(),
         Some(("string", text)) => format!("the string \"{}\"", addresses(text.trim_matches('"'))),
         _ => match found {
@@ -54,7 +65,10 @@ fn in_words(message: &str, object: &str, secret: bool) -> Option<String> {
 }
 
 fn without_place(wanted: &str) -> (&str, &str) {
-    wanted.find(" at line ").or_else(|| wanted.find(" in `")).map_or((wanted, ""), |at| wanted.split_at(at))
+    wanted
+        .find(" at line ")
+        .or_else(|| wanted.find(" in `"))
+        .map_or((wanted, ""), |at| wanted.split_at(at))
 }
 
 fn kind(wanted: &str) -> &str {
@@ -71,8 +85,8 @@ fn kind(wanted: &str) -> &str {
     }
 }
 
-/// As a shell takes it for one word.
-pub(crate) fn quoted(word: &str) -> String {
+/// Quotes a word for a shell.
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -81,17 +95,17 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// The beginning of a text that may be of any length.
-pub(crate) fn shortened_to(most: usize, text: &str) -> String {
+/// Shortens a text to this number of characters.
+pub fn shortened_to(most: usize, text: &str) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// A message that repeats what somebody sent, which may be of any length. What it begins with says what is wrong, and its end
-/// often where.
-pub(crate) fn bounded(message: String) -> String {
+/// Shortens a message that repeats untrusted text of any length. The start usually names the
+/// problem, and the end often the position.
+pub fn bounded(message: String) -> String {
     const HEAD: usize = 400;
     const TAIL: usize = 80;
     if message.chars().nth(HEAD + TAIL).is_none() {
@@ -127,13 +141,22 @@ mod tests {
     #[test]
     fn choices_and_what_is_missing_are_told_without_rust() {
         check::<Named>("{}", "\"name\" is missing at line 1 column 2");
-        check::<Named>(r#"{"name":"x"}"#, "it must be \"this\" or \"that\", and is \"x\" at line 1 column 11");
+        check::<Named>(
+            r#"{"name":"x"}"#,
+            "it must be \"this\" or \"that\", and is \"x\" at line 1 column 11",
+        );
     }
 
     #[test]
     fn types_have_names_that_people_know() {
-        check::<usize>(r#""x""#, "it must be a whole number from 0 up, and is the string \"x\" at line 1 column 3");
-        check::<u16>("-1", "it must be a whole number from 0 to 65535, and is the number -1 at line 1 column 2");
+        check::<usize>(
+            r#""x""#,
+            "it must be a whole number from 0 up, and is the string \"x\" at line 1 column 3",
+        );
+        check::<u16>(
+            "-1",
+            "it must be a whole number from 0 to 65535, and is the number -1 at line 1 column 2",
+        );
         check::<bool>("[1]", "it must be true or false, and is a list at line 1 column 0");
         check::<Vec<u8>>("1.5", "it must be a list, and is the number 1.5 at line 1 column 3");
         check::<String>("true", "it must be a string, and is true at line 1 column 4");
@@ -147,10 +170,15 @@ mod tests {
 
     #[test]
     fn what_is_repeated_has_an_end() {
-        let message = |found: &str| format!("it must be a list, and is the string \"{found}\" at line 1 column 7");
+        let message = |found: &str| {
+            format!("it must be a list, and is the string \"{found}\" at line 1 column 7")
+        };
         assert_eq!(bounded(message("x")), message("x"));
         let told = bounded(message(&"é".repeat(5_000)));
-        assert!(told.starts_with("it must be a list") && told.ends_with(" at line 1 column 7"), "{told}");
+        assert!(
+            told.starts_with("it must be a list") && told.ends_with(" at line 1 column 7"),
+            "{told}"
+        );
         assert_eq!(told.chars().count(), 481);
     }
 

@@ -1,27 +1,28 @@
-//! Whether records can be written now: asks the disk, at most once per second.
+//! Checks whether records can be written. Writes to the disk at most once per second.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// The probe overwrites one document, so that it leaves nothing behind.
+/// The probe overwrites the same document each time.
 const BUCKET: &str = "readiness";
 const KEY: &str = "probe";
 
-/// How long a result counts.
+/// The time for which a result is reused.
 const FRESH: Duration = Duration::from_secs(1);
-/// A disk that takes longer than this for one small write does not count as writable.
+/// The timeout of a write. A slower disk does not count as writable.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct WriteProbe {
     records: Arc<dyn Records>,
     last: Mutex<Option<(Instant, Result<(), StoreError>)>>,
-    /// The probe that is under way. Its task goes on when the request that started it is gone, so that a disk that hangs
-    /// has one of them and not one for each request.
+    /// The running probe. Its task continues if the request is dropped, so that a hanging disk has
+    /// one probe and not one per request.
     running: tokio::sync::Mutex<Option<JoinHandle<Result<u64, StoreError>>>>,
 }
 
@@ -30,7 +31,8 @@ impl WriteProbe {
         Self { records, last: Mutex::default(), running: tokio::sync::Mutex::default() }
     }
 
-    /// Writes one document durably, or gives the last result when that is fresh or a probe is under way.
+    /// Writes one document durably. Returns the last result if it is recent or if a probe is
+    /// running.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let mut running = match (self.running.try_lock(), self.last()) {
             (_, Some((at, result))) if at.elapsed() < FRESH => return result,
@@ -38,7 +40,7 @@ impl WriteProbe {
             (Ok(running), _) => running,
             (Err(_), None) => self.running.lock().await,
         };
-        // The first requests wait for the first probe.
+        // Another request may have finished the first probe while this one waited for the lock.
         if let Some((at, result)) = self.last()
             && at.elapsed() < FRESH
         {
@@ -46,22 +48,29 @@ impl WriteProbe {
         }
         let task = running.get_or_insert_with(|| {
             let records = Arc::clone(&self.records);
-            tokio::spawn(async move { records.put(BUCKET, KEY, "ok".into(), Expect::Anything).await })
+            tokio::spawn(
+                async move { records.put(BUCKET, KEY, "ok".into(), Expect::Anything).await },
+            )
         });
         let result = match timeout(TIMEOUT, task).await {
             Ok(written) => {
                 *running = None;
-                written.unwrap_or_else(|error| Err(failure(format!("the probe of the store ended early: {error}"))))
+                written.unwrap_or_else(|error| {
+                    Err(failure(format!("the write probe of the store failed: {error}")))
+                })
             }
-            Err(_) => Err(failure(format!("the disk has not completed a small write within {} s", TIMEOUT.as_secs()))),
+            Err(_) => Err(failure(format!(
+                "the disk has not completed a small write within {} s",
+                TIMEOUT.as_secs()
+            ))),
         };
         let result = result.map(drop);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), result.clone()));
+        *self.last.lock() = Some((Instant::now(), result.clone()));
         result
     }
 
     fn last(&self) -> Option<(Instant, Result<(), StoreError>)> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().clone()
     }
 }
 
@@ -114,7 +123,11 @@ mod tests {
                 if self.hangs.load(Ordering::Relaxed) {
                     self.released.notified().await;
                 }
-                if self.broken.load(Ordering::Relaxed) { Err(failure("EIO".to_owned())) } else { Ok(1) }
+                if self.broken.load(Ordering::Relaxed) {
+                    Err(failure("EIO".to_owned()))
+                } else {
+                    Ok(1)
+                }
             })
         }
 

@@ -1,9 +1,9 @@
-//! Reading files below one directory, and nowhere else.
+//! Reads files below one directory, and nowhere else.
 //!
-//! Checking a path and then opening it leaves a moment in which a link can be swapped. So nothing is checked: the kernel
-//! itself is told to stay below a directory that was opened at the start (`openat2` with `RESOLVE_BENEATH`). Links that
-//! lead to a place below it work. Where the kernel has no `openat2`, the path is walked one name at a time, and links
-//! are refused.
+//! Checking a path and then opening it leaves a moment in which a link can be swapped. So this
+//! module does not check paths. Instead the kernel restricts each open to a directory that was
+//! opened at the start (`openat2` with `RESOLVE_BENEATH`). Links work if their target is below it.
+//! If the kernel has no `openat2`, the path is walked one name at a time, and links are refused.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -17,22 +17,28 @@ use serde_json::{Value, json};
 
 use crate::tools::fail;
 
-/// A directory that is held open: what is below it is decided by the kernel, whatever its name comes to mean.
+/// An open handle to a directory. The kernel decides which files are below it, even if its path
+/// changes its meaning.
 pub(crate) struct AllowedDir {
     handle: OwnedFd,
     path: PathBuf,
 }
 
-/// What a response needs besides the text of a file.
+/// The bytes of a response that are reserved for everything but the file's text.
 const ENVELOPE: usize = 16 * 1024;
 
-/// A pipe that nobody writes to must not keep the reader waiting: hence `NONBLOCK`.
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// `NONBLOCK` prevents the reader from waiting on a pipe that has no writer.
+const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 impl AllowedDir {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
-        let handle = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let handle = rustix::fs::open(
+            &path,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         Ok(Self { handle, path })
     }
 
@@ -40,11 +46,14 @@ impl AllowedDir {
         &self.path
     }
 
-    /// Reads a text file: `{"path", "content"}`, and `_truncated` and `_original_bytes` when it did not fit.
+    /// Reads a text file. Returns `{"path", "content"}`, and `_truncated` and `_original_bytes` if
+    /// the file did not fit.
     pub(crate) fn read_text(&self, path: &str) -> Result<Value, ToolResponseError> {
         let relative = self.relative(Path::new(path))?;
         let file = self.open_below(&relative).map_err(|errno| explain(path, errno))?;
-        let metadata = file.metadata().map_err(|error| fail(ErrorKind::Failed, format!("`{path}`: {error}")))?;
+        let metadata = file
+            .metadata()
+            .map_err(|error| fail(ErrorKind::Failed, format!("`{path}`: {error}")))?;
         if !metadata.is_file() {
             return Err(fail(ErrorKind::Failed, format!("`{path}` is not a regular file")));
         }
@@ -59,7 +68,7 @@ impl AllowedDir {
         Ok(result)
     }
 
-    /// The path as seen from the directory. An absolute one must begin with it.
+    /// Returns the path relative to the directory. An absolute path must begin with the directory.
     fn relative(&self, path: &Path) -> Result<PathBuf, ToolResponseError> {
         if path.as_os_str().is_empty() || path.as_os_str().len() > 4096 {
             return Err(fail(ErrorKind::InvalidArgs, "'path' is empty or longer than 4096 bytes"));
@@ -79,9 +88,10 @@ impl AllowedDir {
             for _ in 0..16 {
                 match openat2(&self.handle, path, READ, Mode::empty(), resolve) {
                     Ok(handle) => return Ok(File::from(handle)),
-                    // Something was renamed on the way, so that the kernel could not be sure. It asks to try again.
+                    // A rename happened during the lookup, so the kernel could not be sure. It asks
+                    // the caller to try again.
                     Err(Errno::AGAIN) => {}
-                    // No such system call, or a sandbox that does not know it.
+                    // The system call does not exist, or a sandbox does not allow it.
                     Err(Errno::NOSYS | Errno::PERM) => return self.walk(path),
                     Err(errno) => return Err(errno),
                 }
@@ -90,7 +100,7 @@ impl AllowedDir {
         self.walk(path)
     }
 
-    /// Opens one name after the other, and no link.
+    /// Opens one path component after the other, and refuses links.
     fn walk(&self, path: &Path) -> Result<File, Errno> {
         let mut names = Vec::new();
         for component in path.components() {
@@ -105,7 +115,10 @@ impl AllowedDir {
         let Some((file, directories)) = names.split_last() else {
             return Err(Errno::ISDIR);
         };
-        let mut at = self.handle.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let mut at = self
+            .handle
+            .try_clone()
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         for name in directories {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             at = openat(&at, *name, flags, Mode::empty())?;
@@ -114,8 +127,10 @@ impl AllowedDir {
     }
 }
 
-/// Reads as much as a response can hold, and whether there is more. Text that the limit cuts in the middle of a character
-/// loses the part of it; text that is not UTF-8 is refused, since a guess would be worse than an error.
+/// Reads as much as a response can hold, and returns whether the file has more.
+///
+/// If the limit cuts a character, its partial bytes are dropped. Text that is not UTF-8 is refused,
+/// because a guess would be worse than an error.
 fn read_up_to_limit(file: File, path: &str) -> Result<(String, bool), ToolResponseError> {
     let mut bytes = Vec::new();
     let limit = MAX_TOOL_RESPONSE_BYTES as u64;
@@ -133,21 +148,31 @@ fn read_up_to_limit(file: File, path: &str) -> Result<(String, bool), ToolRespon
         }
         Err(error) => Err(fail(
             ErrorKind::Failed,
-            format!("`{path}` is not UTF-8 text (first wrong byte at {})", error.utf8_error().valid_up_to()),
+            format!(
+                "`{path}` is not UTF-8 text (the first invalid byte is at offset {})",
+                error.utf8_error().valid_up_to()
+            ),
         )),
     }
 }
 
 fn outside(path: &str) -> ToolResponseError {
-    fail(ErrorKind::NotAllowed, format!("`{path}` is outside of the allowed directory"))
+    fail(ErrorKind::NotAllowed, format!("`{path}` is outside the allowed directory"))
 }
 
 fn explain(path: &str, errno: Errno) -> ToolResponseError {
     match errno {
         Errno::XDEV => outside(path),
-        Errno::LOOP => fail(ErrorKind::NotAllowed, format!("`{path}` leads through a link that is not followed")),
-        Errno::ACCESS | Errno::PERM => fail(ErrorKind::NotAllowed, format!("`{path}`: permission denied")),
-        Errno::NOENT | Errno::NOTDIR => fail(ErrorKind::NotFound, format!("there is no file `{path}`")),
+        Errno::LOOP => fail(
+            ErrorKind::NotAllowed,
+            format!("`{path}` contains a symbolic link that is not followed"),
+        ),
+        Errno::ACCESS | Errno::PERM => {
+            fail(ErrorKind::NotAllowed, format!("`{path}`: permission denied"))
+        }
+        Errno::NOENT | Errno::NOTDIR => {
+            fail(ErrorKind::NotFound, format!("`{path}` does not exist"))
+        }
         other => fail(ErrorKind::Failed, format!("cannot open `{path}`: {other}")),
     }
 }

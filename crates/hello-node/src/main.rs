@@ -1,9 +1,10 @@
 //! The node protocol without the SDK, small enough to read in one go.
 //!
-//! This node offers `node.ping`, `node.echo` and `node.fs.read_text`. It shows every frame that a node must know: it
-//! connects with its token in the URL, says hello, waits for the welcome, pings every 30 seconds, answers pings, and
-//! answers each request once. What a node for daily use needs besides (connecting again, a limit on running tools,
-//! cancelling, progress) is in `sa-node-sdk`; this one ends with a message and exit code 1 when the connection does.
+//! This node offers `node.ping`, `node.echo` and `node.fs.read_text`. It shows every frame that a
+//! node must know. It connects with its token in the URL, sends the hello, waits for the welcome,
+//! pings every 30 seconds, answers pings, and answers each request once. A node for daily use also
+//! reconnects, limits running tools, cancels calls and reports progress: `sa-node-sdk` does all of
+//! that. When its connection ends, this node exits with a message and code 1.
 //!
 //! ```text
 //! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts sa-hello-node [ws://localhost:3210/v1/nodes/ws]
@@ -11,8 +12,8 @@
 //!
 //! An address without a path, such as `ws://localhost:3210`, means the same.
 //!
-//! `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` say who it is. Exit codes: 0 after Ctrl-C or SIGTERM, 1 when
-//! something failed, 2 when the command line is wrong.
+//! `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` set the node's identity. Exit codes: 0 after
+//! Ctrl-C or SIGTERM, 1 after an error, 2 if the command line is wrong.
 
 mod files;
 mod tools;
@@ -42,11 +43,13 @@ use crate::files::AllowedDir;
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 const DEFAULT_URL: &str = "ws://localhost:3210/v1/nodes/ws";
-const USAGE: &str = "usage: sa-hello-node [gateway's WebSocket URL, by default ws://localhost:3210/v1/nodes/ws]";
+const USAGE: &str =
+    "usage: sa-hello-node [WebSocket URL of the gateway, default: ws://localhost:3210/v1/nodes/ws]";
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// The WebSocket library hangs up on a larger frame. A gateway that knows refuses such a call and leaves the others alone.
+/// The largest frame that the WebSocket library accepts; it closes the connection on a larger one.
+/// A gateway that knows the limit refuses such a call, and other calls are unaffected.
 const MAX_REQUEST_BYTES: u64 = 16 << 20;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -72,8 +75,9 @@ async fn main() -> ExitCode {
 async fn run(url: &str) -> Result<()> {
     let info = NodeInfo::from_env("reference", env!("CARGO_PKG_VERSION"));
     let allowed = std::env::var("SA_ALLOWED_DIR").unwrap_or_else(|_| ".".to_owned());
-    let allowed = AllowedDir::open(allowed.as_ref())
-        .with_context(|| format!("cannot open SA_ALLOWED_DIR ({allowed}); set it to a directory that can be read"))?;
+    let allowed = AllowedDir::open(allowed.as_ref()).with_context(|| {
+        format!("cannot open SA_ALLOWED_DIR ({allowed}); set it to a readable directory")
+    })?;
     let token = std::env::var("SA_NODE_TOKEN").unwrap_or_default();
 
     let mut stop = pin!(stop_signal()?);
@@ -90,8 +94,8 @@ async fn run(url: &str) -> Result<()> {
     tokio::select! {
         Err(error) = serve(&mut socket, Arc::new(allowed)) => Err(error),
         () = &mut stop => {
-            // This code tells the gateway at once that the node is gone on purpose. If it does not get through, it will
-            // find out all the same that it is gone.
+            // This code informs the gateway at once that the node stopped on purpose. If the frame
+            // is lost, the gateway still detects the closed connection.
             let goodbye = CloseFrame { code: CloseCode::Normal, reason: "the node is shutting down".into() };
             let _ = timeout(Duration::from_secs(1), socket.close(Some(goodbye))).await;
             Ok(())
@@ -112,20 +116,21 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
 }
 
 async fn connect_and_shake_hands(url: &str, token: &str, info: NodeInfo) -> Result<Socket> {
-    let mut socket = timeout(PATIENCE, connect(url, token, &info.id))
+    let mut socket = timeout(TIMEOUT, connect(url, token, &info.id))
         .await
         .context("the gateway did not answer within 10 seconds")??;
-    timeout(PATIENCE, shake_hands(&mut socket, info))
+    timeout(TIMEOUT, shake_hands(&mut socket, info))
         .await
         .context("the gateway sent no gateway_welcome within 10 seconds")??;
     Ok(socket)
 }
 
-/// Step 1: the token and the id are query parameters, percent-encoded.
+/// Step 1: connect. The token and the id are query parameters, percent-encoded.
 async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
     const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    let mut address = Url::parse(url).with_context(|| format!("`{url}` is not a URL; try {DEFAULT_URL}"))?;
-    // What people know of a gateway is where it is: nodes have one path there.
+    let mut address = Url::parse(url)
+        .with_context(|| format!("`{url}` is not a URL; use a URL like {DEFAULT_URL}"))?;
+    // Operators usually know only a gateway's host. Nodes have one path there.
     if address.path() == "/" || address.path().is_empty() {
         address.set_path("/v1/nodes/ws");
     }
@@ -143,18 +148,22 @@ async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
     query.push(format!("node_id={}", utf8_percent_encode(node_id, QUERY)));
     address.set_query(Some(&query.join("&")));
 
-    // TLS needs a cryptography provider for the process; this can only fail when there is one already.
+    // TLS needs a cryptography provider for the process. This can only fail if a provider is
+    // already installed.
     let _ = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().install_default();
     let host = address.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let port = address.port_or_known_default().context("the URL must begin with ws:// or wss://")?;
-    let hint = || format!("cannot connect to {host}:{port}; is the gateway running there?");
+    let port =
+        address.port_or_known_default().context("the URL must start with ws:// or wss://")?;
+    let hint =
+        || format!("cannot connect to {host}:{port}; check that the gateway is running there");
     let stream = TcpStream::connect((host, port)).await.with_context(hint)?;
-    // Frames are small, and each is waited for.
+    // Frames are small, and the peer waits for each one.
     stream.set_nodelay(true)?;
     match client_async_tls(address.as_str(), stream).await {
         Ok((socket, _)) => Ok(socket),
         Err(Error::Http(response)) => {
-            let (status, said) = (response.status().as_u16(), response.body().as_deref().unwrap_or_default());
+            let (status, said) =
+                (response.status().as_u16(), response.body().as_deref().unwrap_or_default());
             let advice = if status == 401 { "; check SA_NODE_TOKEN" } else { "" };
             bail!("the gateway refused this node (HTTP {status}){}{advice}", reason(said))
         }
@@ -162,10 +171,12 @@ async fn connect(url: &str, token: &str, node_id: &str) -> Result<Socket> {
     }
 }
 
-/// Why the gateway refused, in its own words: it answers with a problem, which has a detail and often a hint.
+/// Returns the gateway's reason for a refusal. The gateway answers with a problem document, which
+/// has a detail and often a hint.
 fn reason(body: &[u8]) -> String {
     let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let words = |field: &str| problem[field].as_str().unwrap_or_default().escape_debug().to_string();
+    let words =
+        |field: &str| problem[field].as_str().unwrap_or_default().escape_debug().to_string();
     match (words("detail"), words("hint")) {
         (detail, _) if detail.is_empty() => String::new(),
         (detail, hint) if hint.is_empty() => format!(": {detail}"),
@@ -173,7 +184,7 @@ fn reason(body: &[u8]) -> String {
     }
 }
 
-/// Step 2: say hello, then wait for the welcome.
+/// Step 2: send the hello, then wait for the welcome.
 async fn shake_hands(socket: &mut Socket, node: NodeInfo) -> Result<()> {
     let mut hello = String::new();
     encode_hello(
@@ -198,16 +209,16 @@ async fn shake_hands(socket: &mut Socket, node: NodeInfo) -> Result<()> {
                 return Ok(());
             }
             Ok(Incoming::Welcome(welcome)) => bail!(
-                "the gateway speaks protocol version {}, this node {PROTOCOL_VERSION}; update the older one",
+                "the gateway uses protocol version {}, but this node uses {PROTOCOL_VERSION}; update the older one",
                 welcome.protocol_version
             ),
-            // Nothing else matters before the welcome.
+            // Other frames are ignored before the welcome.
             _ => {}
         }
     }
 }
 
-/// Step 3: answer requests and pings, and ping by ourselves.
+/// Step 3: answer requests and pings, and send pings.
 async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
     let (answers, mut outbox) = mpsc::channel::<String>(64);
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -219,8 +230,8 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
                     Ok(Incoming::Request(request)) => {
                         let answer = tools::prepare(&request);
                         let (answers, allowed) = (answers.clone(), Arc::clone(&allowed));
-                        // Reading files blocks, so that it happens on threads for that. A send that fails means that
-                        // the connection is gone, and nobody waits.
+                        // Reading files blocks, so it runs on the blocking thread pool. If the send
+                        // fails, the connection is closed and no caller waits.
                         tokio::task::spawn_blocking(move || answers.blocking_send(answer.run(&allowed)));
                         continue;
                     }
@@ -229,10 +240,10 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
                         encode_pong(&mut pong, timestamp);
                         pong
                     }
-                    // Unknown frames are ignored, so that a newer gateway can talk to this node.
+                    // Unknown frames are ignored, so that a newer gateway works with this node.
                     Ok(_) => continue,
                     Err(error) => {
-                        eprintln!("sa-hello-node: a frame that cannot be read: {error}");
+                        eprintln!("sa-hello-node: ignored an invalid frame: {error}");
                         match tools::unreadable(&error) {
                             Some(answer) => answer,
                             None => continue,
@@ -251,7 +262,7 @@ async fn serve(socket: &mut Socket, allowed: Arc<AllowedDir>) -> Result<()> {
     }
 }
 
-/// The text of the next frame, if it has any.
+/// Returns the text of the next frame, if it has any.
 fn receive(frame: Option<Result<Message, Error>>) -> Result<Option<Utf8Bytes>> {
     match frame.context("the gateway closed the connection")?.context("the connection was lost")? {
         Message::Text(text) => Ok(Some(text)),
@@ -262,7 +273,7 @@ fn receive(frame: Option<Result<Message, Error>>) -> Result<Option<Utf8Bytes>> {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "a ping carries the wall clock's time")]
 fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

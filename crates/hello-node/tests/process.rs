@@ -1,4 +1,5 @@
-//! The program itself, against a gateway in the test: handshake, calls, and its end by signal and by a lost gateway.
+//! The program works against a gateway in the test: the handshake, calls, and its end by a signal
+//! or a lost gateway.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-/// The limit only keeps a broken test from hanging for ever.
+/// Waits for a future. The timeout only keeps a broken test from hanging forever.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
@@ -30,12 +31,15 @@ async fn start(dir: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
     start_with(&all, Path::new("/")).await
 }
 
-/// Starts the program in this folder, with these variables and no others of its own.
-async fn start_with(variables: &[(&str, &str)], folder: &Path) -> (Child, WebSocketStream<TcpStream>, String) {
+/// Starts the program in this folder with only these variables of its own.
+async fn start_with(
+    variables: &[(&str, &str)],
+    folder: &Path,
+) -> (Child, WebSocketStream<TcpStream>, String) {
     start_at("ws://{}/v1/nodes/ws", variables, folder).await
 }
 
-/// The same, with an address of this form.
+/// Starts the program with an address of this form.
 async fn start_at(
     address: &str,
     variables: &[(&str, &str)],
@@ -65,7 +69,7 @@ async fn start_at(
     (child, socket, uri)
 }
 
-/// The next frame that is not a ping of the node's.
+/// Returns the next frame of the node that is not a ping.
 async fn next(socket: &mut WebSocketStream<TcpStream>) -> Value {
     loop {
         match soon(socket.next()).await {
@@ -97,10 +101,13 @@ async fn serves_until_it_is_told_to_stop() {
     assert_eq!((id, name, tags), (&json!("hello:1"), &json!("Hello"), &json!(["a", "b"])));
     assert_eq!(hello["capabilities"], json!(["node"]));
     assert_eq!(hello["tools"].as_array().unwrap().len(), 3);
-    send(&mut socket, json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"})).await;
+    send(
+        &mut socket,
+        json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"}),
+    )
+    .await;
 
-    let request =
-        |id: &str, tool: &str, args: Value| json!({"type":"tool_request","request_id":id,"tool":tool,"args":args});
+    let request = |id: &str, tool: &str, args: Value| json!({"type":"tool_request","request_id":id,"tool":tool,"args":args});
     send(&mut socket, request("1", "node.fs.read_text", json!({"path":"a.txt"}))).await;
     assert_eq!(next(&mut socket).await["result"]["content"], "text");
     send(&mut socket, request("2", "node.fs.read_text", json!({"path":"/etc/passwd"}))).await;
@@ -108,32 +115,46 @@ async fn serves_until_it_is_told_to_stop() {
     send(&mut socket, json!({"type":"ping","timestamp":5})).await;
     assert_eq!(next(&mut socket).await, json!({"type":"pong","timestamp":5}));
 
-    // What cannot be read is answered where it can be told who waits, and ignored where it cannot.
+    // An unreadable frame is answered if its request id is known, and ignored otherwise.
     let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     for frame in [
         "nonsense".to_owned(),
         r#"{"type":"tool_request"}"#.to_owned(),
         r#"{"type":"tool_response","request_id":"3","ok":"maybe"}"#.to_owned(),
         r#"{"type":"tool_request","request_id":"odd","tool":7}"#.to_owned(),
-        format!(r#"{{"type":"tool_request","request_id":"deep","tool":"node.echo","args":{deep}}}"#),
+        format!(
+            r#"{{"type":"tool_request","request_id":"deep","tool":"node.echo","args":{deep}}}"#
+        ),
     ] {
         socket.send(Message::text(frame)).await.unwrap();
     }
     for id in ["odd", "deep"] {
         let answer = next(&mut socket).await;
-        assert_eq!((&answer["type"], &answer["request_id"]), (&json!("tool_response"), &json!(id)), "{answer}");
-        assert_eq!((&answer["ok"], &answer["error"]["kind"]), (&json!(false), &json!("invalid_args")), "{answer}");
+        assert_eq!(
+            (&answer["type"], &answer["request_id"]),
+            (&json!("tool_response"), &json!(id)),
+            "{answer}"
+        );
+        assert_eq!(
+            (&answer["ok"], &answer["error"]["kind"]),
+            (&json!(false), &json!("invalid_args")),
+            "{answer}"
+        );
     }
 
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let Some(Ok(Message::Close(Some(goodbye)))) = soon(socket.next()).await else { panic!("no goodbye") };
+    let Some(Ok(Message::Close(Some(goodbye)))) = soon(socket.next()).await else {
+        panic!("no goodbye")
+    };
     assert_eq!(u16::from(goodbye.code), 1000);
     let ended = soon(child.wait_with_output()).await.unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(0), "{said}");
     let first = said.lines().next().unwrap_or_default();
-    let named = ["hello:1", "node.ping", "node.echo", "node.fs.read_text"].iter().all(|word| first.contains(word));
+    let named = ["hello:1", "node.ping", "node.echo", "node.fs.read_text"]
+        .iter()
+        .all(|word| first.contains(word));
     assert!(named, "who it is, and what it has: {said}");
 }
 
@@ -144,12 +165,21 @@ async fn without_its_variables_it_goes_by_its_type_and_the_machines_name() {
     let (_child, mut socket, uri) = start_with(&[("HOSTNAME", "desk")], dir.path()).await;
     assert_eq!(uri, "/v1/nodes/ws?node_id=reference%3Adesk", "and no token");
     let hello = next(&mut socket).await;
-    let (id, name, tags) = (&hello["node"]["id"], &hello["node"]["name"], hello["node"].get("tags"));
+    let (id, name, tags) =
+        (&hello["node"]["id"], &hello["node"]["name"], hello["node"].get("tags"));
     assert_eq!((id, name, tags), (&json!("reference:desk"), &json!("sa-node-reference"), None));
     send(&mut socket, json!({"type":"gateway_welcome"})).await;
     let args = json!({"path":"a.txt"});
-    send(&mut socket, json!({"type":"tool_request","request_id":"1","tool":"node.fs.read_text","args":args})).await;
-    assert_eq!(next(&mut socket).await["result"]["content"], "text", "from the folder it was started in");
+    send(
+        &mut socket,
+        json!({"type":"tool_request","request_id":"1","tool":"node.fs.read_text","args":args}),
+    )
+    .await;
+    assert_eq!(
+        next(&mut socket).await["result"]["content"],
+        "text",
+        "from the folder it was started in"
+    );
 }
 
 #[tokio::test]
@@ -188,12 +218,17 @@ async fn a_refusal_is_told_in_the_gateways_words() {
     let mut head = vec![0; 4096];
     assert!(soon(stream.read(&mut head)).await.unwrap() > 0);
     let body = r#"{"detail":"the token was revoked","hint":"make another"}"#;
-    let answer =
-        format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+    let answer = format!(
+        "HTTP/1.1 401 Unauthorized\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
     stream.write_all(answer.as_bytes()).await.unwrap();
     let ended = soon(child.wait_with_output()).await.unwrap();
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("401") && said.contains("the token was revoked (make another)"), "{said}");
+    assert!(
+        said.contains("401") && said.contains("the token was revoked (make another)"),
+        "{said}"
+    );
     assert!(said.contains("SA_NODE_TOKEN") && !said.contains("s3cret"), "{said}");
 }

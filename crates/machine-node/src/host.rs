@@ -1,4 +1,4 @@
-//! What the gateway is told of the machine, and asked.
+//! The description of the machine for the gateway, and the lookup of programs.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::path::Path;
 use rustix::fs::Access;
 use serde_json::{Value, json};
 
-/// What a machine is for.
+/// The purpose of a machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// Runs whatever is to be run: tools that nobody named a host for may go here.
+    /// Runs any tool: calls that name no host may be sent here.
     #[default]
     Execution,
-    /// For what it alone has: only what is sent to it by name goes here.
+    /// Runs only tools that are unique to it: only calls that name this host are sent here.
     Specialized,
 }
 
@@ -26,21 +26,22 @@ impl Role {
     }
 }
 
-/// What a node says of the machine it runs on, for
-/// [`NodeClientBuilder::host`](sa_node_sdk::NodeClientBuilder::host): its role, its system, and the keys of its environment.
-/// The values stay here.
+/// Returns the description of this machine for
+/// [`NodeClientBuilder::host`](sa_node_sdk::NodeClientBuilder::host): its role, its system, and the
+/// names of its environment variables. Their values are not included.
 pub fn describe(role: Role) -> Value {
-    let mut env: Vec<String> = std::env::vars_os().filter_map(|(key, _)| key.into_string().ok()).collect();
+    let mut env: Vec<String> =
+        std::env::vars_os().filter_map(|(key, _)| key.into_string().ok()).collect();
     env.sort_unstable();
     json!({ "role": role.as_str(), "os": system(std::env::consts::OS), "arch": std::env::consts::ARCH, "env": env })
 }
 
-/// The name that hosts go by, which is the kernel's.
+/// Returns the name of the system, as its kernel reports it.
 fn system(os: &str) -> &str {
     if os == "macos" { "darwin" } else { os }
 }
 
-/// Whether a program of this name can be run here: a file on the `PATH` that its user may execute.
+/// Returns whether a program with this name can be run: an executable file on the `PATH`.
 pub fn has_program(name: &str) -> bool {
     is_on(std::env::var_os("PATH").as_deref(), name)
 }
@@ -49,13 +50,19 @@ fn is_on(path: Option<&OsStr>, name: &str) -> bool {
     if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." {
         return false;
     }
-    // An empty entry, which shells take for the working directory, counts for nothing: what lies there is data.
-    let dirs = path.map(std::env::split_paths).into_iter().flatten().filter(|dir| !dir.as_os_str().is_empty());
+    // Shells read an empty entry as the working directory. It is ignored here, because files there
+    // are data.
+    let dirs = path
+        .map(std::env::split_paths)
+        .into_iter()
+        .flatten()
+        .filter(|dir| !dir.as_os_str().is_empty());
     dirs.map(|dir| dir.join(name)).any(|file| is_program(&file))
 }
 
 fn is_program(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| found.is_file()) && rustix::fs::access(file, Access::EXEC_OK).is_ok()
+    file.metadata().is_ok_and(|found| found.is_file())
+        && rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
 #[cfg(test)]
@@ -102,9 +109,13 @@ mod tests {
         let host = describe(Role::Specialized);
         assert_eq!(host["role"], "specialized");
         assert_eq!(host["os"], system(std::env::consts::OS));
-        let keys: Vec<&str> = host["env"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+        let keys: Vec<&str> =
+            host["env"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
         assert!(keys.is_sorted() && keys.contains(&"PATH"), "{keys:?}");
         assert!(keys.iter().all(|key| !key.contains('=')), "{keys:?}");
-        assert_eq!((system("macos"), system("linux"), system("windows")), ("darwin", "linux", "windows"));
+        assert_eq!(
+            (system("macos"), system("linux"), system("windows")),
+            ("darwin", "linux", "windows")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A machine and what may be done on it.
+//! A machine, and the operations that are allowed on it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,27 +10,28 @@ use sa_node_sdk::{NodeEvents, ToolRegistry};
 use crate::shell::Shell;
 use crate::{files, shell};
 
-/// What may be done on a machine, and where.
+/// The operations that are allowed on a machine, and their location.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where relative paths begin, and where commands run.
+    /// The base of relative paths, and the working directory of commands.
     pub workspace: PathBuf,
-    /// What the file tools may touch. Empty: the workspace if there is a sandbox, and else whatever the user may.
+    /// The directories that the file tools may use. If empty: the workspace with a sandbox,
+    /// otherwise every path that the user may access.
     pub allow_roots: Vec<PathBuf>,
-    /// Nothing is written: no `Write`, no `Edit`, and no `Bash` that is not held back by a sandbox.
+    /// Whether writing is forbidden: no `Write`, no `Edit`, and no `Bash` outside a sandbox.
     pub read_only: bool,
     /// Files that no tool may read: the node's own token and configuration.
     pub hidden: Vec<PathBuf>,
-    /// What holds commands back. None: they may do what the user may.
+    /// The sandbox for commands. If `None`, commands may do everything that the user may.
     pub sandbox: Option<Sandbox>,
-    /// What commands find in their environment, less what is the node's own.
+    /// The environment of commands. The node's own variables are removed from it.
     pub environment: Environment,
-    /// The program that keeps commands, when it is another than this one: see [`keeper`](crate::keeper).
-    pub keeper: Option<PathBuf>,
+    /// The program that supervises commands, if it is not this one: see [`supervisor`](crate::supervisor).
+    pub supervisor: Option<PathBuf>,
 }
 
-/// Names and values of variables. Its `Debug` shows the names.
+/// Names and values of variables. The `Debug` output contains only the names.
 #[derive(Clone, Default)]
 pub struct Environment(pub Vec<(OsString, OsString)>);
 
@@ -40,7 +41,7 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// What a command in a sandbox may do beyond reading the system's files and writing to the workspace.
+/// Rights of a sandboxed command beyond reading the system's files and writing to the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sandbox {
     /// Whether it may use the network.
@@ -48,7 +49,7 @@ pub struct Sandbox {
 }
 
 impl Options {
-    /// A machine on which the tools may do what its user may.
+    /// Creates the options of a machine on which the tools may do everything that its user may.
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
         Self {
             workspace: workspace.into(),
@@ -57,40 +58,40 @@ impl Options {
             hidden: Vec::new(),
             sandbox: None,
             environment: Environment(std::env::vars_os().collect()),
-            keeper: None,
+            supervisor: None,
         }
     }
 }
 
-/// Why a machine cannot be offered.
+/// The reason why a machine cannot be offered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A directory that the options name cannot be used.
+    /// A directory in the options cannot be used.
     #[error("{what} {path:?} cannot be used: {error}")]
     Directory {
-        /// Which of the options.
+        /// The option.
         what: &'static str,
-        /// As it was given.
+        /// The path, as it was given.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The sandbox is not possible here; without it nothing is offered.
-    #[error("commands cannot be held in a sandbox: {why}")]
+    /// The sandbox is not possible here. Without it no tool is offered.
+    #[error("commands cannot be run in a sandbox: {why}")]
     Sandbox {
-        /// What is missing.
+        /// The missing requirement.
         why: String,
     },
-    /// A secret of the node's would be visible in the sandbox.
-    #[error("commands cannot be held in a sandbox: {why}")]
+    /// A secret of the node would be visible in the sandbox.
+    #[error("commands cannot be run in a sandbox: {why}")]
     Secret {
-        /// Which one, and why.
+        /// The secret, and the reason.
         why: String,
     },
 }
 
-/// A machine whose shell and files are offered as tools.
+/// A machine that offers its shell and files as tools.
 #[derive(Clone)]
 pub struct Machine {
     inner: Arc<Inner>,
@@ -104,38 +105,36 @@ struct Inner {
 }
 
 impl Machine {
-    /// Looks at the directories that the options name.
+    /// Creates a machine, and checks the directories in the options.
     pub fn new(mut options: Options) -> Result<Self, StartError> {
         options.workspace = directory("the workspace", &options.workspace)?;
         for root in &mut options.allow_roots {
             *root = directory("the allowed root", root)?;
         }
-        // Who holds commands back does not mean the file tools to be the way around it.
+        // With a sandbox for commands, the file tools must not be a way around it.
         if options.sandbox.is_some() && options.allow_roots.is_empty() {
             options.allow_roots.push(options.workspace.clone());
         }
-        let files = files::Files::open(&options).map_err(|(path, error)| StartError::Directory {
-            what: "the allowed root",
-            path,
-            error,
+        let files = files::Files::open(&options).map_err(|(path, error)| {
+            StartError::Directory { what: "the allowed root", path, error }
         })?;
         let events = NodeEvents::new();
         let shell = Shell::new(&options, events.clone())?;
         Ok(Self { inner: Arc::new(Inner { options, files, events, shell }) })
     }
 
-    /// Adds the tools.
+    /// Registers the tools.
     pub fn register(&self, tools: &mut ToolRegistry) {
         files::register(self, tools);
         shell::register(self, tools);
     }
 
-    /// What becomes of the processes that the machine runs in the background, for the client that connects it.
+    /// Returns the events about background processes, for the client that connects the machine.
     pub fn events(&self) -> &NodeEvents {
         &self.inner.events
     }
 
-    /// Ends every command that still runs, and waits until all of them are gone.
+    /// Ends every running command, and waits until all their processes have ended.
     pub async fn shut_down(&self) {
         if let Some(shell) = self.shell() {
             shell.shut_down().await;

@@ -1,6 +1,7 @@
-//! Arguments that a tool does not know are ignored, and named in the result.
+//! Ignores unknown arguments of a tool, and names them in the result.
 //!
-//! Models send arguments that other tools of the same name have, such as `description`. A refusal would cost a second call.
+//! Models send arguments that other tools of the same name have, such as `description`. A rejection
+//! would cost a second call.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use sa_node_sdk::{NodeTool, ToolContext, ToolRegistry, ToolResult};
 use serde_json::{Map, Value, json};
 
-/// Where the result names the ignored arguments, in its `_meta`.
+/// The key for the ignored arguments in the `_meta` of the result.
 const IGNORED: &str = "switchboard/ignored_arguments";
-/// The most names, and the most characters of each.
+/// The maximum number of names, and the maximum length of each in characters.
 const MAX_NAMES: usize = 8;
 const MAX_NAME: usize = 32;
 

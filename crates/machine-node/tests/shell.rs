@@ -1,4 +1,4 @@
-//! Bash and Process with real processes.
+//! Tests of Bash and Process with real processes.
 
 mod support;
 mod shell {

@@ -1,5 +1,6 @@
-//! The three tools of `sa-hello-node` with the SDK, which adds what a node for daily use needs: it connects again, limits how
-//! many tools run, cuts what is too large, and survives a panic.
+//! The three tools of `sa-hello-node`, written with the SDK. The SDK adds the features that a node
+//! for daily use needs: it reconnects, limits running tools, truncates large results, and survives
+//! a panic.
 //!
 //! ```text
 //! SA_NODE_TOKEN=… SA_ALLOWED_DIR=/srv/texts cargo run -p sa-node-sdk --example hello_node [ws://…/v1/nodes/ws]
@@ -7,7 +8,9 @@
 
 use std::path::PathBuf;
 
-use sa_node_sdk::{NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
+use sa_node_sdk::{
+    NodeClientBuilder, NodeInfo, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -31,8 +34,8 @@ impl NodeTool for Echo {
 
 /// Reads a text file below one directory.
 ///
-/// Checking a path before it is opened keeps mistakes out, not attackers who can swap links meanwhile: `sa-hello-node`
-/// shows how to let the kernel do it.
+/// Checking a path before opening it prevents mistakes, but not attacks that swap links in between.
+/// `sa-hello-node` shows how to let the kernel enforce it.
 struct ReadText {
     allowed_dir: PathBuf,
 }
@@ -40,12 +43,16 @@ struct ReadText {
 #[async_trait::async_trait]
 impl NodeTool for ReadText {
     async fn call(&self, _ctx: ToolContext, args: Value) -> ToolResult {
-        let path = args["path"].as_str().ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
+        let path = args["path"]
+            .as_str()
+            .ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
         let file = tokio::fs::canonicalize(self.allowed_dir.join(path))
             .await
             .map_err(|error| ToolError::NotFound(format!("`{path}`: {error}")))?;
         if !file.starts_with(tokio::fs::canonicalize(&self.allowed_dir).await?) {
-            return Err(ToolError::NotAllowed(format!("`{path}` is outside of the allowed directory")));
+            return Err(ToolError::NotAllowed(format!(
+                "`{path}` is outside of the allowed directory"
+            )));
         }
         let content = tokio::fs::read_to_string(&file).await?;
         Ok(json!({ "path": file.display().to_string(), "content": content }))

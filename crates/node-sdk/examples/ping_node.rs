@@ -18,12 +18,13 @@ impl NodeTool for Ping {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().init(); // says when it connects, and why not
+    tracing_subscriber::fmt().init(); // logs connections and errors
     let mut registry = ToolRegistry::new();
     registry.register("example.ping", Ping);
     registry.derive_capabilities_from_tools();
 
-    let gateway = std::env::args().nth(1).unwrap_or_else(|| "ws://localhost:3210/v1/nodes/ws".into());
+    let gateway =
+        std::env::args().nth(1).unwrap_or_else(|| "ws://localhost:3210/v1/nodes/ws".into());
     NodeClientBuilder::new()
         .node_info(NodeInfo::from_env("example", env!("CARGO_PKG_VERSION")))
         .gateway_ws_url(gateway)

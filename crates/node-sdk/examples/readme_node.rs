@@ -29,7 +29,8 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().init(); // says when it connects, and why not
     let mut tools = ToolRegistry::new();
     tools.register("office.greet", Greet).derive_capabilities_from_tools();
-    let gateway = std::env::var("SA_GATEWAY_WS_URL").unwrap_or("ws://localhost:3210/v1/nodes/ws".into());
+    let gateway =
+        std::env::var("SA_GATEWAY_WS_URL").unwrap_or("ws://localhost:3210/v1/nodes/ws".into());
     let client = NodeClientBuilder::new()
         .gateway_ws_url(gateway)
         .node_info(NodeInfo::from_env("office", env!("CARGO_PKG_VERSION"))) // its id is SA_NODE_ID, else office:HOSTNAME

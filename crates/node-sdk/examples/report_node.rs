@@ -1,5 +1,6 @@
-//! A node whose tool does all that a tool can: it checks its arguments, reports progress, sends parts of its result ahead,
-//! attaches a file, and stops when nobody waits any more. The guide quotes it; a test compares them, and runs it.
+//! A node whose tool uses every feature: it checks its arguments, reports progress, sends chunks,
+//! attaches a file, and stops when the call is cancelled. `docs/nodes.md` quotes this file; a test
+//! compares both and runs it.
 //!
 //! ```text
 //! cargo run -p sa-node-sdk --example report_node
@@ -7,7 +8,9 @@
 
 use std::time::Duration;
 
-use sa_node_sdk::{NodeClient, NodeInfo, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
+use sa_node_sdk::{
+    NodeClient, NodeInfo, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult,
+};
 use serde_json::{Value, json};
 
 struct Report;
@@ -15,17 +18,21 @@ struct Report;
 #[async_trait::async_trait]
 impl NodeTool for Report {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let pages = args["pages"].as_u64().ok_or_else(|| ToolError::InvalidArgs("'pages' must be a number".into()))?;
+        let pages = args["pages"]
+            .as_u64()
+            .ok_or_else(|| ToolError::InvalidArgs("'pages' must be a number".into()))?;
         let mut report = String::new();
         for page in 1..=pages {
-            // Cancel: the caller cancelled or left, or the time is up.
+            // Cancel: the caller cancelled or disconnected, or the timeout expired.
             let text = tokio::select! {
                 text = write_page(page) => text,
-                () = ctx.cancel.cancelled() => return Err(ToolError::Cancelled(format!("stopped at page {page}"))),
+                () = ctx.cancel.cancelled() => {
+                    return Err(ToolError::Cancelled(format!("stopped at page {page}")));
+                }
             };
-            // Progress: how far it is; each word of it gives the call its time anew.
+            // Progress: each report restarts the timeout.
             ctx.progress(page as f64, Some(pages as f64), Some("writing"));
-            // A chunk: a part of the result, for those who do not want to wait for all of it.
+            // A chunk: a part of the result, sent before the rest is ready.
             ctx.chunk(json!({ "page": page, "text": text })).await?;
             report.push_str(&text);
         }
@@ -38,7 +45,7 @@ impl NodeTool for Report {
         Some("Writes a report of some pages.".into())
     }
 
-    // What does not fit is refused by the gateway, with the reason, and never gets here.
+    // The gateway checks arguments against this schema and refuses invalid ones with the reason.
     fn input_schema(&self) -> Option<Value> {
         Some(json!({
             "type": "object",
@@ -48,7 +55,7 @@ impl NodeTool for Report {
         }))
     }
 
-    // Without a sign of life; 60 s unless told.
+    // The longest time without progress. The default is 60 s.
     fn timeout(&self) -> Option<Duration> {
         Some(Duration::from_secs(30))
     }

@@ -7,7 +7,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sa_node_sdk::{NodeClient, NodeInfo, NodeSdkError, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult};
+use sa_node_sdk::{
+    NodeClient, NodeInfo, NodeSdkError, NodeTool, ToolContext, ToolError, ToolRegistry, ToolResult,
+};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -26,8 +28,8 @@ impl NodeTool for Clock {
 
 /// Counts the words of a file below one directory.
 ///
-/// Checking a path before it is opened keeps mistakes out, not attackers who can swap links meanwhile: `sa-hello-node`
-/// shows how to let the kernel do it.
+/// Checking a path before it is opened keeps mistakes out, not attackers who can swap links
+/// meanwhile: `sa-hello-node` shows how to let the kernel do it.
 struct WordCount {
     allowed_dir: PathBuf,
 }
@@ -35,10 +37,14 @@ struct WordCount {
 #[async_trait::async_trait]
 impl NodeTool for WordCount {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
-        let path = args["path"].as_str().ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
+        let path = args["path"]
+            .as_str()
+            .ok_or_else(|| ToolError::InvalidArgs("'path' must be a string".into()))?;
         let file = tokio::fs::canonicalize(self.allowed_dir.join(path)).await?;
         if !file.starts_with(tokio::fs::canonicalize(&self.allowed_dir).await?) {
-            return Err(ToolError::NotAllowed(format!("`{path}` is outside of the allowed directory")));
+            return Err(ToolError::NotAllowed(format!(
+                "`{path}` is outside of the allowed directory"
+            )));
         }
         let text = tokio::fs::read_to_string(&file).await?;
 

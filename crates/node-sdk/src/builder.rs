@@ -10,19 +10,19 @@ use url::Url;
 use crate::url::{Token, parse};
 use crate::{NodeClient, NodeEvents, NodeSdkError, tls};
 
-/// Whether a program is on this machine.
+/// Returns whether a program is installed on this machine.
 pub(crate) type BinProbe = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Puts a [`NodeClient`] together. Everything has a default.
+/// Builds a [`NodeClient`]. Every setting has a default.
 #[derive(Clone)]
 pub struct NodeClientBuilder {
     url: String,
-    /// More certificates to trust, as they were given.
+    /// Additional certificates to trust, as the caller passed them.
     ca_pem: Vec<u8>,
     config: Config,
 }
 
-/// What a client was told.
+/// The configuration of a client.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) node: NodeInfo,
@@ -36,9 +36,9 @@ pub(crate) struct Config {
     pub(crate) host: Option<String>,
     pub(crate) bin_probe: Option<BinProbe>,
     pub(crate) events: Option<NodeEvents>,
-    /// The gateway's address, without the credentials.
+    /// The gateway's URL, without the credentials.
     pub(crate) url: Url,
-    /// Whom to trust beside those whom the system trusts.
+    /// The certificates to trust in addition to the system's.
     pub(crate) trusted: Vec<CertificateDer<'static>>,
 }
 
@@ -49,7 +49,7 @@ impl Default for NodeClientBuilder {
 }
 
 impl NodeClientBuilder {
-    /// A builder with all defaults.
+    /// Creates a builder with all defaults.
     pub fn new() -> Self {
         let url = "ws://localhost:3210/v1/nodes/ws";
         Self {
@@ -79,69 +79,74 @@ impl NodeClientBuilder {
         }
     }
 
-    /// Who the node is, all at once. The best source is [`NodeInfo::from_env`]: the id is `SA_NODE_ID`, else
-    /// `{node_type}:{hostname}`.
+    /// Sets the node's whole identity. The best source is [`NodeInfo::from_env`]: the id is
+    /// `SA_NODE_ID`, or else `{node_type}:{hostname}`.
     #[must_use]
     pub fn node_info(mut self, info: NodeInfo) -> Self {
         self.config.node = info;
         self
     }
 
-    /// A stable id, unique among the gateway's nodes. `unnamed-node` unless told.
+    /// Sets a stable id, unique among the gateway's nodes. `unnamed-node` by default.
     #[must_use]
     pub fn node_id(mut self, id: impl Into<String>) -> Self {
         self.config.node.id = id.into();
         self
     }
 
-    /// A name for people. `unnamed-node` unless told.
+    /// Sets a name for people. `unnamed-node` by default.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.node.name = name.into();
         self
     }
 
-    /// The platform, such as `macos` or `linux`. `generic` unless told.
+    /// Sets the platform, such as `macos` or `linux`. `generic` by default.
     #[must_use]
     pub fn node_type(mut self, node_type: impl Into<String>) -> Self {
         self.config.node.node_type = node_type.into();
         self
     }
 
-    /// The version of the node's software. `0.1.0` unless told.
+    /// Sets the version of the node's software. `0.1.0` by default.
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.config.node.version = version.into();
         self
     }
 
-    /// Free words to group and filter nodes by. None unless told.
+    /// Sets free-form tags to group and filter nodes by. None by default.
     #[must_use]
     pub fn tags(mut self, tags: impl Into<Vec<String>>) -> Self {
         self.config.node.tags = tags.into();
         self
     }
 
-    /// The gateway's address. `ws://localhost:3210/v1/nodes/ws` unless told. Query parameters in it are kept. One without a
-    /// path gets that of the nodes, and `http` and `https` are taken for `ws` and `wss`: `http://localhost:3210` is the same.
+    /// Sets the gateway's URL. `ws://localhost:3210/v1/nodes/ws` by default.
+    ///
+    /// Query parameters are kept. A URL without a path gets the path for nodes, and `http` and
+    /// `https` mean `ws` and `wss`: `http://localhost:3210` is the same as the default.
     #[must_use]
     pub fn gateway_ws_url(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
     }
 
-    /// The token that the gateway knows this node by. An empty one counts as none.
+    /// Sets the token with which the node authenticates. An empty token counts as none.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.config.token = Token::new(token.into());
         self
     }
 
-    /// Certificates (PEM) to trust beside the system's, for a gateway at a `wss` address: that of the authority that signed the
-    /// gateway's own, or that one itself if nobody else did. May be called more than once. None unless told.
+    /// Adds certificates (PEM) to trust in addition to the system's, for a gateway at a `wss` URL.
+    /// None by default.
+    ///
+    /// Pass the certificate of the authority that signed the gateway's certificate, or the
+    /// gateway's own if it is self-signed. May be called more than once.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
-        // Two files that are put together must not share a line.
+        // Two concatenated files must not share a line.
         if !self.ca_pem.is_empty() {
             self.ca_pem.push(b'\n');
         }
@@ -149,84 +154,94 @@ impl NodeClientBuilder {
         self
     }
 
-    /// How often the node asks whether the gateway is still there. 30 seconds unless told.
+    /// Sets the interval of the pings to the gateway. 30 seconds by default.
     ///
-    /// A gateway that has been silent for three of these (and at least half a minute) is taken for gone.
+    /// If the gateway is silent for three intervals (and at least half a minute), the connection
+    /// counts as lost.
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         self.config.heartbeat = interval;
         self
     }
 
-    /// How long to wait before connecting again.
+    /// Sets the delays between attempts to reconnect.
     #[must_use]
     pub fn reconnect_backoff(mut self, backoff: ReconnectBackoff) -> Self {
         self.config.backoff = backoff;
         self
     }
 
-    /// How many tools run at once. 16 unless told. Further calls wait for their turn.
+    /// Sets the number of tools that run concurrently. 16 by default. Further calls wait in a
+    /// queue.
     #[must_use]
     pub fn max_concurrent_tools(mut self, count: usize) -> Self {
         self.config.max_concurrent_tools = count;
         self
     }
 
-    /// The largest request. 256 KB unless told. A larger one is answered `invalid_args` without running its tool: by the
-    /// gateway, which is told the limit, or else by the node.
+    /// Sets the maximum size of a request. 256 KB by default.
+    ///
+    /// A larger request is answered `invalid_args` without running its tool: by the gateway, which
+    /// receives the limit in the hello, or else by the node.
     #[must_use]
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.config.max_request_bytes = bytes;
         self
     }
 
-    /// The largest result, as JSON, with its attachments. 1 MB unless told, and never more than the gateway says it takes;
-    /// of one that does not say, [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES). A larger result is cut, and
-    /// says so. What a response needs besides does not count.
+    /// Sets the maximum size of a result as JSON, with its attachments. 1 MB by default.
+    ///
+    /// The limit never exceeds the one that the gateway announces. Without an announcement that is
+    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES). A larger result is truncated
+    /// and marked as such. The rest of the response does not count.
     #[must_use]
     pub fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
         self
     }
 
-    /// How long a tool has to end after its call was cancelled, before it is dropped. 5 seconds unless told.
+    /// Sets the time that a tool has to end after its call was cancelled, before it is dropped. 5
+    /// seconds by default.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.config.cancel_grace = grace;
         self
     }
 
-    /// What to tell the gateway about this machine: a JSON object with whatever the agents should know.
+    /// Sets a description of this machine for the gateway: a JSON object with any information that
+    /// is useful to agents.
     #[must_use]
     pub fn host(mut self, host: Value) -> Self {
         self.config.host = Some(host.to_string());
         self
     }
 
-    /// Answers the gateway's question which programs this machine has. It may look at the disk: it does not run on
-    /// the runtime's own threads.
+    /// Sets the function that answers which programs this machine has. It may access the disk,
+    /// because it runs on the blocking thread pool.
     #[must_use]
     pub fn bin_probe(mut self, probe: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.config.bin_probe = Some(Arc::new(probe));
         self
     }
 
-    /// What the node says outside of its calls, to a gateway that wants to know.
+    /// Sets the events that the node sends outside of its calls, if the gateway supports them.
     #[must_use]
     pub fn events(mut self, events: &NodeEvents) -> Self {
         self.config.events = Some(events.clone());
         self
     }
 
-    /// Checks everything and makes the client. Nothing is connected yet.
+    /// Checks all settings and creates the client. It does not connect yet.
     pub fn build(mut self) -> Result<NodeClient, NodeSdkError> {
         self.config.url = parse(&self.url)?;
         let invalid = |why: &str| Err(NodeSdkError::Config(why.to_owned()));
         if self.config.max_concurrent_tools == 0 {
-            return invalid("max_concurrent_tools is 0, so that no tool could ever run; allow at least 1");
+            return invalid(
+                "max_concurrent_tools is 0, so no tool could run; set it to at least 1",
+            );
         }
         if self.config.heartbeat.is_zero() {
-            return invalid("heartbeat_interval is zero; give it at least some milliseconds");
+            return invalid("heartbeat_interval is zero; set it to at least one millisecond");
         }
         if self.config.host.as_ref().is_some_and(|host| !host.starts_with('{')) {
             return invalid("host is not a JSON object");
@@ -240,7 +255,7 @@ impl NodeClientBuilder {
 
 impl fmt::Debug for NodeClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address is still as it was typed, and may have a token in its query.
+        // The URL is still unparsed, and may have a token in its query.
         f.debug_struct("NodeClientBuilder").field("node", &self.config.node).finish_non_exhaustive()
     }
 }

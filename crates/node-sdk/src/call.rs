@@ -1,14 +1,17 @@
-//! One call: waiting for its turn, running the tool, and turning what comes of it into the response.
+//! One call: it waits for a permit, runs the tool, and turns the outcome into the response.
 
 use std::any::Any;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use sa_protocol::node::{Failure, Features, ToolChunk, ToolResponse, encode_chunk, encode_response};
+use parking_lot::Mutex;
+use sa_protocol::node::{
+    Failure, Features, ToolChunk, ToolResponse, encode_chunk, encode_response,
+};
 use sa_protocol::{Attachment, ErrorKind, escaped_prefix, truncated_result};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
@@ -18,34 +21,37 @@ use tokio_util::sync::CancellationToken;
 use crate::live::Place;
 use crate::{NodeTool, Principal, ToolContext, ToolError, ToolResult};
 
-/// What the calls of one connection share.
+/// The state that all calls of one connection share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// How many tools may run at once. Outlives the connection, so that tools that are still ending after a lost one
-    /// count as well.
+    /// The limit of running tools. It outlives the connection, so that tools that are still ending
+    /// after a lost connection count as well.
     pub(crate) permits: Arc<Semaphore>,
-    /// Frames on their way out. Bounded: tools wait when the connection does not keep up.
+    /// The queue of outgoing frames. It is bounded: tools wait when the connection does not keep
+    /// up.
     pub(crate) outgoing: mpsc::Sender<Outgoing>,
-    /// What the gateway understands.
+    /// The features that the gateway supports.
     pub(crate) features: Features,
     pub(crate) limits: Limits,
-    /// How long a tool has to end after it was cancelled.
+    /// The time that a tool has to end after it was cancelled.
     pub(crate) grace: Duration,
 }
 
-/// How large a response may be.
+/// The size limits of a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// What it says: the result with its attachments, or the error. What is around that does not count.
+    /// The limit of the payload: the result with its attachments, or the error. The rest of the
+    /// frame does not count.
     pub(crate) payload: usize,
-    /// All of it, as the gateway takes it.
+    /// The limit of the whole frame, as the gateway accepts it.
     pub(crate) frame: usize,
 }
 
 impl Limits {
-    /// How much a response to this request can say.
+    /// Returns the payload budget of a response to this request.
     fn room(self, request_id: &str) -> usize {
-        // A byte of the id may take six, and the rest is a little more than `{"type":"tool_response",…,"attachments":[]}`.
+        // An escaped byte of the id may take six. The rest is slightly more than
+        // `{"type":"tool_response",…,"attachments":[]}`.
         let envelope = request_id.len() * 6 + 96;
         self.payload.min(self.frame.saturating_sub(envelope))
     }
@@ -56,11 +62,11 @@ impl Limits {
 pub(crate) struct Outgoing {
     pub(crate) call: u64,
     pub(crate) text: String,
-    /// Whether the call is over with it.
+    /// Whether the call ends with this frame.
     pub(crate) last: bool,
 }
 
-/// One call, as its tool's context, its task and the connection see it.
+/// The state of one call, shared by its tool's context, its task and the connection.
 #[derive(Debug)]
 pub(crate) struct CallState {
     shared: Arc<Shared>,
@@ -99,9 +105,9 @@ impl CallState {
         &self.request_id
     }
 
-    /// How many bytes of JSON the result may have, beside what is attached.
+    /// Returns the remaining byte budget of the result as JSON, after the attachments.
     pub(crate) fn room(&self) -> usize {
-        self.room_beside(&self.attachments.lock().unwrap_or_else(PoisonError::into_inner))
+        self.room_beside(&self.attachments.lock())
     }
 
     fn room_beside(&self, attachments: &[Attachment<'_>]) -> usize {
@@ -120,7 +126,8 @@ impl CallState {
         self.deadline
     }
 
-    /// A limit that is ours to keep. A gateway that can cancel keeps it itself, and knows how far progress has moved it.
+    /// Returns the limit that the node itself must enforce. A gateway that can cancel enforces it
+    /// itself, and knows by how much progress has extended it.
     fn own_limit(&self, limit: Option<Instant>) -> Option<Instant> {
         if self.shared.features.cancel { None } else { limit }
     }
@@ -129,32 +136,45 @@ impl CallState {
         self.shared.features
     }
 
-    /// Sends a frame if there is room for it now.
+    /// Sends a frame if the queue has space for it now.
     pub(crate) fn offer(&self, text: String) {
         let _ = self.shared.outgoing.try_send(Outgoing { call: self.number, text, last: false });
     }
 
-    /// Sends a part of the result, when there is room for it.
-    pub(crate) async fn send_part(&self, content: &str, attachments: Vec<Attachment<'_>>) -> Result<(), ToolError> {
-        let (size, limit) = (content.len() + encoded_len(&attachments), self.shared.limits.room(&self.request_id));
+    /// Sends a part of the result, once the queue has space for it.
+    pub(crate) async fn send_part(
+        &self,
+        content: &str,
+        attachments: Vec<Attachment<'_>>,
+    ) -> Result<(), ToolError> {
+        let (size, limit) =
+            (content.len() + encoded_len(&attachments), self.shared.limits.room(&self.request_id));
         if size > limit {
             return Err(ToolError::Failed(format!(
-                "a chunk of {size} bytes is larger than the {limit} bytes that one may have; send smaller ones"
+                "a chunk of {size} bytes is larger than the limit of {limit} bytes; send smaller chunks"
             )));
         }
         let mut text = String::new();
-        encode_chunk(&mut text, &ToolChunk { request_id: Cow::Borrowed(&self.request_id), content, attachments });
+        encode_chunk(
+            &mut text,
+            &ToolChunk { request_id: Cow::Borrowed(&self.request_id), content, attachments },
+        );
         let frame = Outgoing { call: self.number, text, last: false };
         let sent = self.shared.outgoing.send(frame).await;
         sent.map_err(|_| ToolError::Cancelled("the connection to the gateway was lost".to_owned()))
     }
 
-    pub(crate) fn attach(&self, mime_type: String, name: Option<&str>, bytes: &[u8]) -> Result<(), ToolError> {
+    pub(crate) fn attach(
+        &self,
+        mime_type: String,
+        name: Option<&str>,
+        bytes: &[u8],
+    ) -> Result<(), ToolError> {
         let new = Attachment::from_bytes(mime_type, name, bytes);
         let limit = self.shared.limits.room(&self.request_id);
-        let mut all = self.attachments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.attachments.lock();
         let size = encoded_len(&all) + new.encoded_len();
-        // The rest is for the result, or for the note that it was cut.
+        // The remaining bytes are for the result, or for the note that it was truncated.
         if size + 1024 > limit {
             return Err(ToolError::Failed(format!(
                 "attachments of {size} bytes (as base64) do not fit into a response of {limit} bytes"
@@ -165,11 +185,11 @@ impl CallState {
     }
 
     fn take_attachments(&self) -> Vec<Attachment<'static>> {
-        std::mem::take(&mut *self.attachments.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.attachments.lock())
     }
 }
 
-/// Runs a call to its end and sends the response. Whatever the tool does, there is exactly one.
+/// Runs a call to its end and sends exactly one response, even if the tool panics.
 pub(crate) async fn run(
     call: Arc<CallState>,
     place: Place,
@@ -181,13 +201,18 @@ pub(crate) async fn run(
     let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
     let text = catch_unwind(AssertUnwindSafe(|| respond(&call, outcome)))
         .unwrap_or_else(|panic| respond(&call, Err(panicked(panic.as_ref()))));
-    // Nothing can be said beside the response any more.
+    // After this, no other frame can be sent for the call.
     drop(place);
-    // Nobody to send it to any more is nobody waiting for it any more.
+    // If the connection is closed, no caller waits for the response.
     let _ = call.shared.outgoing.send(Outgoing { call: call.number, text, last: true }).await;
 }
 
-async fn execute(call: &CallState, tool: Arc<dyn NodeTool>, ctx: ToolContext, args: Option<String>) -> ToolResult {
+async fn execute(
+    call: &CallState,
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Option<String>,
+) -> ToolResult {
     let cancel = ctx.cancel.clone();
     let _permit = turn(call, &cancel).await?;
     let args = match args {
@@ -199,29 +224,32 @@ async fn execute(call: &CallState, tool: Arc<dyn NodeTool>, ctx: ToolContext, ar
 
     let mut running = pin!(tool.call(ctx, args));
     let late = tokio::select! {
-        // Most tools end here, without anything being registered anywhere.
+        // Most tools end here, before any timer or waker is registered.
         biased;
         outcome = &mut running => return outcome,
-        () = cancel.cancelled() => cancelled("the tool was cancelled and did not end in time"),
+        () = cancel.cancelled() => cancelled("the tool was cancelled, but did not end in time"),
         () = at(deadline) => ToolError::Timeout("the tool did not end in time".to_owned()),
     };
     cancel.cancel();
-    // The tool's own last word is better than ours, if it comes soon.
+    // The tool's own result is better than a generic error, if it comes in time.
     tokio::time::timeout(call.shared.grace, running).await.unwrap_or(Err(late))
 }
 
-/// Waits until there is room for one more running tool.
-async fn turn<'a>(call: &'a CallState, cancel: &CancellationToken) -> Result<SemaphorePermit<'a>, ToolError> {
-    // The usual case needs no place in a queue.
+/// Waits for a permit to run a tool.
+async fn turn<'a>(
+    call: &'a CallState,
+    cancel: &CancellationToken,
+) -> Result<SemaphorePermit<'a>, ToolError> {
+    // The common case does not queue.
     if let Ok(permit) = call.shared.permits.try_acquire() {
         return Ok(permit);
     }
     tokio::select! {
-        // A call that is over has no turn, though it came in the same moment.
+        // A call that has ended gets no permit, even if one became free at the same moment.
         biased;
-        () = cancel.cancelled() => Err(cancelled("the call was cancelled while it waited for its turn")),
-        permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is going away")),
-        () = at(call.own_limit(call.deadline)) => Err(ToolError::Timeout("the call waited for its turn for too long".to_owned())),
+        () = cancel.cancelled() => Err(cancelled("the call was cancelled while it was queued")),
+        permit = call.shared.permits.acquire() => permit.map_err(|_| cancelled("the node is shutting down")),
+        () = at(call.own_limit(call.deadline)) => Err(ToolError::Timeout("the call timed out while it was queued".to_owned())),
     }
 }
 
@@ -256,8 +284,14 @@ fn respond(call: &CallState, outcome: ToolResult) -> String {
     }
 }
 
-/// A response with a result. One for which there is no room is cut, and says so.
-fn success(request_id: &str, value: &Value, attachments: Vec<Attachment<'_>>, room: usize) -> String {
+/// Writes a response with a result. A result that exceeds the budget is truncated and marked as
+/// such.
+fn success(
+    request_id: &str,
+    value: &Value,
+    attachments: Vec<Attachment<'_>>,
+    room: usize,
+) -> String {
     trap("serialise");
     let mut result = value.to_string();
     if result.len() > room {
@@ -266,11 +300,14 @@ fn success(request_id: &str, value: &Value, attachments: Vec<Attachment<'_>>, ro
     }
     let mut text = String::new();
     let request_id = Cow::Borrowed(request_id);
-    encode_response(&mut text, &ToolResponse { request_id, outcome: Ok(Some(&result)), attachments });
+    encode_response(
+        &mut text,
+        &ToolResponse { request_id, outcome: Ok(Some(&result)), attachments },
+    );
     text
 }
 
-/// A response with an error. A message for which there is no room is cut.
+/// Writes a response with an error. A message that exceeds the budget is truncated.
 pub(crate) fn failure(request_id: &str, kind: ErrorKind, message: &str, limits: Limits) -> String {
     let around = r#"{"kind":"","message":""}"#.len() + kind.as_str().len();
     let message = escaped_prefix(message, limits.room(request_id).saturating_sub(around).max(64));
@@ -288,7 +325,7 @@ fn encoded_len(attachments: &[Attachment<'_>]) -> usize {
     attachments.iter().map(Attachment::encoded_len).sum()
 }
 
-/// Does nothing. It marks where tests let a panic happen that nothing else can cause.
+/// Does nothing. It marks the points where tests inject a panic that has no other cause.
 #[cfg(not(test))]
 fn trap(_place: &str) {}
 
@@ -320,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The frames of one call, while the code panics at this place.
+    /// Returns the frames of one call. Its code panics at this point.
     async fn frames(place: &'static str) -> Vec<(bool, Value)> {
         TRAP.set(place);
         let (outgoing, mut frames) = mpsc::channel(16);
@@ -356,7 +393,11 @@ mod tests {
             assert_eq!(frames(place).await, [(true, failed)], "{place}");
         }
         let [(true, answer)] = &frames("").await[..] else { panic!("one response") };
-        assert_eq!((&answer["ok"], &answer["result"]["_truncated"]), (&json!(true), &json!(true)), "{answer}");
+        assert_eq!(
+            (&answer["ok"], &answer["result"]["_truncated"]),
+            (&json!(true), &json!(true)),
+            "{answer}"
+        );
         assert_eq!(answer["attachments"].as_array().map(Vec::len), Some(1));
     }
 }

@@ -21,7 +21,7 @@ pub struct NodeClient {
 }
 
 impl NodeClient {
-    /// Starts a [`NodeClientBuilder`].
+    /// Creates a [`NodeClientBuilder`].
     pub fn builder() -> NodeClientBuilder {
         NodeClientBuilder::new()
     }
@@ -30,10 +30,11 @@ impl NodeClient {
         Self { config: Arc::new(config) }
     }
 
-    /// Connects and answers calls, and connects again whenever the connection is lost.
+    /// Connects, answers calls, and reconnects whenever the connection is lost.
     ///
-    /// Ends with [`NodeSdkError::Shutdown`] when `shutdown` is cancelled, and with another error when connecting again
-    /// could not help. Dropping the future stops the node as well; running tools are then cancelled.
+    /// Returns [`NodeSdkError::Shutdown`] when `shutdown` is cancelled, and another error if
+    /// reconnecting cannot help. Dropping the future stops the node as well and cancels its running
+    /// tools.
     pub fn run(
         &self,
         registry: ToolRegistry,
@@ -42,12 +43,14 @@ impl NodeClient {
         run(Tcp, Arc::clone(&self.config), registry, shutdown)
     }
 
-    /// As [`run`](Self::run), until the program is told to end: by Ctrl-C, or on Unix by SIGTERM. That is no error. The
-    /// gateway hears that the node was stopped, and did not break; running tools are cancelled, and have
+    /// Runs like [`run`](Self::run), until the process receives Ctrl-C, or SIGTERM on Unix.
+    ///
+    /// Such a stop is not an error. The gateway is informed that the node was stopped and did not
+    /// fail. Running tools are cancelled, and have
     /// [`cancel_grace`](NodeClientBuilder::cancel_grace) to end.
     ///
-    /// From the first call on these signals do nothing else in this process: a program that wants them for itself hands
-    /// `run` a token of its own.
+    /// From the first call on, these signals have no other effect in this process. A program that
+    /// handles them itself passes its own token to `run`.
     pub fn run_until_stopped(
         &self,
         registry: ToolRegistry,
@@ -63,12 +66,14 @@ impl NodeClient {
                     run.await
                 }
             };
-            ended.or_else(|error| if matches!(error, NodeSdkError::Shutdown) { Ok(()) } else { Err(error) })
+            ended.or_else(
+                |error| if matches!(error, NodeSdkError::Shutdown) { Ok(()) } else { Err(error) },
+            )
         }
     }
 
-    /// As [`run`](Self::run), over another network than TCP. For the simulation of gateways and nodes, and for the gateway's
-    /// own demo node; not for use.
+    /// Runs like [`run`](Self::run), over another network than TCP. It is for the simulation of
+    /// gateways and nodes and for the gateway's own demo node, not for public use.
     #[doc(hidden)]
     pub fn run_over(
         &self,
@@ -79,20 +84,28 @@ impl NodeClient {
         run(network, Arc::clone(&self.config), registry, shutdown)
     }
 
-    /// Connects once, and sends back what it is sent until the connection ends. For the official test suite of WebSocket,
-    /// which wants such a client: all but what is done with a message is what every connection of a node does. Not for use.
+    /// Connects once and echoes every message until the connection ends.
+    ///
+    /// The official WebSocket test suite requires such a client. Everything except the handling of
+    /// a message is the code of a normal connection. Not for public use.
     #[doc(hidden)]
     pub async fn echo(&self) -> Result<(), NodeSdkError> {
         let socket = connect::reach(&Tcp, &self.config).await?;
         let limits = Limits { payload: MAX_TOOL_RESPONSE_BYTES, frame: usize::MAX };
         let welcomed = Welcomed { socket, features: Features::default(), limits };
         let (registry, permits) = (ToolRegistry::new(), Arc::new(Semaphore::new(0)));
-        Session::new(&self.config, &registry, permits, welcomed).echo(&CancellationToken::new()).await;
+        Session::new(&self.config, &registry, permits, welcomed)
+            .echo(&CancellationToken::new())
+            .await;
         Ok(())
     }
 
-    /// As [`run`](Self::run), on a task of its own. Call it within a Tokio runtime.
-    pub fn spawn(&self, registry: ToolRegistry, shutdown: CancellationToken) -> JoinHandle<Result<(), NodeSdkError>> {
+    /// Runs like [`run`](Self::run) on a new task. Call it within a Tokio runtime.
+    pub fn spawn(
+        &self,
+        registry: ToolRegistry,
+        shutdown: CancellationToken,
+    ) -> JoinHandle<Result<(), NodeSdkError>> {
         tokio::spawn(self.run(registry, shutdown))
     }
 }
@@ -105,7 +118,7 @@ async fn run(
 ) -> Result<(), NodeSdkError> {
     if registry.capabilities().is_empty() {
         tracing::warn!(
-            "the registry advertises no capability, so no call may ever reach this node; \
+            "the registry advertises no capability, so no call can reach this node; \
              call derive_capabilities_from_tools or add_capability_prefix"
         );
     }
@@ -121,8 +134,12 @@ async fn run(
                 let session = Session::new(&config, &registry, Arc::clone(&permits), welcomed);
                 match session.run(&shutdown).await {
                     End::Shutdown => return Err(NodeSdkError::Shutdown),
-                    End::Lost { error, replaced: true } => (error, longest_delay(&network, &config.backoff)),
-                    End::Lost { error, replaced: false } => (error, delay(&network, &config.backoff, 0)),
+                    End::Lost { error, replaced: true } => {
+                        (error, longest_delay(&network, &config.backoff))
+                    }
+                    End::Lost { error, replaced: false } => {
+                        (error, delay(&network, &config.backoff, 0))
+                    }
                 }
             }
             Err(error) => {
@@ -137,19 +154,20 @@ async fn run(
             tracing::error!(%error, attempts = failures, "not connected to the gateway; giving up");
             return Err(NodeSdkError::ReconnectExhausted(failures));
         }
-        tracing::warn!(%error, "not connected to the gateway; trying again in {delay:.1?}");
+        tracing::warn!(%error, "not connected to the gateway; reconnecting in {delay:.1?}");
         let slept = shutdown.run_until_cancelled(tokio::time::sleep(delay)).await;
         slept.ok_or(NodeSdkError::Shutdown)?;
     }
 }
 
-/// Jitter keeps the nodes of a gateway that restarts from coming back all at once.
+/// Returns the delay with jitter, so that the nodes of a restarted gateway do not all reconnect at
+/// once.
 fn delay(network: &impl Network, backoff: &ReconnectBackoff, attempt: u32) -> Duration {
     backoff.delay(attempt, network.jitter())
 }
 
-/// For a node that was replaced: two with one id would otherwise replace each other for ever, as fast as they can
-/// connect.
+/// Returns the delay for a node that was replaced. Otherwise two nodes with one id would replace
+/// each other forever, as fast as they can connect.
 fn longest_delay(network: &impl Network, backoff: &ReconnectBackoff) -> Duration {
     delay(network, &ReconnectBackoff { initial_delay: backoff.max_delay, ..backoff.clone() }, 0)
 }

@@ -1,4 +1,4 @@
-//! From nothing to a gateway's welcome.
+//! Connects to a gateway and performs the handshake.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -24,17 +24,20 @@ pub(crate) type Socket<S> = WebSocketStream<MaybeTlsStream<S>>;
 pub(crate) struct Welcomed<S> {
     pub(crate) socket: Socket<S>,
     pub(crate) features: Features,
-    /// How much it takes.
+    /// The size limits of the gateway.
     pub(crate) limits: Limits,
 }
 
-/// Opening the connection and the welcome may take this long each.
+/// The time limit for opening the connection, and again for the welcome.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request above the node's own limit is still read up to here, so that it can be answered: to hang up on it would end
-/// every other call as well. Four times as much as a gateway takes from anybody unless it is told otherwise; what is larger
-/// than that is not from a caller, and ends the connection before memory is spent on it. (It cannot wait for what the welcome
-/// says: the WebSocket library takes its limits when the connection is made.)
+/// The maximum size of a message that is read.
+///
+/// A request above the node's own limit is still read up to this size, so that it can be answered.
+/// Closing the connection instead would end every other call as well. The value is four times the
+/// default limit of a gateway. A larger message cannot come from a caller, and ends the connection
+/// before memory is spent on it. It cannot depend on the welcome, because the WebSocket library
+/// fixes its limits when it connects.
 const MAX_READ_BYTES: usize = 64 << 20;
 
 pub(crate) async fn open<N: Network>(
@@ -43,32 +46,47 @@ pub(crate) async fn open<N: Network>(
     registry: &ToolRegistry,
 ) -> Result<Welcomed<N::Stream>, NodeSdkError> {
     let mut socket = reach(network, config).await?;
-    let (features, stated) = tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
-        .await
-        .unwrap_or_else(|_| Err(NodeSdkError::Handshake("no gateway_welcome within 10 seconds".to_owned())))?;
+    let (features, stated) =
+        tokio::time::timeout(STEP_TIMEOUT, handshake(&mut socket, config, registry))
+            .await
+            .unwrap_or_else(|_| {
+                Err(NodeSdkError::Handshake(
+                    "no gateway_welcome was received within 10 seconds".to_owned(),
+                ))
+            })?;
     tracing::info!(url = shown(&config.url), node = config.node.id, "connected to the gateway");
     Ok(Welcomed { socket, features, limits: limits(config, stated) })
 }
 
-/// A gateway that says how large a frame may be takes results up to that; of another one it is only known how much every
-/// gateway takes.
+/// Returns the response limits. A gateway that announces a frame limit accepts results up to it;
+/// for others, only the limit that every gateway supports is safe.
 fn limits(config: &Config, max_frame: Option<usize>) -> Limits {
     let most = if max_frame.is_some() { usize::MAX } else { MAX_TOOL_RESPONSE_BYTES };
     Limits { payload: config.max_response_bytes.min(most), frame: max_frame.unwrap_or(usize::MAX) }
 }
 
-/// Opens a WebSocket, on which nothing was said yet.
-pub(crate) async fn reach<N: Network>(network: &N, config: &Config) -> Result<Socket<N::Stream>, NodeSdkError> {
+/// Opens a WebSocket on which no frame has been sent yet.
+pub(crate) async fn reach<N: Network>(
+    network: &N,
+    config: &Config,
+) -> Result<Socket<N::Stream>, NodeSdkError> {
     let opened = tokio::time::timeout(STEP_TIMEOUT, upgrade(network, config)).await;
     opened.unwrap_or_else(|_| Err(connect_error(config, "no answer within 10 seconds")))
 }
 
-async fn upgrade<N: Network>(network: &N, config: &Config) -> Result<Socket<N::Stream>, NodeSdkError> {
+async fn upgrade<N: Network>(
+    network: &N,
+    config: &Config,
+) -> Result<Socket<N::Stream>, NodeSdkError> {
     let url = with_credentials(&config.url, &config.token, &config.node.id);
-    let request = url.as_str().into_client_request().map_err(|error| upgrade_error(config, error))?;
+    let request =
+        url.as_str().into_client_request().map_err(|error| upgrade_error(config, error))?;
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);
-    let stream = network.dial(host, port).await.map_err(|error| connect_error(config, &error.to_string()))?;
+    let stream = network
+        .dial(host, port)
+        .await
+        .map_err(|error| connect_error(config, &error.to_string()))?;
     let connector = if url.scheme() == "wss" { tls::connector(config)? } else { None };
     let cap = config.max_request_bytes.max(MAX_READ_BYTES);
     let limits = WebSocketConfig::default()
@@ -93,7 +111,8 @@ async fn handshake<S: Stream>(
         let text = match message {
             Ok(Message::Text(text)) => text,
             Ok(Message::Close(frame)) => {
-                let (code, reason) = frame.map_or((1005, String::new()), |f| (f.code.into(), f.reason.to_string()));
+                let (code, reason) =
+                    frame.map_or((1005, String::new()), |f| (f.code.into(), f.reason.to_string()));
                 close::answer(socket).await;
                 return Err(NodeSdkError::from_close(code, &reason, &config.token));
             }
@@ -106,13 +125,17 @@ async fn handshake<S: Stream>(
         match Incoming::decode(&text) {
             Ok(Incoming::Welcome(welcome)) if welcome.protocol_version == PROTOCOL_VERSION => {
                 if let Some(notice) = &welcome.notice {
-                    tracing::warn!(node = config.node.id, notice = config.token.redact(notice), "the gateway's notice");
+                    tracing::warn!(
+                        node = config.node.id,
+                        notice = config.token.redact(notice),
+                        "notice from the gateway"
+                    );
                 }
                 let stated = welcome.max_frame_bytes.and_then(|bytes| usize::try_from(bytes).ok());
                 return Ok((welcome.features, stated));
             }
             Ok(Incoming::Welcome(welcome)) => {
-                let reason = format!("it answered with version {}", welcome.protocol_version);
+                let reason = format!("it uses version {}", welcome.protocol_version);
                 close::close(socket, None).await;
                 return Err(NodeSdkError::ProtocolMismatch { reason });
             }
@@ -121,8 +144,8 @@ async fn handshake<S: Stream>(
                 encode_pong(&mut pong, timestamp);
                 socket.send(Message::text(pong)).await.map_err(lost)?;
             }
-            Ok(_) => tracing::debug!("ignored a frame that came before the welcome"),
-            Err(error) => tracing::warn!(%error, "ignored a frame"),
+            Ok(_) => tracing::debug!("ignored a frame before the welcome"),
+            Err(error) => tracing::warn!(%error, "ignored an invalid frame"),
         }
     }
     Err(NodeSdkError::Handshake("the gateway closed the connection".to_owned()))
@@ -148,7 +171,8 @@ fn hello(config: &Config, registry: &ToolRegistry) -> String {
     text
 }
 
-/// What a gateway's problem (RFC 9457) says to people; any other text as it is.
+/// Returns the readable text of a gateway's problem document (RFC 9457), and any other text
+/// unchanged.
 fn in_words(body: &str) -> Cow<'_, str> {
     #[derive(serde::Deserialize)]
     struct Problem {
@@ -174,15 +198,18 @@ fn upgrade_error(config: &Config, error: Error) -> NodeSdkError {
     let status = response.status();
     let body = response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);
     let reason = match config.token.redact(&in_words(&body)) {
-        empty if empty.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+        empty if empty.is_empty() => {
+            status.canonical_reason().unwrap_or("no reason given").to_owned()
+        }
         body => body,
     };
     match status.as_u16() {
         status @ (401 | 403) => NodeSdkError::Unauthorized { status, reason },
-        // A gateway says so itself.
-        404 if !reason.contains(crate::url::PATH) => {
-            connect_error(config, &format!("HTTP 404: {reason}; nodes connect to {}", crate::url::PATH))
-        }
+        // A gateway's own 404 already contains the path.
+        404 if !reason.contains(crate::url::PATH) => connect_error(
+            config,
+            &format!("HTTP 404: {reason}; nodes connect to {}", crate::url::PATH),
+        ),
         status => connect_error(config, &format!("HTTP {status}: {reason}")),
     }
 }

@@ -1,86 +1,90 @@
 use crate::url::Token;
 
-/// Why a client could not be built, or stopped running.
+/// The reason why a client could not be built, or stopped running.
 ///
-/// [`run`](crate::NodeClient::run) ends with one of these. It never returns a failure that reconnecting can fix: that is logged,
-/// and counts towards [`ReconnectExhausted`](NodeSdkError::ReconnectExhausted).
+/// [`run`](crate::NodeClient::run) ends with one of these. It never returns an error that
+/// reconnecting can fix: such an error is logged, and counts towards
+/// [`ReconnectExhausted`](NodeSdkError::ReconnectExhausted).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeSdkError {
-    /// The builder was given something that cannot work.
-    #[error("the node's configuration is not usable: {0}")]
+    /// The builder has a setting that cannot work.
+    #[error("the configuration of the node is invalid: {0}")]
     Config(String),
 
-    /// The token that was passed to `run` was cancelled. This is how a node ends that was told to.
+    /// The token that was passed to `run` was cancelled. This is the normal end of a node.
     #[error("the node was shut down")]
     Shutdown,
 
-    /// The gateway refused the token, or this node with it.
+    /// The gateway rejected the token, or this node with that token.
     #[error(
-        "the gateway refused this node ({status}): {reason}; check SA_NODE_TOKEN, and that the token may register this node id"
+        "the gateway refused this node ({status}): {reason}; check SA_NODE_TOKEN, and that the token is allowed to register this node id"
     )]
     Unauthorized {
-        /// The HTTP status of the upgrade, or the code of the close.
+        /// The HTTP status of the upgrade, or the close code.
         status: u16,
-        /// The gateway's words.
+        /// The gateway's reason.
         reason: String,
     },
 
-    /// Gateway and node speak different versions of the protocol.
+    /// Gateway and node support different versions of the protocol.
     #[error(
-        "this node speaks protocol version {}, the gateway does not: {reason}; update the older of the two",
+        "the gateway does not support protocol version {} of this node: {reason}; update the older of the two",
         sa_protocol::PROTOCOL_VERSION
     )]
     ProtocolMismatch {
-        /// The gateway's words, or the version it answered with.
+        /// The gateway's reason, or the version that it answered with.
         reason: String,
     },
 
-    /// The gateway took the connection, but will never take this node as it is.
+    /// The gateway accepted the connection, but will never accept this node as configured.
     #[error("the gateway refused this node (close code {code}): {reason}{}", what_to_set(*code))]
     Refused {
-        /// The code of the close.
+        /// The close code.
         code: u16,
-        /// The gateway's words.
+        /// The gateway's reason.
         reason: String,
     },
 
-    /// As many attempts failed in a row as the backoff allows. The log says how.
+    /// The number of failed attempts in a row reached the limit of the backoff. The log has the
+    /// reasons.
     #[error("gave up after {0} failed attempts to connect to the gateway; the log has the reasons")]
     ReconnectExhausted(u32),
 
-    /// No connection came about, or it was lost.
+    /// The connection failed, or was lost.
     #[error("{0}")]
     WebSocket(String),
 
-    /// There was a connection, but no welcome.
-    #[error("the gateway did not welcome this node: {0}")]
+    /// The connection was opened, but the gateway sent no welcome.
+    #[error("the handshake with the gateway failed: {0}")]
     Handshake(String),
 
-    /// Any other error, for programs that return this type from their own functions. The client makes none.
+    /// Any other error, for programs that return this type from their own functions. The client
+    /// never returns it.
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }
 
-/// Where the id and the token of a node come from that are not each other's.
+/// Returns a hint about the sources of a node's id, if id and token do not match.
 fn what_to_set(code: u16) -> &'static str {
     if code == sa_protocol::close::ID_HELD {
-        "; NodeInfo::from_env takes the id from SA_NODE_ID, else from the node's type and the machine's name"
+        "; NodeInfo::from_env takes the id from SA_NODE_ID, or from the type of the node and the name of the machine"
     } else {
         ""
     }
 }
 
 impl NodeSdkError {
-    /// What a close of the gateway's means, by its code.
+    /// Converts a close by the gateway into an error, by its close code.
     pub(crate) fn from_close(code: u16, reason: &str, token: &Token) -> Self {
         use sa_protocol::close;
-        let reason = if reason.is_empty() { "no reason given".to_owned() } else { token.redact(reason) };
+        let reason =
+            if reason.is_empty() { "no reason given".to_owned() } else { token.redact(reason) };
         match code {
             close::UNAUTHORIZED => Self::Unauthorized { status: code, reason },
             close::VERSION_NOT_SUPPORTED => Self::ProtocolMismatch { reason },
             _ if close::is_final(code) => Self::Refused { code, reason },
-            _ => Self::lost(&format!("the gateway closed it with code {code}: {reason}")),
+            _ => Self::lost(&format!("the gateway closed it (code {code}): {reason}")),
         }
     }
 
@@ -88,7 +92,7 @@ impl NodeSdkError {
         Self::WebSocket(format!("the connection was lost: {reason}"))
     }
 
-    /// Whether connecting again would only fail in the same way.
+    /// Returns whether reconnecting would only fail in the same way.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::WebSocket(_) | Self::Handshake(_) => false,

@@ -1,21 +1,24 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_protocol::node::{self, encode_event};
 use sa_protocol::{CapabilityError, MAX_EVENT_BYTES, truncated_result, validate_capability};
 use serde_json::Value;
 
-/// How many events wait for a gateway. Beyond that the oldest is given up: what a node has to say outside of its calls is
-/// news, and old news is worth least.
+/// The maximum number of queued events. Beyond it the oldest event is dropped, because old events
+/// are the least useful.
 const MAX_WAITING: usize = 256;
 
-/// What a node says outside of any call: that a process which it was left with has ended, say.
+/// The events that a node sends outside of any call, for example that a background process has
+/// ended.
 ///
-/// Events wait while there is no gateway, and are lost with the process, and with a connection that breaks just when they
-/// were written to it. A gateway that knows nothing of events gets none. All clones are one queue, for one client.
+/// Events are queued while there is no gateway. They are lost with the process, and with a
+/// connection that breaks just after they were written to it. A gateway without support for events
+/// receives none. All clones share one queue, for one client.
 #[derive(Clone, Default)]
 pub struct NodeEvents {
     queue: Arc<Mutex<Queue>>,
@@ -24,27 +27,30 @@ pub struct NodeEvents {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<String>,
-    /// Wakes the connection that writes them.
+    /// Wakes the connection that writes the events.
     writer: Option<Waker>,
 }
 
 impl NodeEvents {
-    /// Events that go to whichever gateway the client which they are given to is connected to.
+    /// Creates a queue of events. They are sent to the gateway of the client that uses this queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tells the gateway. The name is of lowercase words with dots between them, such as `process.finished`; one that is
-    /// not is a mistake in the node, which is logged, and the event is not sent. Data of more than
-    /// [`MAX_EVENT_BYTES`](crate::protocol::MAX_EVENT_BYTES) is cut as results are, and says so.
+    /// Sends an event to the gateway.
+    ///
+    /// The name consists of lowercase words separated by dots, such as `process.finished`. An
+    /// invalid name is an error in the node: it is logged, and the event is not sent. Data of more
+    /// than [`MAX_EVENT_BYTES`](crate::protocol::MAX_EVENT_BYTES) is truncated and marked as such,
+    /// like results.
     pub fn send(&self, name: impl AsRef<str>, data: Value) {
         let name = name.as_ref();
         if let Err(error) = self.try_send(name, data) {
-            tracing::error!(name, %error, "an event of this node cannot be sent");
+            tracing::error!(name, %error, "cannot send an event of this node");
         }
     }
 
-    /// As [`send`](Self::send), but says what is wrong with the name.
+    /// Sends an event like [`send`](Self::send), but returns an error if the name is invalid.
     pub fn try_send(&self, name: &str, data: Value) -> Result<(), CapabilityError> {
         validate_capability(name)?;
         let data = (!data.is_null()).then(|| data.to_string()).map(|data| match data.len() {
@@ -52,7 +58,10 @@ impl NodeEvents {
             _ => truncated_result(&data, MAX_EVENT_BYTES),
         });
         let mut frame = String::new();
-        encode_event(&mut frame, &node::NodeEvent { event: name.into(), data: data.as_deref(), at_ms: Some(now_ms()) });
+        encode_event(
+            &mut frame,
+            &node::NodeEvent { event: name.into(), data: data.as_deref(), at_ms: Some(now_ms()) },
+        );
         let writer = {
             let mut queue = self.queue();
             if queue.waiting.len() == MAX_WAITING {
@@ -67,7 +76,7 @@ impl NodeEvents {
         Ok(())
     }
 
-    /// The next frame to write; the connection that asks is woken when there is one.
+    /// Returns the next frame to write, or registers the calling connection to be woken.
     pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<String> {
         let mut queue = self.queue();
         if let Some(frame) = queue.waiting.pop_front() {
@@ -78,7 +87,7 @@ impl NodeEvents {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 
@@ -90,6 +99,8 @@ fn now_ms() -> i64 {
 
 impl fmt::Debug for NodeEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeEvents").field("waiting", &self.queue().waiting.len()).finish_non_exhaustive()
+        f.debug_struct("NodeEvents")
+            .field("waiting", &self.queue().waiting.len())
+            .finish_non_exhaustive()
     }
 }

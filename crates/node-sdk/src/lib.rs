@@ -1,8 +1,9 @@
 //! Build nodes: connect to a gateway, offer tools, answer calls.
 //!
-//! A node is a process that offers tools to agents through a gateway. It opens one WebSocket to the gateway, says what it
-//! can do, and answers the calls that come in. This crate does everything but the tools: connection, authentication,
-//! heartbeat, reconnecting, running calls side by side, cancelling, cutting results that are too large.
+//! A node is a process that offers tools to agents through a gateway. It opens one WebSocket to the
+//! gateway, describes its tools, and answers incoming calls. This crate does everything but the
+//! tools: connection, authentication, heartbeat, reconnecting, running calls concurrently,
+//! cancelling, and truncating large results.
 //!
 //! ```no_run
 //! use sa_node_sdk::{NodeClient, NodeInfo, NodeTool, ToolContext, ToolRegistry, ToolResult};
@@ -34,22 +35,27 @@
 //! # }
 //! ```
 //!
-//! [`NodeInfo::from_env`] names the node: its id is `SA_NODE_ID`, else the type and the machine's name with a colon between
-//! them, here `demo:HOSTNAME`. The gateway tells nodes apart by it: a second process with the same id takes the place of the
-//! first, so two on one machine need a `SA_NODE_ID` each, and a token that is bound to an id needs that very one.
+//! [`NodeInfo::from_env`] names the node. Its id is `SA_NODE_ID`, or else the type and the hostname
+//! with a colon between them, here `demo:HOSTNAME`. The gateway distinguishes nodes by their ids: a
+//! second process with the same id replaces the first. So two nodes on one machine need a
+//! `SA_NODE_ID` each, and a token that is bound to an id works with that id only.
 //!
-//! # What happens to a call
+//! # The life of a call
 //!
-//! A request for a tool that is not registered is answered `not_found`. One that is larger than
-//! [`max_request_bytes`](NodeClientBuilder::max_request_bytes) is answered `invalid_args`. All others run at once, up to
-//! [`max_concurrent_tools`](NodeClientBuilder::max_concurrent_tools); the rest wait. When the gateway cancels a call, when
-//! its time is up, when the connection is lost or the node shuts down, [`ToolContext::cancel`] fires; a tool that has not
-//! ended some seconds later is dropped where it waits. A panic in a tool is answered `failed` and harms nothing else.
+//! A request for a tool that is not registered is answered `not_found`. A request that is larger
+//! than [`max_request_bytes`](NodeClientBuilder::max_request_bytes) is answered `invalid_args`. All
+//! others run concurrently, up to
+//! [`max_concurrent_tools`](NodeClientBuilder::max_concurrent_tools); the rest wait in a queue.
+//!
+//! [`ToolContext::cancel`] fires when the gateway cancels a call, when its time limit expires, when
+//! the connection is lost, or when the node shuts down. A tool that has not ended a few seconds
+//! later is dropped. A panic in a tool is answered `failed` and does not affect other calls.
 //!
 //! # Secrets
 //!
-//! The token never appears in an error, a log line or the `Debug` of a type of this crate. (The WebSocket library logs
-//! whole requests, their URL included, at level TRACE of the target `tungstenite`. Leave that target at DEBUG.)
+//! The token never appears in an error, a log line or the `Debug` of a type of this crate. (The
+//! WebSocket library logs whole requests with their URLs at level TRACE of the target
+//! `tungstenite`. Leave that target at DEBUG.)
 
 mod builder;
 mod call;
@@ -81,5 +87,6 @@ pub use tool::{NodeTool, ToolError, ToolResult};
 /// The whole protocol, so that a node needs no other crate for it.
 pub use sa_protocol as protocol;
 pub use sa_protocol::{
-    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeInfo, PROTOCOL_VERSION, ReconnectBackoff, ToolResponseError, WsMessage,
+    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeInfo, PROTOCOL_VERSION, ReconnectBackoff,
+    ToolResponseError, WsMessage,
 };

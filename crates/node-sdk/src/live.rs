@@ -1,21 +1,24 @@
-//! The calls that run, found by their cancel tokens.
+//! The running calls, indexed by their cancel tokens.
 //!
-//! A tool's context is plain data that anybody can put together or take apart. What a tool can say while it runs therefore
-//! hangs on something that the data has anyway: the token is shared by all clones of a context, in whatever task they are,
-//! and is like no other one. (A task-local would be lost in the tasks that a tool spawns; a request's id is the gateway's
-//! choice, and two gateways may choose the same.)
+//! A tool's context is plain data that any code can build or destructure. The link to the
+//! connection therefore uses a field that the data has anyway: the token. All clones of a context
+//! share it, on every task, and it is unique. A task-local would be lost in the tasks that a tool
+//! spawns. A request id is the gateway's choice, and two gateways may choose the same.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallState;
 
-/// The token itself is the key, and not its address: as long as it is in here, no other one can have that.
-static LIVE: LazyLock<Mutex<HashMap<CancellationToken, Arc<CallState>>>> = LazyLock::new(Mutex::default);
+/// The key is the token itself and not its address. While the token is in this map, no other token
+/// can have its address.
+static LIVE: LazyLock<Mutex<HashMap<CancellationToken, Arc<CallState>>>> =
+    LazyLock::new(Mutex::default);
 
-/// A call's place among those that run. It is given up when this is dropped, in whatever way the call ends.
+/// The entry of a running call. Dropping it removes the entry, however the call ends.
 #[derive(Debug)]
 pub(crate) struct Place(CancellationToken);
 
@@ -29,16 +32,16 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let call = live().remove(&self.0);
-        // What it holds goes when the lock is free again.
+        // The call is dropped after the lock is released.
         drop(call);
     }
 }
 
-/// The call with this token, as long as it runs.
+/// Returns the running call with this token.
 pub(crate) fn find(token: &CancellationToken) -> Option<Arc<CallState>> {
     live().get(token).cloned()
 }
 
 fn live() -> MutexGuard<'static, HashMap<CancellationToken, Arc<CallState>>> {
-    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+    LIVE.lock()
 }

@@ -1,7 +1,8 @@
-//! What a node needs of the world around it to connect: a way to the gateway, and chance.
+//! The environment that a node needs to connect: a network to the gateway, and randomness.
 //!
-//! Everybody has [`Tcp`]. Another one takes its place in the simulation, where the network and chance come from a seed, and for
-//! the demo node within a gateway's own process; that is what the trait is hidden for, and not a part of what this crate promises.
+//! Normal nodes use [`Tcp`]. The simulation replaces it, so that the network and randomness come
+//! from a seed; so does the demo node inside a gateway's own process. The trait is hidden because
+//! it is only for these, and not a stable part of this crate.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,7 +20,7 @@ pub trait Network: Send + Sync + 'static {
 
     fn dial(&self, host: &str, port: u16) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
-    /// From 0 to 1, for the delay before the next attempt.
+    /// Returns a number from 0 to 1, for the delay before the next attempt.
     fn jitter(&self) -> f64;
 }
 
@@ -31,9 +32,9 @@ impl Network for Tcp {
 
     async fn dial(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         let stream = TcpStream::connect((host, port)).await?;
-        // Frames are small and each is waited for.
+        // Frames are small, and the peer waits for each one.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         Ok(stream)
     }

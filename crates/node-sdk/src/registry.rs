@@ -13,18 +13,19 @@ use crate::NodeTool;
 #[derive(Default, Clone)]
 pub struct ToolRegistry {
     tools: BTreeMap<String, Arc<dyn NodeTool>>,
-    /// The same tools by every spelling that is likely on the wire, so that a call needs one lookup and no copy.
+    /// The same tools by every spelling that is likely on the wire, so that a call needs one lookup
+    /// and no copy.
     lookup: HashMap<String, Arc<dyn NodeTool>>,
     capabilities: BTreeSet<String>,
 }
 
 impl ToolRegistry {
-    /// A registry without tools.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A registry without tools that already advertises a root prefix.
+    /// Creates an empty registry that already advertises a root prefix.
     #[track_caller]
     pub fn with_defaults(root: impl AsRef<str>) -> Self {
         let mut registry = Self::new();
@@ -32,35 +33,37 @@ impl ToolRegistry {
         registry
     }
 
-    /// Adds a tool under a name of lowercase words with dots between them. Capitals are lowered. A tool that has the
-    /// name already is replaced.
+    /// Adds a tool under a name of lowercase words separated by dots. Capital letters are converted
+    /// to lowercase. A tool with the same name is replaced.
     ///
     /// # Panics
     ///
-    /// When the name is not valid (see [`validate_capability`](sa_protocol::validate_capability)): names are written
-    /// in the program, and a wrong one is best found at its start.
+    /// If the name is not valid (see [`validate_capability`](sa_protocol::validate_capability)).
+    /// Names are written in the program, so an invalid name should be found at its start.
     #[track_caller]
     pub fn register(&mut self, name: impl AsRef<str>, tool: impl NodeTool) -> &mut Self {
         self.register_boxed(name, Arc::new(tool))
     }
 
-    /// As [`register`](Self::register), for a tool whose type is not known before the program runs.
+    /// Adds a tool like [`register`](Self::register), as a trait object.
     #[track_caller]
     pub fn register_boxed(&mut self, name: impl AsRef<str>, tool: Arc<dyn NodeTool>) -> &mut Self {
         let name = normalised(name.as_ref());
         self.insert(name, tool)
     }
 
-    /// Adds a tool under the bare name that a host gives it, such as `Bash`. Its capitals stay.
+    /// Adds a tool under the bare name that a host gives it, such as `Bash`. Capital letters are
+    /// kept.
     ///
     /// # Panics
     ///
-    /// When the name is empty, longer than 128 characters, or has whitespace or control characters in it.
+    /// If the name is empty, is longer than 128 characters, or contains whitespace or control
+    /// characters.
     #[track_caller]
     pub fn register_host_tool(&mut self, name: impl AsRef<str>, tool: impl NodeTool) -> &mut Self {
         let name = name.as_ref();
         if let Err(error) = validate_tool_name(name) {
-            panic!("{name:?} cannot be the name of a tool: {error}");
+            panic!("{name:?} is not a valid tool name: {error}");
         }
         self.insert(name.to_owned(), Arc::new(tool))
     }
@@ -72,11 +75,12 @@ impl ToolRegistry {
         self
     }
 
-    /// Advertises a prefix: the gateway will send calls of all tools below it to this node. A dot at its end is dropped.
+    /// Advertises a prefix: the gateway will send calls of all tools below it to this node. A
+    /// trailing dot is dropped.
     ///
     /// # Panics
     ///
-    /// When the prefix is not valid, as in [`register`](Self::register).
+    /// If the prefix is not valid, as in [`register`](Self::register).
     #[track_caller]
     pub fn add_capability_prefix(&mut self, prefix: impl AsRef<str>) -> &mut Self {
         let prefix = prefix.as_ref();
@@ -84,25 +88,28 @@ impl ToolRegistry {
         self
     }
 
-    /// Advertises the prefix of every registered tool: its name without the last word. A name of one word is its own
-    /// prefix.
+    /// Advertises the prefix of every registered tool: its name without the last word. A name of
+    /// one word is its own prefix.
     pub fn derive_capabilities_from_tools(&mut self) -> &mut Self {
-        let prefixes = self.tools.keys().map(|name| name.rsplit_once('.').map_or(name.as_str(), |(prefix, _)| prefix));
+        let prefixes = self
+            .tools
+            .keys()
+            .map(|name| name.rsplit_once('.').map_or(name.as_str(), |(prefix, _)| prefix));
         self.capabilities.extend(prefixes.map(str::to_owned));
         self
     }
 
-    /// The names of the tools, sorted.
+    /// Returns the names of the tools, sorted.
     pub fn tool_names(&self) -> Vec<String> {
         self.tools.keys().cloned().collect()
     }
 
-    /// The advertised prefixes, sorted, each once.
+    /// Returns the advertised prefixes, sorted and without duplicates.
     pub fn capabilities(&self) -> Vec<String> {
         self.capabilities.iter().cloned().collect()
     }
 
-    /// The tool of this name, in whatever case it is written.
+    /// Returns the tool with this name, ignoring case.
     pub fn get(&self, name: &str) -> Option<Arc<dyn NodeTool>> {
         match self.lookup.get(name) {
             Some(tool) => Some(Arc::clone(tool)),
@@ -110,7 +117,7 @@ impl ToolRegistry {
         }
     }
 
-    /// The tools as the hello describes them.
+    /// Returns the descriptions of the tools for the hello.
     pub(crate) fn specs(&self) -> Vec<ToolSpec> {
         self.tools.iter().map(|(name, tool)| spec(name, tool.as_ref())).collect()
     }
@@ -125,7 +132,9 @@ fn spec(name: &str, tool: &dyn NodeTool) -> ToolSpec {
         output_schema: raw(tool.output_schema()),
         annotations: raw(tool.annotations()),
         capabilities: tool.capabilities(),
-        timeout_ms: tool.timeout().map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+        timeout_ms: tool
+            .timeout()
+            .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
     }
 }
 
@@ -137,7 +146,7 @@ fn raw(value: Option<Value>) -> Option<Box<RawValue>> {
 fn normalised(name: &str) -> String {
     let lowered = name.to_lowercase();
     if let Err(error) = validate_capability(&lowered) {
-        panic!("{name:?} cannot be the name of a tool or a capability: {error}");
+        panic!("{name:?} is not a valid tool name or capability: {error}");
     }
     lowered
 }
@@ -200,7 +209,11 @@ mod tests {
         registry.register_host_tool("Bash", Nothing).derive_capabilities_from_tools();
         assert_eq!(registry.tool_names(), ["Bash"]);
         assert_eq!(registry.capabilities(), ["Bash"]);
-        assert!(registry.get("Bash").is_some() && registry.get("bash").is_some() && registry.get("BASH").is_some());
+        assert!(
+            registry.get("Bash").is_some()
+                && registry.get("bash").is_some()
+                && registry.get("BASH").is_some()
+        );
     }
 
     #[test]
@@ -209,7 +222,8 @@ mod tests {
             let register = || ToolRegistry::new().register(name, Nothing).tool_names();
             assert!(std::panic::catch_unwind(register).is_err(), "{name:?}");
         }
-        let register = || ToolRegistry::new().register("Frob..Nicate\u{200b}", Nothing).tool_names();
+        let register =
+            || ToolRegistry::new().register("Frob..Nicate\u{200b}", Nothing).tool_names();
         let said = std::panic::catch_unwind(register).unwrap_err().downcast::<String>().unwrap();
         assert!(said.starts_with(r#""Frob..Nicate\u{200b}""#), "{said}");
     }

@@ -1,9 +1,9 @@
-//! A connection after its welcome. One task reads, writes and keeps the list of running calls; tools run on tasks of
-//! their own and hand their frames to it.
+//! A connection after its welcome. One task reads, writes and owns the list of running calls. Tools
+//! run on tasks of their own and send their frames to it.
 //!
-//! The task is a poll function instead of a `select!`: reading and writing must not wait for each other, and many small
-//! frames should share one system call. It reads what has arrived (up to a batch), lets the tools run, then writes all
-//! that they have answered, and flushes once.
+//! The task is a poll function instead of a `select!`: reading and writing must not wait for each
+//! other, and many small frames should share one system call. It reads the available frames (up to
+//! a batch), lets the tools run, then writes all their answers, and flushes once.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -15,7 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{Sink as _, Stream as _};
 use sa_protocol::node::{
-    BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping, encode_pong,
+    BinProbe, BinProbeResult, Incoming, ToolRequest, encode_bin_probe_result, encode_ping,
+    encode_pong,
 };
 use sa_protocol::{ErrorKind, FrameError};
 use tokio::sync::{Semaphore, mpsc};
@@ -32,21 +33,24 @@ use crate::live::Place;
 use crate::network::Stream;
 use crate::{NodeSdkError, Principal, ToolContext, ToolRegistry, close};
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
     Shutdown,
     Lost { error: NodeSdkError, replaced: bool },
 }
 
-/// So many frames are worth a write, and so many are read before those that wait to be written have their turn. More at a
-/// time would save system calls; but gateway and node would wait for each other's loads, where they could work side by side.
+/// The batch size: the number of frames that are worth a write, and the number that are read before
+/// queued frames are written.
+///
+/// Larger batches would save system calls. But gateway and node would then wait for each other's
+/// batches, when they could work in parallel.
 const LOAD: usize = 16;
-/// How many calls may wait for their turn before further ones are refused.
+/// The maximum number of queued calls; further ones are refused.
 const MAX_WAITING: usize = 1024;
-/// How many frames of tools may wait to be written before the tools wait.
+/// The capacity of the queue of tools' frames; tools wait while it is full.
 const OUTGOING: usize = 256;
-/// How many answers of the connection's own may wait to be written before it stops reading.
+/// The maximum number of queued answers of the connection itself; it stops reading at this limit.
 const MAX_OWN: usize = 1024;
 
 pub(crate) struct Session<'a, S> {
@@ -55,17 +59,17 @@ pub(crate) struct Session<'a, S> {
     socket: Socket<S>,
     shared: Arc<Shared>,
     outgoing: mpsc::Receiver<Outgoing>,
-    /// Answers that no tool is needed for.
+    /// Answers that need no tool.
     own: VecDeque<Message>,
     running: HashMap<u64, (Arc<CallState>, CancellationToken)>,
     next_call: u64,
-    /// The parent of all calls' tokens. Cancelled when the session ends, in whatever way.
+    /// The parent of all calls' tokens. It is cancelled when the session ends for any reason.
     calls: CancellationToken,
     _cancel_on_drop: DropGuard,
     heartbeat: Interval,
     last_heard: Instant,
     reads: usize,
-    /// Frames that the socket has been given and may still hold.
+    /// The number of frames that were passed to the socket and may still be in its buffer.
     unflushed: usize,
     let_tools_run: bool,
 }
@@ -114,22 +118,26 @@ impl<'a, S: Stream> Session<'a, S> {
         }
     }
 
-    // Not an `async fn`, which would have room for the session twice.
+    // This is not an `async fn`, because its future would hold the session twice.
     pub(crate) fn run(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
         self.serve(shutdown, Self::take)
     }
 
-    /// As [`run`](Self::run), but sends back what it is sent.
+    /// Runs like [`run`](Self::run), but echoes every message.
     pub(crate) fn echo(self, shutdown: &CancellationToken) -> impl Future<Output = End> {
         self.serve(shutdown, |session, message| session.own.push_back(message))
     }
 
-    async fn serve(mut self, shutdown: &CancellationToken, on_message: fn(&mut Self, Message)) -> End {
+    async fn serve(
+        mut self,
+        shutdown: &CancellationToken,
+        on_message: fn(&mut Self, Message),
+    ) -> End {
         let mut shutdown = pin!(shutdown.cancelled());
         let error = loop {
             match poll_fn(|cx| self.poll(cx, shutdown.as_mut())).await {
                 Event::Frame(Some(Ok(Message::Close(frame)))) => break self.closed(frame).await,
-                // Answering a ping of WebSocket's own is up to the library, sending the answer is not.
+                // The library answers WebSocket pings, but the session must flush the answer.
                 Event::Frame(Some(Ok(Message::Ping(_)))) => self.unflushed += 1,
                 Event::Frame(Some(Ok(Message::Pong(_)))) => {}
                 Event::Frame(Some(Ok(message))) => on_message(&mut self, message),
@@ -137,15 +145,19 @@ impl<'a, S: Stream> Session<'a, S> {
                     break self.failed(error).await;
                 }
                 Event::Frame(None) => {
-                    break lost("the gateway closed it without a word");
+                    break lost("the gateway closed it without a close frame");
                 }
                 Event::Silence => {
-                    break lost("the gateway has been silent for too long");
+                    break lost("no data was received from the gateway for too long");
                 }
                 Event::Shutdown => {
                     self.calls.cancel();
                     let reason = "the node is shutting down".into();
-                    close::close(&mut self.socket, Some(CloseFrame { code: CloseCode::Normal, reason })).await;
+                    close::close(
+                        &mut self.socket,
+                        Some(CloseFrame { code: CloseCode::Normal, reason }),
+                    )
+                    .await;
                     break End::Shutdown;
                 }
             }
@@ -154,7 +166,11 @@ impl<'a, S: Stream> Session<'a, S> {
         error
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, shutdown: Pin<&mut impl Future<Output = ()>>) -> Poll<Event> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        shutdown: Pin<&mut impl Future<Output = ()>>,
+    ) -> Poll<Event> {
         let may_read = self.reads < LOAD && self.own.len() < MAX_OWN;
         if may_read && let Poll::Ready(frame) = Pin::new(&mut self.socket).poll_next(cx) {
             self.reads += 1;
@@ -167,8 +183,8 @@ impl<'a, S: Stream> Session<'a, S> {
             return Poll::Ready(Event::Shutdown);
         }
         while self.heartbeat.poll_tick(cx).is_ready() {
-            let patience = (self.config.heartbeat * 3).max(Duration::from_secs(30));
-            if self.last_heard.elapsed() > patience {
+            let timeout = (self.config.heartbeat * 3).max(Duration::from_secs(30));
+            if self.last_heard.elapsed() > timeout {
                 return Poll::Ready(Event::Silence);
             }
             self.ping();
@@ -177,13 +193,13 @@ impl<'a, S: Stream> Session<'a, S> {
             return Poll::Ready(Event::WriteFailed(error));
         }
         if !may_read && self.own.len() < MAX_OWN {
-            // There is probably more, but other tasks of this thread come first.
+            // More frames are probably available, but other tasks of this thread come first.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 
-    /// Writes what waits, as far as the socket takes it.
+    /// Writes queued frames until the socket's buffer is full.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
         let mut socket = Pin::new(&mut self.socket);
         while let Poll::Ready(ready) = socket.as_mut().poll_ready(cx) {
@@ -192,7 +208,7 @@ impl<'a, S: Stream> Session<'a, S> {
                 Some(message) => message,
                 None => match self.outgoing.poll_recv(cx) {
                     Poll::Ready(Some(frame)) => {
-                        // What a tool says after its call has ended reaches nobody.
+                        // Frames that a tool sends after its call has ended are dropped.
                         let known = if frame.last {
                             self.running.remove(&frame.call).is_some()
                         } else {
@@ -203,11 +219,13 @@ impl<'a, S: Stream> Session<'a, S> {
                         }
                         Message::text(frame.text)
                     }
-                    // Calls come first: somebody waits for them.
-                    Poll::Ready(None) | Poll::Pending => match next_event(self.config, &self.shared, cx) {
-                        Poll::Ready(frame) => Message::text(frame),
-                        Poll::Pending => break,
-                    },
+                    // Calls come before events, because callers wait for them.
+                    Poll::Ready(None) | Poll::Pending => {
+                        match next_event(self.config, &self.shared, cx) {
+                            Poll::Ready(frame) => Message::text(frame),
+                            Poll::Pending => break,
+                        }
+                    }
                 },
             };
             socket.as_mut().start_send(message)?;
@@ -216,9 +234,13 @@ impl<'a, S: Stream> Session<'a, S> {
         if self.unflushed == 0 {
             return Ok(());
         }
-        if self.unflushed < LOAD && !self.running.is_empty() && std::mem::take(&mut self.let_tools_run) {
-            // Calls that came together often end together. A turn for the tools costs little, a flush for each frame
-            // costs a system call. A load leaves at once: the gateway is to work on it while the rest is made.
+        if self.unflushed < LOAD
+            && !self.running.is_empty()
+            && std::mem::take(&mut self.let_tools_run)
+        {
+            // Calls that arrived together often end together. Letting the tools run costs little; a
+            // flush for each frame costs a system call. A full batch is flushed at once, so that
+            // the gateway can process it while the rest is produced.
             cx.waker().wake_by_ref();
             return Ok(());
         }
@@ -238,7 +260,7 @@ impl<'a, S: Stream> Session<'a, S> {
         self.own.push_back(Message::text(text));
     }
 
-    /// Takes a frame of the gateway.
+    /// Handles a frame of the gateway.
     fn take(&mut self, message: Message) {
         let Message::Text(text) = message else {
             return tracing::debug!("ignored a frame that is not text");
@@ -247,7 +269,7 @@ impl<'a, S: Stream> Session<'a, S> {
         match Incoming::decode(&text) {
             Ok(Incoming::Request(request)) if too_large => {
                 let message = format!(
-                    "the request has {} bytes, this node takes at most {}; send less, or raise max_request_bytes",
+                    "the request has {} bytes, but this node accepts at most {}; send less, or increase max_request_bytes",
                     text.len(),
                     self.config.max_request_bytes
                 );
@@ -255,7 +277,8 @@ impl<'a, S: Stream> Session<'a, S> {
             }
             Ok(Incoming::Request(request)) => self.start(request),
             Ok(Incoming::Cancel(cancel)) => {
-                let wanted = |(call, _): &&(Arc<CallState>, _)| call.request_id() == cancel.request_id;
+                let wanted =
+                    |(call, _): &&(Arc<CallState>, _)| call.request_id() == cancel.request_id;
                 if let Some((_, token)) = self.running.values().find(wanted) {
                     token.cancel();
                 }
@@ -268,23 +291,28 @@ impl<'a, S: Stream> Session<'a, S> {
             Ok(Incoming::Pong(timestamp)) => tracing::trace!(timestamp, "pong"),
             Ok(Incoming::BinProbe(probe)) => self.probe(probe),
             Ok(Incoming::Unknown(kind)) => {
-                tracing::debug!(%kind, "ignored a frame of a type that is not known here");
+                tracing::debug!(%kind, "ignored a frame of an unknown type");
             }
             Ok(_) => tracing::debug!("ignored a frame that is not for a node"),
             Err(error) => self.complain(&error),
         }
     }
 
-    /// A frame that cannot be used is ignored, except that a request deserves an answer.
+    /// Ignores an invalid frame, but answers it if it is a request.
     fn complain(&mut self, error: &FrameError) {
-        tracing::warn!(%error, "a frame of the gateway is not usable");
+        tracing::warn!(%error, "ignored an invalid frame from the gateway");
         if let (Some("tool_request"), Some(id)) = (error.frame_type(), error.id()) {
             self.refuse(id, ErrorKind::InvalidArgs, &error.to_string());
         }
     }
 
     fn refuse(&mut self, request_id: &str, kind: ErrorKind, message: &str) {
-        self.own.push_back(Message::text(call::failure(request_id, kind, message, self.shared.limits)));
+        self.own.push_back(Message::text(call::failure(
+            request_id,
+            kind,
+            message,
+            self.shared.limits,
+        )));
     }
 
     fn start(&mut self, request: ToolRequest<'_>) {
@@ -293,16 +321,21 @@ impl<'a, S: Stream> Session<'a, S> {
             return self.refuse(&request.request_id, ErrorKind::NotFound, &message);
         };
         if self.running.len() >= self.config.max_concurrent_tools.saturating_add(MAX_WAITING) {
-            let message = format!("this node is busy: {MAX_WAITING} calls wait already; try again later");
+            let message = format!(
+                "this node is busy: {MAX_WAITING} calls are already queued; try again later"
+            );
             return self.refuse(&request.request_id, ErrorKind::Failed, &message);
         }
         let number = self.next_call;
         self.next_call += 1;
-        let deadline = request.deadline_ms.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let deadline = request
+            .deadline_ms
+            .and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
         let role = request.principal_role.unwrap_or_default();
         let principal = request.principal_id.map(|id| Principal::new(id, role));
         let (shared, trace) = (Arc::clone(&self.shared), request.traceparent.as_deref());
-        let call = CallState::new(shared, number, &request.request_id, trace, deadline).with_principal(principal);
+        let call = CallState::new(shared, number, &request.request_id, trace, deadline)
+            .with_principal(principal);
         let call = Arc::new(call);
         let cancel = self.calls.child_token();
         self.running.insert(number, (Arc::clone(&call), cancel.clone()));
@@ -317,7 +350,7 @@ impl<'a, S: Stream> Session<'a, S> {
         tokio::spawn(call::run(call, place, tool, ctx, request.args.map(str::to_owned)));
     }
 
-    /// Answers which programs this machine has, from a thread that may wait for the disk.
+    /// Answers which programs this machine has, on a thread that may block on the disk.
     fn probe(&mut self, probe: BinProbe<'_>) {
         let Some(handler) = self.config.bin_probe.clone() else {
             return;
@@ -329,12 +362,13 @@ impl<'a, S: Stream> Session<'a, S> {
         self.running.insert(number, (call, self.calls.child_token()));
         let outgoing = self.shared.outgoing.clone();
         tokio::task::spawn_blocking(move || {
-            // A probe that panics has found nothing.
+            // A probe that panics counts as not found.
             let has = |bin: &str| catch_unwind(AssertUnwindSafe(|| handler(bin))).unwrap_or(false);
-            let bins = bins.into_iter().map(|bin| (has(&bin), bin)).map(|(has, bin)| (bin, has)).collect();
+            let bins =
+                bins.into_iter().map(|bin| (has(&bin), bin)).map(|(has, bin)| (bin, has)).collect();
             let mut text = String::new();
             encode_bin_probe_result(&mut text, &BinProbeResult { probe_id: id.into(), bins });
-            // A connection that is gone needs no answer.
+            // A closed connection needs no answer.
             let _ = outgoing.blocking_send(Outgoing { call: number, text, last: true });
         });
     }
@@ -342,7 +376,8 @@ impl<'a, S: Stream> Session<'a, S> {
     async fn closed(&mut self, frame: Option<CloseFrame>) -> End {
         self.calls.cancel();
         close::answer(&mut self.socket).await;
-        let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+        let (code, reason) = frame
+            .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let error = NodeSdkError::from_close(code, &reason, &self.config.token);
         End::Lost { error, replaced: code == sa_protocol::close::REPLACED }
     }
@@ -354,7 +389,7 @@ impl<'a, S: Stream> Session<'a, S> {
     }
 }
 
-/// What the node has to say outside of its calls, if the gateway wants to know.
+/// Returns the next event of the node, if the gateway supports events.
 fn next_event(config: &Config, shared: &Shared, cx: &Context<'_>) -> Poll<String> {
     match &config.events {
         Some(events) if shared.features.events => events.poll_next(cx),

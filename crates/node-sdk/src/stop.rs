@@ -1,7 +1,7 @@
-//! The signals by which people and service managers end a program.
+//! The signals with which users and service managers stop a program.
 
-/// Resolves when this process is told to end: by Ctrl-C, or on Unix by SIGTERM. Never, with a word on it, where signals cannot be
-/// listened for.
+/// Resolves when this process receives Ctrl-C, or SIGTERM on Unix. If signals cannot be received,
+/// it logs that and never resolves.
 pub(crate) async fn told_to() {
     let heard = async {
         #[cfg(unix)]
@@ -17,7 +17,7 @@ pub(crate) async fn told_to() {
         tokio::signal::ctrl_c().await
     };
     if let Err(error) = heard.await {
-        tracing::warn!(%error, "cannot listen for Ctrl-C; the node ends without a farewell to the gateway");
+        tracing::warn!(%error, "cannot listen for Ctrl-C; if it stops the node, no close frame is sent to the gateway");
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Whom a node trusts to be its gateway.
+//! The certificates that a node trusts.
 
 use std::sync::Arc;
 
@@ -13,14 +13,16 @@ use crate::NodeSdkError;
 use crate::builder::Config;
 use crate::connect::connect_error;
 
-/// What encrypts a connection. `None` is the WebSocket library's own way, which trusts whom the system trusts.
+/// Returns the TLS configuration. `None` selects the WebSocket library's default, which trusts the
+/// system's certificates.
 pub(crate) fn connector(config: &Config) -> Result<Option<Connector>, NodeSdkError> {
     use_some_crypto();
     if config.trusted.is_empty() {
         return Ok(None);
     }
     let mut roots = RootCertStore::empty();
-    // What cannot be read of the system's is left out, as the library does it: what was added may be all that it takes.
+    // Unreadable system certificates are skipped, as in the library: the added certificates may be
+    // sufficient.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for certificate in &config.trusted {
         roots.add(certificate.clone()).map_err(|error| connect_error(config, &unusable(&error)))?;
@@ -29,40 +31,48 @@ pub(crate) fn connector(config: &Config) -> Result<Option<Connector>, NodeSdkErr
     Ok(Some(Connector::Rustls(Arc::new(tls))))
 }
 
-/// The certificates in a text, each of which can be trusted.
+/// Returns the certificates in a PEM text, and checks that each of them can be trusted.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, NodeSdkError> {
     let invalid = |why: String| NodeSdkError::Config(why);
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = read.map_err(|error| invalid(format!("ca_pem cannot be read: {error}")))?;
+    let certificates =
+        read.map_err(|error| invalid(format!("ca_pem is not valid PEM: {error}")))?;
     if certificates.is_empty() {
-        return Err(invalid("ca_pem holds no certificate; one begins with a line BEGIN CERTIFICATE".to_owned()));
+        return Err(invalid(
+            "ca_pem contains no certificate; a certificate starts with a line BEGIN CERTIFICATE"
+                .to_owned(),
+        ));
     }
     let mut roots = RootCertStore::empty();
     let unusable = |error| invalid(unusable(&error));
-    certificates.iter().try_for_each(|certificate| roots.add(certificate.clone())).map_err(unusable)?;
+    certificates
+        .iter()
+        .try_for_each(|certificate| roots.add(certificate.clone()))
+        .map_err(unusable)?;
     Ok(certificates)
 }
 
 fn unusable(error: &rustls::Error) -> String {
-    format!("a certificate of ca_pem cannot be used: {error}")
+    format!("a certificate in ca_pem is invalid: {error}")
 }
 
-/// What to say of a gateway that nobody whom we trust vouches for: the library has a name for it that helps nobody.
+/// Returns an error message for a gateway with an untrusted certificate. The library's own message
+/// is not helpful.
 pub(crate) fn in_words(error: &Error) -> Option<String> {
     let Error::Io(error) = error else { return None };
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            let why = "its certificate is signed by nobody whom this machine trusts (NodeClientBuilder::ca_pem adds to these)";
+            let why = "its certificate is not signed by an authority that this machine trusts (add one with NodeClientBuilder::ca_pem)";
             Some(why.to_owned())
         }
         _ => None,
     }
 }
 
-/// TLS needs a cryptography provider for the process. A program that has chosen one keeps it.
+/// Installs the cryptography provider that TLS needs, unless the program has already chosen one.
 fn use_some_crypto() {
     if CryptoProvider::get_default().is_none() {
-        // It can only fail because somebody else was faster.
+        // This can only fail if another thread was faster.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 }

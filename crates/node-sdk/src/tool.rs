@@ -5,80 +5,82 @@ use serde_json::Value;
 
 use crate::ToolContext;
 
-/// What a tool returns: any JSON value, or why there is none.
+/// The result of a tool: any JSON value, or an error.
 pub type ToolResult = Result<Value, ToolError>;
 
 /// A tool of a node.
 ///
-/// Only [`call`](NodeTool::call) must be written. The other methods describe the tool to agents; a tool without a
-/// description works, but a model has only its name to go by.
+/// Only [`call`](NodeTool::call) is required. The other methods describe the tool to agents. A tool
+/// without a description works, but a model then has only its name.
 #[async_trait::async_trait]
 pub trait NodeTool: Send + Sync + 'static {
-    /// Runs the tool once. Calls run side by side, on the Tokio runtime; work that blocks belongs into
+    /// Runs the tool once. Calls run concurrently on the Tokio runtime; blocking work belongs in
     /// [`tokio::task::spawn_blocking`].
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult;
 
-    /// A name for people.
+    /// Returns a name for people.
     fn title(&self) -> Option<String> {
         None
     }
 
-    /// What the tool does, for models.
+    /// Returns a description of the tool, for models.
     fn description(&self) -> Option<String> {
         None
     }
 
-    /// The JSON Schema of the arguments. A gateway checks them before it sends a call.
+    /// Returns the JSON Schema of the arguments. The gateway checks them before it sends a call.
     fn input_schema(&self) -> Option<Value> {
         None
     }
 
-    /// The JSON Schema of the result.
+    /// Returns the JSON Schema of the result.
     fn output_schema(&self) -> Option<Value> {
         None
     }
 
-    /// Hints for agents in MCP's form, such as `{"readOnlyHint": true}`.
+    /// Returns hints for agents in the form that MCP defines, such as `{"readOnlyHint": true}`.
     fn annotations(&self) -> Option<Value> {
         None
     }
 
-    /// What the tool lets a host do, such as `shell.exec`: what skills ask for.
+    /// Returns the capabilities that the tool gives a host, such as `shell.exec`. Skills can
+    /// require them.
     fn capabilities(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How long one call may take. When it is over, [`ToolContext::cancel`] fires and the call ends as `timeout`.
+    /// Returns the time limit of one call. When it expires, [`ToolContext::cancel`] fires and the
+    /// call ends as `timeout`.
     fn timeout(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Why a tool failed. Each variant is one [`ErrorKind`] on the wire.
+/// The reason why a tool failed. Each variant is one [`ErrorKind`] on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// The arguments are missing or wrong.
     #[error("invalid arguments: {0}")]
     InvalidArgs(String),
-    /// The node may not do this.
+    /// The node does not allow this operation.
     #[error("not allowed: {0}")]
     NotAllowed(String),
-    /// It did not work.
+    /// The operation failed.
     #[error("failed: {0}")]
     Failed(String),
-    /// It took too long.
+    /// The operation took too long.
     #[error("timed out: {0}")]
     Timeout(String),
-    /// Somebody gave up waiting, or the node is going away.
+    /// The caller stopped waiting, or the node is shutting down.
     #[error("cancelled: {0}")]
     Cancelled(String),
-    /// There is no such thing.
+    /// The requested object does not exist.
     #[error("not found: {0}")]
     NotFound(String),
 }
 
 impl ToolError {
-    /// The kind on the wire.
+    /// Returns the kind on the wire.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::InvalidArgs(_) => ErrorKind::InvalidArgs,
@@ -90,7 +92,7 @@ impl ToolError {
         }
     }
 
-    /// The words, without the kind.
+    /// Returns the message, without the kind.
     pub fn message(&self) -> &str {
         match self {
             Self::InvalidArgs(message)
@@ -109,7 +111,8 @@ impl From<ToolError> for ToolResponseError {
     }
 }
 
-/// Arguments are what a tool reads from JSON, so a JSON error is most likely theirs.
+/// Converts a JSON error into invalid arguments, because arguments are the JSON that a tool usually
+/// parses.
 impl From<serde_json::Error> for ToolError {
     fn from(error: serde_json::Error) -> Self {
         Self::InvalidArgs(error.to_string())
@@ -122,7 +125,7 @@ impl From<tokio::time::error::Elapsed> for ToolError {
     }
 }
 
-/// The whole chain of causes, in one line.
+/// Joins the whole chain of causes in one line.
 impl From<anyhow::Error> for ToolError {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<Self>() {
@@ -132,8 +135,8 @@ impl From<anyhow::Error> for ToolError {
     }
 }
 
-/// `?` on the errors that tools meet most. A conversion from all errors at once is not possible for a type that is an
-/// error itself; for the rest there is `anyhow`, or `map_err`.
+/// Implements `?` for the errors that tools encounter most. A type that is an error itself cannot
+/// convert from all errors at once; for the rest there is `anyhow`, or `map_err`.
 macro_rules! failed_from {
     ($($error:ty),* $(,)?) => {$(
         impl From<$error> for ToolError {

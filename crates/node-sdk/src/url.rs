@@ -5,22 +5,26 @@ use url::Url;
 
 use crate::NodeSdkError;
 
-/// What RFC 3986 calls unreserved stays readable; all else is encoded, so that `+` and `&` in a token survive.
+/// The characters to percent-encode in a query: all but the unreserved characters of RFC 3986, so
+/// that `+` and `&` in a token survive.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Where a gateway's nodes connect.
+/// The path at which nodes connect to a gateway.
 pub(crate) const PATH: &str = "/v1/nodes/ws";
 
-/// Reads the gateway's address. `http`, `https` and an address without a path are taken for what was meant: at a gateway's
-/// root are others' doors, which would refuse a node for its token.
+/// Parses the gateway's URL. `http`, `https` and a URL without a path are corrected. The root of a
+/// gateway serves other clients and would reject a node's token.
 pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     let invalid = |why: &str| {
-        NodeSdkError::Config(format!("gateway_ws_url {why}; it looks like ws://localhost:3210/v1/nodes/ws"))
+        NodeSdkError::Config(format!(
+            "gateway_ws_url {why}; use a URL like ws://localhost:3210/v1/nodes/ws"
+        ))
     };
     if url.trim().is_empty() {
         return Err(invalid("is empty"));
     }
-    let mut url = Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
+    let mut url =
+        Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
     let scheme = match url.scheme() {
         "ws" | "http" => "ws",
         "wss" | "https" => "wss",
@@ -28,8 +32,8 @@ pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
             return Err(invalid(&format!("has the scheme `{other}` instead of ws or wss")));
         }
     };
-    // Both pairs are "special" schemes with a host, between which the crate always allows a change.
-    url.set_scheme(scheme).map_err(|()| invalid("cannot be a WebSocket address"))?;
+    // Both schemes are "special" schemes with a host, so the crate always allows the change.
+    url.set_scheme(scheme).map_err(|()| invalid("is not a valid WebSocket URL"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("has no host"));
     }
@@ -40,13 +44,14 @@ pub(crate) fn parse(url: &str) -> Result<Url, NodeSdkError> {
     Ok(url)
 }
 
-/// The address with the token and the node id in its query. Other parameters stay as they were.
+/// Returns the URL with the token and the node id in its query. Other parameters are kept.
 pub(crate) fn with_credentials(url: &Url, token: &Token, node_id: &str) -> Url {
     let ours = |pair: &&str| {
         let key = pair.split('=').next().unwrap_or_default();
         !pair.is_empty() && key != "node_id" && !(key == "token" && token.0.is_some())
     };
-    let mut parts: Vec<String> = url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
+    let mut parts: Vec<String> =
+        url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
     if let Some(token) = &token.0 {
         parts.push(format!("token={}", utf8_percent_encode(token, QUERY)));
     }
@@ -56,23 +61,24 @@ pub(crate) fn with_credentials(url: &Url, token: &Token, node_id: &str) -> Url {
     url
 }
 
-/// The address as it may be shown: queries carry tokens, and user information carries passwords.
+/// Returns the URL in a form that is safe to show: without the query, which may carry tokens, and
+/// without user information, which may carry passwords.
 pub(crate) fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
-/// The node's token. It has no readable `Debug`.
+/// The node's token. Its `Debug` output is redacted.
 #[derive(Clone, Default)]
 pub(crate) struct Token(Option<String>);
 
 impl Token {
-    /// An empty token counts as none.
+    /// Creates a token. An empty token counts as none.
     pub(crate) fn new(token: String) -> Self {
         Self(Some(token).filter(|token| !token.is_empty()))
     }
 
-    /// Takes the token out of a text that came from elsewhere and may quote it, and shortens the text.
+    /// Removes the token from a text of another program, which may quote it, and shortens the text.
     pub(crate) fn redact(&self, text: &str) -> String {
         let mut text = sa_protocol::escaped_prefix(text.trim(), 512).to_owned();
         if let Some(token) = &self.0 {
@@ -101,7 +107,12 @@ mod tests {
 
     #[test]
     fn credentials_join_the_query() {
-        check("ws://gw:3210/v1/nodes/ws", "secret", "mac-01", "ws://gw:3210/v1/nodes/ws?token=secret&node_id=mac-01");
+        check(
+            "ws://gw:3210/v1/nodes/ws",
+            "secret",
+            "mac-01",
+            "ws://gw:3210/v1/nodes/ws?token=secret&node_id=mac-01",
+        );
         check("ws://gw/ws", "", "n", "ws://gw/ws?node_id=n");
         check("ws://gw/ws?a=1&b=%20", "t", "n", "ws://gw/ws?a=1&b=%20&token=t&node_id=n");
         check(
@@ -143,7 +154,10 @@ mod tests {
     fn secrets_are_not_shown() {
         let token = Token::new("s3cret&".into());
         assert_eq!(format!("{token:?}"), "[redacted]");
-        assert_eq!(token.redact("no s3cret& or s3cret%26 here"), "no [redacted] or [redacted] here");
+        assert_eq!(
+            token.redact("no s3cret& or s3cret%26 here"),
+            "no [redacted] or [redacted] here"
+        );
         let url = with_credentials(&parse("ws://me:pw@gw:1/ws").unwrap(), &token, "n");
         assert_eq!(shown(&url), "ws://gw:1/ws");
     }

@@ -1,4 +1,4 @@
-//! Files that travel beside a result or a chunk.
+//! Files that are sent with a result or a chunk.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::json;
 
-/// A file in a frame. Its bytes are base64 text, borrowed from the frame when it was read from one.
+/// A file in a frame.
+///
+/// The bytes are base64 text. When the file was read from a frame, the text borrows from that
+/// frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment<'a> {
-    /// What the bytes are, such as `image/png`.
+    /// The MIME type of the bytes, such as `image/png`.
     #[serde(borrow, deserialize_with = "json::cow")]
     pub mime_type: Cow<'a, str>,
-    /// The file's name, when it has one.
-    #[serde(borrow, default, deserialize_with = "json::opt_cow", skip_serializing_if = "Option::is_none")]
+    /// The file's name, if it has one.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "json::opt_cow",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub name: Option<Cow<'a, str>>,
     /// The bytes in standard base64 with padding.
     #[serde(borrow, deserialize_with = "json::cow")]
@@ -22,7 +30,7 @@ pub struct Attachment<'a> {
 }
 
 impl Attachment<'static> {
-    /// An attachment with these bytes.
+    /// Creates an attachment from these bytes.
     pub fn from_bytes(mime_type: impl Into<String>, name: Option<&str>, bytes: &[u8]) -> Self {
         Self {
             mime_type: Cow::Owned(mime_type.into()),
@@ -33,12 +41,12 @@ impl Attachment<'static> {
 }
 
 impl Attachment<'_> {
-    /// The bytes.
+    /// Decodes and returns the bytes.
     pub fn bytes(&self) -> Result<Vec<u8>, base64::DecodeError> {
         BASE64_STANDARD.decode(self.data.as_bytes())
     }
 
-    /// An attachment that owns its text and may outlive the frame.
+    /// Converts the attachment into one that owns its text and may outlive the frame.
     pub fn into_owned(self) -> Attachment<'static> {
         Attachment {
             mime_type: Cow::Owned(self.mime_type.into_owned()),
@@ -47,10 +55,10 @@ impl Attachment<'_> {
         }
     }
 
-    /// About how many bytes it takes in a frame; never less than it does.
+    /// Returns an upper bound of the attachment's size in a frame, in bytes.
     pub fn encoded_len(&self) -> usize {
         let escaped = |text: &str| text.chars().map(json::escaped_len).sum::<usize>();
-        // The data is base64, which has nothing to escape.
+        // Base64 needs no escapes.
         escaped(&self.mime_type) + self.name.as_deref().map_or(0, escaped) + self.data.len() + 48
     }
 }
@@ -63,8 +71,9 @@ mod tests {
     fn the_length_counts_what_is_escaped() {
         for name in [None, Some(""), Some("a\"b"), Some(&*"\u{1}é\\".repeat(99))] {
             let attachment = Attachment::from_bytes("text/\n", name, b"x");
-            let (real, told) = (serde_json::to_string(&attachment).unwrap().len(), attachment.encoded_len());
-            // A comma to the next one has its place as well.
+            let (real, told) =
+                (serde_json::to_string(&attachment).unwrap().len(), attachment.encoded_len());
+            // The bound includes the comma before the next attachment.
             assert!(real < told && told < real + 30, "{real}, {told}");
         }
     }

@@ -1,7 +1,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-/// How long to wait before connecting again.
+/// The delay before the next attempt to reconnect.
 ///
 /// ```
 /// use std::time::Duration;
@@ -14,13 +14,13 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReconnectBackoff {
-    /// Before the first new attempt. One second unless told.
+    /// The delay before the first attempt. One second by default.
     pub initial_delay: Duration,
-    /// The most that growth leads to; jitter comes on top. One minute unless told.
+    /// The upper limit of the exponential growth; jitter is added on top. One minute by default.
     pub max_delay: Duration,
-    /// The growth from one attempt to the next. Two unless told.
+    /// The factor by which the delay grows per attempt. Two by default.
     pub backoff_factor: f64,
-    /// How many failures in a row end the attempts; 0, the default, means none do.
+    /// The number of failures in a row that ends the attempts. 0, the default, means no limit.
     pub max_attempts: u32,
 }
 
@@ -36,33 +36,37 @@ impl Default for ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
-    /// The part of a delay that jitter may add at most.
+    /// The largest fraction of a delay that jitter may add.
     pub const JITTER: f64 = 0.25;
 
-    /// The wait before attempt `attempt` (the first is 0): `min(initial · factor^attempt, max)`, and up to a quarter
-    /// of it more.
+    /// Returns the delay before attempt `attempt` (the first is 0):
+    /// `min(initial · factor^attempt, max)`, plus up to a quarter of it as jitter.
     ///
-    /// `jitter` runs from 0 (none) to 1 (the whole quarter). It is an argument, so that this stays a function of what
-    /// it is given, and so that the source of chance is the caller's choice. Numbers out of range are brought into
-    /// it: a factor that is no number counts as 1.
+    /// `jitter` ranges from 0 (none) to 1 (the whole quarter). It is an argument, so that this
+    /// function is deterministic and the caller chooses the source of randomness. Values out of
+    /// range are clamped; a factor that is not finite counts as 1.
     pub fn delay(&self, attempt: u32, jitter: f64) -> Duration {
-        let factor = if self.backoff_factor.is_finite() { self.backoff_factor.max(0.0) } else { 1.0 };
+        let factor =
+            if self.backoff_factor.is_finite() { self.backoff_factor.max(0.0) } else { 1.0 };
         let max = self.max_delay.as_secs_f64();
-        let grown = self.initial_delay.as_secs_f64() * factor.powi(i32::try_from(attempt).unwrap_or(i32::MAX));
-        // 0 · ∞ is not a number, and `min` then takes the other side.
+        let grown = self.initial_delay.as_secs_f64()
+            * factor.powi(i32::try_from(attempt).unwrap_or(i32::MAX));
+        // 0 · ∞ is NaN, and `min` then returns the other operand.
         let base = grown.min(max);
         let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
-        Duration::try_from_secs_f64(base * Self::JITTER.mul_add(jitter, 1.0)).unwrap_or(self.max_delay)
+        Duration::try_from_secs_f64(base * Self::JITTER.mul_add(jitter, 1.0))
+            .unwrap_or(self.max_delay)
     }
 
-    /// The same with random jitter.
+    /// Returns the delay with random jitter.
     pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
-        // The standard library has no other source of random numbers, and two nodes need only differ.
+        // The standard library has no other source of random numbers. The delays of two nodes only
+        // have to differ.
         let random = RandomState::new().hash_one(attempt);
         self.delay(attempt, random as f64 / u64::MAX as f64)
     }
 
-    /// Whether this many failures in a row end the attempts.
+    /// Returns whether this number of failures in a row ends the attempts.
     ///
     /// ```
     /// # use sa_protocol::ReconnectBackoff;
@@ -84,7 +88,10 @@ mod tests {
     fn random_jitter_adds_up_to_a_quarter() {
         let backoff = ReconnectBackoff::default();
         let delays: Vec<Duration> = (0..100).map(|_| backoff.delay_for_attempt(2)).collect();
-        assert!(delays.iter().all(|delay| (4.0..=5.0).contains(&delay.as_secs_f64())), "{delays:?}");
+        assert!(
+            delays.iter().all(|delay| (4.0..=5.0).contains(&delay.as_secs_f64())),
+            "{delays:?}"
+        );
         assert!(delays.iter().any(|delay| delay != &delays[0]), "jitter is not random");
     }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why a frame could not be used.
+/// The reason why a frame is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameError {
     kind: FrameErrorKind,
@@ -9,17 +9,17 @@ pub struct FrameError {
     detail: Box<str>,
 }
 
-/// What is wrong with a frame.
+/// The kind of a [`FrameError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameErrorKind {
-    /// It is not a JSON object, or has no `type`, or repeats a field.
+    /// The frame is not a JSON object, has no `type`, or repeats a field.
     Malformed,
-    /// It is nested deeper than [`MAX_NESTING`](crate::MAX_NESTING).
+    /// The frame is nested deeper than [`MAX_NESTING`](crate::MAX_NESTING).
     TooDeep,
-    /// A field is not there that this type of frame needs.
+    /// A field that this type of frame requires is missing.
     MissingField(&'static str),
-    /// A field is there, but of the wrong form.
+    /// A field has the wrong form.
     InvalidField(&'static str),
 }
 
@@ -34,18 +34,18 @@ impl FrameError {
         self
     }
 
-    /// What is wrong, for programs.
+    /// Returns the kind of error, for programs.
     pub fn kind(&self) -> FrameErrorKind {
         self.kind
     }
 
-    /// The frame's `type`, when it could be read.
+    /// Returns the frame's `type`, if it could be read.
     pub fn frame_type(&self) -> Option<&str> {
         self.frame.as_deref()
     }
 
-    /// The frame's `request_id` (for nodes) or `id` (for calls), when it could be read: enough to fail that one call
-    /// instead of waiting for its timeout.
+    /// Returns the frame's `request_id` (nodes) or `id` (calls), if it could be read. With it the
+    /// receiver can fail that one call instead of waiting for its timeout.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
@@ -54,17 +54,17 @@ impl FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.frame {
-            Some(frame) => write!(f, "the frame `{}` is not usable: ", frame.escape_debug())?,
-            None => f.write_str("the frame is not usable: ")?,
+            Some(frame) => write!(f, "the frame `{}` is invalid: ", frame.escape_debug())?,
+            None => f.write_str("the frame is invalid: ")?,
         }
         match self.kind {
             FrameErrorKind::Malformed => write!(f, "{}", self.detail),
             FrameErrorKind::TooDeep => {
                 write!(f, "it is nested deeper than {} levels; flatten it", crate::MAX_NESTING)
             }
-            FrameErrorKind::MissingField(field) => write!(f, "it needs the field `{field}`"),
+            FrameErrorKind::MissingField(field) => write!(f, "the field `{field}` is missing"),
             FrameErrorKind::InvalidField(field) => {
-                write!(f, "its field `{field}` is wrong: {}", self.detail)
+                write!(f, "the field `{field}` is invalid: {}", self.detail)
             }
         }
     }

@@ -2,12 +2,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::json;
 
-/// Who a node is, as it says in its hello.
+/// The identity of a node, as it sends it in its hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Stable and unique among the nodes of a gateway.
+    /// The id: stable, and unique among the nodes of a gateway.
     pub id: String,
-    /// For people.
+    /// A name for people.
     #[serde(default, deserialize_with = "json::null_as_default")]
     pub name: String,
     /// The platform: `macos`, `linux`, ...
@@ -16,24 +16,31 @@ pub struct NodeInfo {
     /// The version of the node's own software.
     #[serde(default, deserialize_with = "json::null_as_default")]
     pub version: String,
-    /// Free words to group and filter nodes by.
-    #[serde(default, deserialize_with = "json::null_as_default", skip_serializing_if = "Vec::is_empty")]
+    /// Free-form tags to group and filter nodes by.
+    #[serde(
+        default,
+        deserialize_with = "json::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub tags: Vec<String>,
 }
 
 impl NodeInfo {
     /// Reads `SA_NODE_ID`, `SA_NODE_NAME` and `SA_NODE_TAGS` (separated by commas).
     ///
-    /// Without them the id is `{node_type}:{hostname}`, such as `office:laptop`, the name `sa-node-{node_type}`, and there are
-    /// no tags. The host's name is `HOSTNAME`, else what the system says. A variable that is set to nothing counts as not set.
+    /// Without them the id is `{node_type}:{hostname}`, such as `office:laptop`, the name is
+    /// `sa-node-{node_type}`, and there are no tags. The hostname is `HOSTNAME`, or else the one
+    /// that the system reports. An empty variable counts as not set.
     ///
-    /// A gateway tells nodes apart by their ids. Two of one type on one machine have the same one by default, and the second
-    /// would take the place of the first: give each a `SA_NODE_ID`. A token that is bound to an id goes with that id alone.
+    /// A gateway distinguishes nodes by their ids. Two nodes of one type on one machine have the
+    /// same id by default, and the second would replace the first: give each a `SA_NODE_ID`. A
+    /// token that is bound to an id works with that id only.
     pub fn from_env(node_type: &str, version: &str) -> Self {
         Self::from_lookup(node_type, version, |name| std::env::var(name).ok(), host_name)
     }
 
-    /// The rules of [`NodeInfo::from_env`] without the environment, so that they can be tested in parallel.
+    /// Implements [`NodeInfo::from_env`] without the environment, so that tests can run in
+    /// parallel.
     fn from_lookup(
         node_type: &str,
         version: &str,
@@ -41,8 +48,11 @@ impl NodeInfo {
         host_name: impl Fn() -> Option<String>,
     ) -> Self {
         let set = |name| variable(name).filter(|value| !value.trim().is_empty());
-        let host =
-            || set("HOSTNAME").or_else(&host_name).map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned());
+        let host = || {
+            set("HOSTNAME")
+                .or_else(&host_name)
+                .map_or_else(|| "unknown".to_owned(), |host| host.trim().to_owned())
+        };
         Self {
             id: set("SA_NODE_ID").unwrap_or_else(|| format!("{node_type}:{}", host())),
             name: set("SA_NODE_NAME").unwrap_or_else(|| format!("sa-node-{node_type}")),
@@ -57,7 +67,7 @@ fn split_tags(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
 }
 
-/// Shells know `HOSTNAME`, but rarely export it; services never have it.
+/// Returns the hostname. Shells set `HOSTNAME` but rarely export it, and services never have it.
 fn host_name() -> Option<String> {
     ["/proc/sys/kernel/hostname", "/etc/hostname"]
         .into_iter()
@@ -73,8 +83,9 @@ mod tests {
 
     #[track_caller]
     fn check(variables: &[(&str, &str)], host: Option<&str>, id: &str, name: &str, tags: &[&str]) {
-        let lookup =
-            |wanted: &str| variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned());
+        let lookup = |wanted: &str| {
+            variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+        };
         let info = NodeInfo::from_lookup("macos", "1.2.3", lookup, || host.map(str::to_owned));
         assert_eq!((info.id.as_str(), info.name.as_str()), (id, name));
         assert_eq!(info.tags, tags);
@@ -90,7 +101,8 @@ mod tests {
 
     #[test]
     fn variables_win() {
-        let variables = [("SA_NODE_ID", "m1"), ("SA_NODE_NAME", "Mine"), ("SA_NODE_TAGS", "home, desk,,")];
+        let variables =
+            [("SA_NODE_ID", "m1"), ("SA_NODE_NAME", "Mine"), ("SA_NODE_TAGS", "home, desk,,")];
         check(&variables, Some("studio"), "m1", "Mine", &["home", "desk"]);
     }
 

@@ -1,10 +1,12 @@
-//! The wire shapes of Switchboard's own protocols: pure serde, no runtime.
+//! The wire types of Switchboard's own protocols: pure serde, no runtime.
 //!
-//! Two ways to look at the same frames:
+//! There are two views of the same frames:
 //!
-//! * [`WsMessage`] is the node protocol as plain data, for anybody who writes a node or a test by hand.
-//! * [`node`] and [`calls`] are what gateway and SDK use on the hot path. They borrow from the received text and
-//!   keep arguments and results as raw JSON, so that a gateway passes them on without ever parsing them.
+//! * [`WsMessage`] is the node protocol as plain data, for a node or a test that is written by
+//!   hand.
+//! * [`node`] and [`calls`] are used by the gateway and the SDK on the hot path. They borrow from
+//!   the received text and keep arguments and results as raw JSON, so that a gateway forwards them
+//!   without parsing.
 //!
 //! ```
 //! use sa_protocol::{WsMessage, node::{self, Incoming}};
@@ -24,11 +26,13 @@
 //!
 //! # Rules of every frame
 //!
-//! * One JSON object a text frame, told apart by `type`. Unknown fields and unknown types are ignored.
-//! * An absent field is left out when writing. When reading, `null` for an optional field is the same as absent.
-//! * A field that a frame knows may appear once: a second one makes the frame invalid, because two readers could
-//!   otherwise disagree about which one counts. Inside arguments and results, which are passed on as they are,
-//!   the last one counts, as `serde_json` has it.
+//! * A text frame is one JSON object; its `type` identifies the kind of frame. Unknown fields and
+//!   unknown types are ignored.
+//! * An absent field is left out when writing. When reading, `null` for an optional field is the
+//!   same as absent.
+//! * A known field may appear once. A second one makes the frame invalid, because two readers could
+//!   otherwise disagree about which one counts. Inside arguments and results, which are passed on
+//!   unchanged, the last one counts, as in `serde_json`.
 //! * Nesting deeper than [`MAX_NESTING`] makes a frame invalid.
 
 pub mod attachment;
@@ -52,17 +56,17 @@ pub use info::NodeInfo;
 pub use json::{MAX_NESTING, object, push_string};
 pub use message::{ErrorKind, ToolResponseError, WsMessage};
 pub use names::{
-    CapabilityError, Place, is_invisible, is_unseen, validate_capability, validate_name, validate_prefix,
-    validate_tool_name,
+    CapabilityError, Place, is_invisible, is_unseen, validate_capability, validate_name,
+    validate_prefix, validate_tool_name,
 };
 pub use truncate::{escaped_prefix, truncated_result};
 
-/// The version of the node protocol that this crate speaks.
+/// The version of the node protocol that this crate implements.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// The data of a node's event has at most this many bytes.
+/// The maximum size of the data of a node's event, in bytes.
 pub const MAX_EVENT_BYTES: usize = 32 * 1024;
 
-/// No result is larger than this many bytes (4 MB), whatever a node is configured to, unless the gateway says that it takes
-/// more. What a response needs besides does not count.
+/// The maximum size of a result in bytes (4 MB), whatever a node is configured to, unless the
+/// gateway announces a larger limit. The rest of the response does not count.
 pub const MAX_TOOL_RESPONSE_BYTES: usize = 4 * 1024 * 1024;

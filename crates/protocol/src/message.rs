@@ -17,59 +17,59 @@ use crate::{NodeInfo, PROTOCOL_VERSION, json};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum WsMessage {
-    /// The node's first frame: who it is and what it can do.
+    /// The node's first frame: its identity and its capabilities.
     NodeHello {
-        /// The protocol the node speaks; a node that does not say speaks version 1.
+        /// The protocol version of the node. Without this field it is version 1.
         #[serde(default = "first_version", deserialize_with = "version_or_first")]
         protocol_version: u32,
-        /// Who the node is.
+        /// The node's identity.
         node: NodeInfo,
-        /// The prefixes of the tools that it answers for.
+        /// The prefixes of the tools that the node provides.
         #[serde(default, deserialize_with = "json::null_as_default")]
         capabilities: Vec<String>,
     },
-    /// The gateway's answer to the hello; calls may follow.
+    /// The gateway's answer to the hello. Calls may follow.
     GatewayWelcome {
-        /// The protocol the gateway speaks.
+        /// The protocol version of the gateway.
         #[serde(default = "first_version", deserialize_with = "version_or_first")]
         protocol_version: u32,
         /// The gateway's own version, for logs.
         #[serde(default, deserialize_with = "json::null_as_default")]
         gateway_version: String,
     },
-    /// The gateway asks the node to run a tool.
+    /// A request of the gateway to run a tool.
     ToolRequest {
-        /// Ties the response to this request.
+        /// The id that links the response to this request.
         request_id: String,
         /// The full name of the tool.
         tool: String,
         /// The arguments; null when there are none.
         #[serde(default)]
         args: Value,
-        /// The session the call belongs to, when there is one.
+        /// The session the call belongs to, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session_key: Option<String>,
     },
-    /// The node's one answer to a request.
+    /// The node's only response to a request.
     ToolResponse {
-        /// The request it answers.
+        /// The id of the request.
         request_id: String,
         /// Whether the tool succeeded.
         ok: bool,
-        /// What it returned.
+        /// The tool's result.
         #[serde(default, skip_serializing_if = "absent_or_null")]
         result: Option<Value>,
-        /// What went wrong.
+        /// The error, if the tool failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<ToolResponseError>,
     },
-    /// Are you there? Either side may ask.
+    /// A liveness check. Either side may send it.
     Ping {
-        /// Milliseconds since 1970, by the asker's clock.
+        /// Milliseconds since 1970, by the sender's clock.
         #[serde(default, deserialize_with = "json::null_as_default")]
         timestamp: i64,
     },
-    /// Yes. Carries the timestamp of the ping.
+    /// The answer to a ping.
     Pong {
         /// The timestamp of the ping.
         #[serde(default, deserialize_with = "json::null_as_default")]
@@ -77,37 +77,37 @@ pub enum WsMessage {
     },
 }
 
-/// Why a tool failed, as a node reports it.
+/// The error of a failed tool, as a node reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResponseError {
-    /// The sort of failure, for programs.
+    /// The kind of error, for programs.
     pub kind: ErrorKind,
-    /// The failure in words, for people and models.
+    /// The error message, for people and models.
     #[serde(default, deserialize_with = "json::null_as_default")]
     pub message: String,
 }
 
-/// The sorts of failure a node can report.
+/// The kinds of errors that a node can report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// The arguments are missing, or of the wrong form.
+    /// The arguments are missing or have the wrong form.
     InvalidArgs,
-    /// The node may not do this.
+    /// The node does not allow this operation.
     NotAllowed,
-    /// It took too long.
+    /// The tool took too long.
     Timeout,
-    /// Somebody gave up waiting, or the node is going away.
+    /// The caller stopped waiting, or the node is shutting down.
     Cancelled,
-    /// There is no such tool, or no such thing.
+    /// The tool, or an object that it needs, does not exist.
     NotFound,
-    /// Anything else, including kinds that a newer peer may add.
+    /// Any other error, including kinds that a newer peer may add.
     #[serde(other)]
     Failed,
 }
 
 impl ErrorKind {
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidArgs => "invalid_args",
@@ -134,11 +134,12 @@ fn version_or_first<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result
     Ok(Option::deserialize(deserializer)?.unwrap_or(first_version()))
 }
 
-// `serde` hands a reference to the field, whatever type would be nicer.
+// serde passes a reference to the field, so that the signature cannot take an `Option` of a
+// reference.
 #[allow(clippy::ref_option)]
 fn absent_or_null(value: &Option<Value>) -> bool {
     matches!(value, None | Some(Value::Null))
 }
 
-// The version that absent means never changes, the current one may.
+// The version that an absent field stands for never changes; the current version may.
 const _: () = assert!(PROTOCOL_VERSION >= first_version());

@@ -2,7 +2,7 @@ use std::fmt;
 
 use unicode_security::mixed_script::AugmentedScriptSet;
 
-/// Checks the name of a tool or the prefix of several: lowercase words with dots between them.
+/// Checks the name of a tool or the prefix of several tools: lowercase words separated by dots.
 ///
 /// ```
 /// use sa_protocol::{CapabilityError, validate_capability};
@@ -18,8 +18,8 @@ pub fn validate_capability(name: &str) -> Result<(), CapabilityError> {
     Ok(())
 }
 
-/// Checks a capability as a gateway must accept it from any node: words with dots between them. Capitals pass, because the
-/// tools of a host have some.
+/// Checks a capability by the rules that a gateway applies to every node: words separated by dots.
+/// Capital letters are allowed, because some host tools have them.
 pub fn validate_prefix(name: &str) -> Result<(), CapabilityError> {
     validate_tool_name(name)?;
     if name.starts_with('.') || name.ends_with('.') {
@@ -31,10 +31,10 @@ pub fn validate_prefix(name: &str) -> Result<(), CapabilityError> {
     Ok(())
 }
 
-/// Checks the name of a tool as a gateway must accept it from any node.
+/// Checks the name of a tool by the rules that a gateway applies to every node.
 ///
-/// Nodes that offer a host's own tools send names such as `Bash`, so capitals and odd dots pass here. See [`validate_name`]
-/// for what does not; and a name has at most 128 characters.
+/// Nodes that provide a host's own tools send names such as `Bash`, so capital letters and odd dots
+/// are allowed. A name has at most 128 characters. [`validate_name`] lists the other rules.
 pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
     validate_name(name)?;
     if name.chars().count() > 128 {
@@ -43,12 +43,12 @@ pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
     Ok(())
 }
 
-/// Checks a name that people tell from others by sight: of a token, a node, a tool.
+/// Checks a name that people distinguish by sight: of a token, a node, or a tool.
 ///
-/// A name must not break a log line, a header or an index, nor look like another name. So it is not empty and has no
-/// whitespace, no control characters, no characters that cannot be seen, and no letters of several scripts. Latin letters
-/// beside Chinese, Japanese or Korean ones are allowed: they do not look alike, and such names are usual (the "highly
-/// restrictive" level of Unicode's UTS 39).
+/// A name must not break a log line, a header or an index, nor look like another name. So it is not
+/// empty and has no whitespace, no control characters, no invisible characters, and no letters of
+/// several scripts. Latin letters beside Chinese, Japanese or Korean ones are allowed: they do not
+/// look alike, and such names are common (the "highly restrictive" level of Unicode's UTS 39).
 ///
 /// ```
 /// use sa_protocol::validate_name;
@@ -56,7 +56,7 @@ pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
 /// assert!(validate_name("Übersetzer-2").is_ok());
 /// assert_eq!(
 ///     validate_name("p\u{430}ypal").unwrap_err().to_string(),
-///     "the name mixes scripts: U+0430 at position 2 is of another script than the letters before it; use one script"
+///     "the name mixes scripts: U+0430 at position 2 belongs to another script than the letters before it; use one script"
 /// );
 /// ```
 pub fn validate_name(name: &str) -> Result<(), CapabilityError> {
@@ -79,7 +79,7 @@ pub fn validate_name(name: &str) -> Result<(), CapabilityError> {
     first_of_another_script(name).map_or(Ok(()), |place| Err(CapabilityError::MixedScripts(place)))
 }
 
-/// The first letter that makes a name one of several scripts.
+/// Returns the first letter of a name that belongs to another script than the letters before it.
 fn first_of_another_script(name: &str) -> Option<Place> {
     if name.is_ascii() {
         return None;
@@ -97,10 +97,11 @@ fn first_of_another_script(name: &str) -> Option<Place> {
     })
 }
 
-/// Whether a character leaves nothing to be seen, or turns around what is beside it: a name with one looks like another name.
+/// Returns whether a character is invisible or changes the direction of the text beside it. A name
+/// with such a character looks like another name.
 ///
-/// These are Unicode's default-ignorable code points and its bidirectional marks, and the few beside them that break a line
-/// or annotate it. Control characters are for [`char::is_control`].
+/// The set is Unicode's default-ignorable code points, its bidirectional marks, and a few more that
+/// break or annotate a line. Control characters are left to [`char::is_control`].
 pub const fn is_invisible(c: char) -> bool {
     matches!(
         c,
@@ -124,16 +125,17 @@ pub const fn is_invisible(c: char) -> bool {
     )
 }
 
-/// Whether a character makes a name look like another one, in a list or a log: nobody sees it, or it steers whatever shows it.
+/// Returns whether a character can make a name look like another one in a list or a log. Such
+/// characters are invisible or control the display.
 pub fn is_unseen(c: char) -> bool {
     c.is_control() || is_invisible(c)
 }
 
-/// Where in a name something is wrong.
+/// The position of an invalid character in a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub character: char,
-    /// In characters, from 1.
+    /// The position in characters, starting at 1.
     pub position: usize,
 }
 
@@ -143,27 +145,27 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a name.
+/// The reason why a name is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CapabilityError {
-    /// There is no name.
+    /// The name is empty.
     Empty,
-    /// More than 128 characters.
+    /// The name has more than 128 characters.
     TooLong,
-    /// A space, a tab, a line break.
+    /// The name contains a space, a tab, or a line break.
     Whitespace(Place),
-    /// A control character.
+    /// The name contains a control character.
     Control(Place),
-    /// A character that nobody sees.
+    /// The name contains an invisible character.
     Invisible(Place),
-    /// Letters of several scripts, some of which look alike.
+    /// The name mixes letters of several scripts, some of which look alike.
     MixedScripts(Place),
-    /// A dot at the beginning or at the end.
+    /// The name begins or ends with a dot.
     DotAtEdge,
-    /// Two dots in a row.
+    /// The name contains two dots in a row.
     EmptySegment,
-    /// A capital letter.
+    /// The name contains a capital letter.
     Uppercase,
 }
 
@@ -175,19 +177,19 @@ impl fmt::Display for CapabilityError {
             }
             Self::TooLong => f.write_str("the name has more than 128 characters; shorten it"),
             Self::Whitespace(place) => {
-                write!(f, "the name contains whitespace ({place}); put dots, underscores or hyphens there")
+                write!(f, "the name contains whitespace ({place}); use dots, underscores or hyphens instead")
             }
             Self::Control(place) => write!(f, "the name contains a control character ({place}); remove it"),
             Self::Invisible(place) => {
-                write!(f, "the name contains a character that cannot be seen ({place}); remove it")
+                write!(f, "the name contains an invisible character ({place}); remove it")
             }
             Self::MixedScripts(place) => write!(
                 f,
-                "the name mixes scripts: {place} is of another script than the letters before it; use one script"
+                "the name mixes scripts: {place} belongs to another script than the letters before it; use one script"
             ),
             Self::DotAtEdge => f.write_str("the name begins or ends with a dot; remove it"),
             Self::EmptySegment => f.write_str("the name has two dots in a row; put a word between them or remove one"),
-            Self::Uppercase => f.write_str("the name has capital letters; write it in lowercase"),
+            Self::Uppercase => f.write_str("the name contains capital letters; write it in lowercase"),
         }
     }
 }
@@ -199,7 +201,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(name: &str, capability: Result<(), CapabilityError>, tool: Result<(), CapabilityError>) {
+    fn check(
+        name: &str,
+        capability: Result<(), CapabilityError>,
+        tool: Result<(), CapabilityError>,
+    ) {
         assert_eq!(validate_capability(name), capability, "capability {name:?}");
         assert_eq!(validate_tool_name(name), tool, "tool {name:?}");
     }

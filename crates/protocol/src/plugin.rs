@@ -1,30 +1,40 @@
-//! The plugin gateway's wire: what hosts ask, what errors look like, what an index lists.
+//! The wire types of the plugin gateway: requests of hosts, errors, and the plugin index.
 //!
-//! A manifest itself is read by whoever uses it, field by field: published ones are often incomplete, and what is wrong
-//! with one is better named than refused.
+//! Each user of a manifest reads it field by field, not as one type. Published manifests are often
+//! incomplete, and an error that names the invalid field is more useful than a rejection.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Where plugin servers look for the user's settings. Any of them is accepted from a host.
-pub const SETTINGS_HEADERS: [&str; 4] =
-    ["x-sperax-plugin-settings", "sperax-plugin-settings", "speraxos-plugin-settings", "x-lobe-plugin-settings"];
+/// The headers in which plugin servers expect the user's settings. Any of them is accepted from a
+/// host.
+pub const SETTINGS_HEADERS: [&str; 4] = [
+    "x-sperax-plugin-settings",
+    "sperax-plugin-settings",
+    "speraxos-plugin-settings",
+    "x-lobe-plugin-settings",
+];
 
-/// The paths at which hosts look for a plugin gateway.
-pub const GATEWAY_PATHS: [&str; 5] =
-    ["/api/gateway", "/api/gateway/", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"];
+/// The paths where hosts expect a plugin gateway.
+pub const GATEWAY_PATHS: [&str; 5] = [
+    "/api/gateway",
+    "/api/gateway/",
+    "/api/v1/runner",
+    "/api/gateway/v1/runner",
+    "/webapi/plugin/gateway",
+];
 
-/// What a host posts to run a function of a plugin.
+/// The body that a host posts to run a function of a plugin.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginRequestPayload<'a> {
     pub identifier: String,
     pub api_name: String,
-    /// The arguments: a JSON text as a string, or, from some hosts, the JSON itself.
+    /// The arguments: JSON text as a string, or the JSON itself from some hosts.
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
-    /// Where to look the plugin up.
+    /// The URL of the index in which to look up the plugin.
     #[serde(default)]
     pub index_url: Option<String>,
     /// The whole manifest, from hosts that have it.
@@ -33,29 +43,34 @@ pub struct PluginRequestPayload<'a> {
 }
 
 impl PluginRequestPayload<'_> {
-    /// The arguments' JSON text. None, an empty text and `null` stand for no arguments.
+    /// Returns the arguments as JSON text. Absent arguments, an empty text and `null` mean no
+    /// arguments.
     pub fn arguments_text(&self) -> Result<String, serde_json::Error> {
         let Some(raw) = self.arguments else { return Ok("{}".into()) };
-        let text = if raw.get().starts_with('"') { serde_json::from_str(raw.get())? } else { raw.get().to_owned() };
+        let text = if raw.get().starts_with('"') {
+            serde_json::from_str(raw.get())?
+        } else {
+            raw.get().to_owned()
+        };
         Ok(if text.trim().is_empty() || text.trim() == "null" { "{}".into() } else { text })
     }
 }
 
-/// A list of plugins and where their manifests are.
+/// A list of plugins with the URLs of their manifests.
 #[derive(Debug, Clone, Deserialize)]
 pub struct PluginIndex {
     pub plugins: Vec<Value>,
 }
 
-/// One of them.
+/// One plugin of the index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PluginIndexEntry {
     pub identifier: String,
-    /// The manifest's URL, relative ones being relative to the index.
+    /// The manifest's URL. A relative URL is relative to the index.
     pub manifest: String,
 }
 
-/// What can go wrong at the plugin gateway.
+/// The errors of the plugin gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginErrorType {
     MethodNotAllowed,
@@ -71,7 +86,7 @@ pub enum PluginErrorType {
     PluginApiNotFound,
     PluginApiParamsError,
     PluginOpenApiInitError,
-    /// A status that says it all: the plugin server's own, or one that HTTP has for the matter.
+    /// An HTTP status without a name: the plugin server's own status, or a standard one.
     Status(u16),
 }
 
@@ -92,7 +107,7 @@ impl PluginErrorType {
         Self::PluginOpenApiInitError,
     ];
 
-    /// Reads an `errorType`: one of the names, or the status of a failure.
+    /// Reads an `errorType`: one of the names, or an HTTP status of 400 to 599.
     pub fn parse(error_type: &Value) -> Option<Self> {
         match error_type {
             Value::Number(number) => {
@@ -103,7 +118,7 @@ impl PluginErrorType {
         }
     }
 
-    /// The HTTP status of the answer.
+    /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         match self {
             Self::MethodNotAllowed => 405,
@@ -114,13 +129,15 @@ impl PluginErrorType {
             | Self::PluginMetaNotFound
             | Self::PluginManifestNotFound
             | Self::PluginApiNotFound => 404,
-            Self::PluginMarketIndexInvalid | Self::PluginMetaInvalid | Self::PluginManifestInvalid => 490,
+            Self::PluginMarketIndexInvalid
+            | Self::PluginMetaInvalid
+            | Self::PluginManifestInvalid => 490,
             Self::PluginApiParamsError => 422,
             Self::Status(status) => status,
         }
     }
 
-    /// The `errorType` of the body.
+    /// Returns the `errorType` of the body.
     pub fn to_json(self) -> Value {
         match self {
             Self::Status(status) => status.into(),
@@ -129,12 +146,13 @@ impl PluginErrorType {
     }
 }
 
-/// `{"body":…,"errorType":…}`
+/// Returns the body `{"body":…,"errorType":…}`.
 pub fn plugin_error(error_type: PluginErrorType, body: &Value) -> String {
     serde_json::json!({ "body": body, "errorType": error_type.to_json() }).to_string()
 }
 
-/// JSON for a header: on one line, in ASCII alone, so that nothing in it can end the header or be lost on the way.
+/// Writes JSON for a header: on one line and in ASCII only, so that no character can end the header
+/// or be lost in transit.
 pub fn ascii_json(value: &Value) -> String {
     let mut ascii = String::new();
     for c in value.to_string().chars() {
@@ -164,7 +182,10 @@ mod tests {
 
     #[test]
     fn arguments_come_as_text_or_as_they_are() {
-        check_arguments(r#"{"identifier":"a","apiName":"b","arguments":"{\"x\":1}"}"#, r#"{"x":1}"#);
+        check_arguments(
+            r#"{"identifier":"a","apiName":"b","arguments":"{\"x\":1}"}"#,
+            r#"{"x":1}"#,
+        );
         check_arguments(r#"{"identifier":"a","apiName":"b","arguments":{"x":1}}"#, r#"{"x":1}"#);
         check_arguments(r#"{"identifier":"a","apiName":"b","arguments":""}"#, "{}");
         check_arguments(r#"{"identifier":"a","apiName":"b","arguments":null}"#, "{}");
@@ -173,7 +194,8 @@ mod tests {
 
     #[test]
     fn a_header_is_ascii_and_means_the_same() {
-        let value = json!({ "key": "a\r\nX-Evil: 1\u{7f}", "name": "Zoë 🦀", "\u{0}": [1, true, null] });
+        let value =
+            json!({ "key": "a\r\nX-Evil: 1\u{7f}", "name": "Zoë 🦀", "\u{0}": [1, true, null] });
         let header = ascii_json(&value);
         assert!(header.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{header}");
         assert_eq!(serde_json::from_str::<Value>(&header).unwrap(), value);
@@ -183,11 +205,22 @@ mod tests {
     fn errors_have_one_shape() {
         let body = plugin_error(PluginErrorType::PluginApiNotFound, &json!({ "message": "no" }));
         assert_eq!(body, r#"{"body":{"message":"no"},"errorType":"PluginApiNotFound"}"#);
-        assert_eq!(plugin_error(PluginErrorType::Status(418), &json!("tea")), r#"{"body":"tea","errorType":418}"#);
+        assert_eq!(
+            plugin_error(PluginErrorType::Status(418), &json!("tea")),
+            r#"{"body":"tea","errorType":418}"#
+        );
         for known in PluginErrorType::NAMED.into_iter().chain([PluginErrorType::Status(490)]) {
             assert_eq!(PluginErrorType::parse(&known.to_json()), Some(known));
         }
-        for unknown in [json!("Oops"), json!(200), json!(700), json!(4.5), json!(-400), json!(null), json!("404")] {
+        for unknown in [
+            json!("Oops"),
+            json!(200),
+            json!(700),
+            json!(4.5),
+            json!(-400),
+            json!(null),
+            json!("404"),
+        ] {
             assert_eq!(PluginErrorType::parse(&unknown), None, "{unknown}");
         }
     }

@@ -2,11 +2,13 @@ use std::fmt::Write as _;
 
 use crate::json;
 
-/// Replaces a result that is too large by an object that says so and keeps the beginning of it.
+/// Replaces a result that is too large with an object that marks it as truncated and contains its
+/// beginning.
 ///
-/// `result` is JSON text. The object is `{"_truncated":true,"_original_bytes":N,"partial":"…"}`; `partial` is as much
-/// of the text as makes the whole object fit into `budget` bytes, and it never ends inside a character. A budget
-/// that is too small even for an empty `partial` gives the object with an empty one.
+/// `result` is JSON text. The object is `{"_truncated":true,"_original_bytes":N,"partial":"…"}`.
+/// `partial` is the longest prefix of the text with which the whole object fits into `budget`
+/// bytes; it never ends inside a character. If the budget is too small even for an empty `partial`,
+/// the object has an empty one.
 pub fn truncated_result(result: &str, budget: usize) -> String {
     let mut out = String::with_capacity(budget.min(result.len() * 2 + 80));
     // Writing to a `String` cannot fail.
@@ -18,7 +20,8 @@ pub fn truncated_result(result: &str, budget: usize) -> String {
     out
 }
 
-/// The longest beginning of `text` that takes at most `budget` bytes inside a JSON string, cut between characters.
+/// Returns the longest prefix of `text` that takes at most `budget` bytes inside a JSON string, cut
+/// between characters.
 pub fn escaped_prefix(text: &str, budget: usize) -> &str {
     let mut used = 0;
     for (at, character) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! What one side writes is what the other side reads, for any text, number and JSON value.
+//! Rule: one side reads exactly what the other side writes, for any text, number and JSON value.
 
 use std::borrow::Cow;
 
@@ -31,17 +31,27 @@ fn kind() -> impl Strategy<Value = ErrorKind> {
 }
 
 fn message() -> impl Strategy<Value = WsMessage> {
-    let info = (any::<[String; 4]>(), prop::collection::vec(any::<String>(), 0..3))
-        .prop_map(|([id, name, node_type, version], tags)| NodeInfo { id, name, node_type, version, tags });
+    let info = (any::<[String; 4]>(), prop::collection::vec(any::<String>(), 0..3)).prop_map(
+        |([id, name, node_type, version], tags)| NodeInfo { id, name, node_type, version, tags },
+    );
     prop_oneof![
         (any::<u32>(), info, prop::collection::vec(any::<String>(), 0..3)).prop_map(
-            |(protocol_version, node, capabilities)| WsMessage::NodeHello { protocol_version, node, capabilities }
+            |(protocol_version, node, capabilities)| WsMessage::NodeHello {
+                protocol_version,
+                node,
+                capabilities
+            }
         ),
         (any::<u32>(), any::<String>()).prop_map(|(protocol_version, gateway_version)| {
             WsMessage::GatewayWelcome { protocol_version, gateway_version }
         }),
         (any::<String>(), any::<String>(), json(), any::<Option<String>>()).prop_map(
-            |(request_id, tool, args, session_key)| WsMessage::ToolRequest { request_id, tool, args, session_key }
+            |(request_id, tool, args, session_key)| WsMessage::ToolRequest {
+                request_id,
+                tool,
+                args,
+                session_key
+            }
         ),
         (any::<String>(), json()).prop_map(|(request_id, result)| WsMessage::ToolResponse {
             request_id,
@@ -105,7 +115,7 @@ proptest! {
         let mut text = String::new();
         node::encode_progress(&mut text, &frame);
         let Incoming::Progress(read) = Incoming::decode(&text).unwrap() else { panic!("{text}") };
-        // `serde_json` reads some numbers one step off, to be faster.
+        // For speed, `serde_json` may read a number off by one rounding step.
         prop_assert!((read.progress - progress).abs() <= progress.abs() * 1e-15);
         prop_assert_eq!((read.request_id, read.total, read.message), (frame.request_id, frame.total, frame.message));
     }
@@ -168,7 +178,7 @@ proptest! {
     }
 }
 
-/// Whether a frame writes `null` where it should leave a field out.
+/// Returns whether a frame writes `null` for a field that it should leave out.
 fn top_level_null(text: &str) -> bool {
     let value: Value = serde_json::from_str(text).unwrap();
     value.as_object().unwrap().values().any(Value::is_null)
@@ -187,7 +197,8 @@ fn a_pong_echoes_any_number() {
 
 #[test]
 fn raw_parts_are_borrowed_and_kept_to_the_letter() {
-    let text = r#"{"type":"tool_request","request_id":"r","tool":"t","args":{ "b" : 1.0, "a":[ 1e2 ] }}"#;
+    let text =
+        r#"{"type":"tool_request","request_id":"r","tool":"t","args":{ "b" : 1.0, "a":[ 1e2 ] }}"#;
     let Incoming::Request(request) = Incoming::decode(text).unwrap() else { panic!("{text}") };
     assert_eq!(request.args, Some(r#"{ "b" : 1.0, "a":[ 1e2 ] }"#));
     assert!(matches!((request.request_id, request.tool), (Cow::Borrowed(_), Cow::Borrowed(_))));

@@ -1,5 +1,8 @@
-//! Every frame of the transcripts is read by both views of the protocol, which agree, and is written again as equal
-//! JSON. What peers of other versions and languages send is in there too; the TypeScript packages replay the same files.
+//! Rule: both views of the protocol read every frame of the transcripts in the same way, and write
+//! it again as equal JSON.
+//!
+//! The transcripts include frames of peers of other versions and languages. The TypeScript packages
+//! replay the same files.
 
 use std::path::Path;
 
@@ -44,7 +47,8 @@ fn check(place: &str, line: &Value) {
         }
         other => panic!("{place}: unknown direction {other}"),
     }
-    let again: Value = serde_json::from_str(&again).unwrap_or_else(|e| panic!("{place}: {e}: {again}"));
+    let again: Value =
+        serde_json::from_str(&again).unwrap_or_else(|e| panic!("{place}: {e}: {again}"));
     assert_eq!(&again, expected, "{place}");
 }
 
@@ -52,19 +56,33 @@ fn agrees_with_the_plain_view(place: &str, text: &str, incoming: &Incoming<'_>) 
     let plain = serde_json::from_str::<WsMessage>(text);
     let parse = |raw: &str| serde_json::from_str::<Value>(raw).unwrap();
     let same = match (plain, incoming) {
-        (Ok(WsMessage::NodeHello { protocol_version, node, capabilities }), Incoming::Hello(hello)) => {
+        (
+            Ok(WsMessage::NodeHello { protocol_version, node, capabilities }),
+            Incoming::Hello(hello),
+        ) => {
             let node: NodeInfo = node;
-            (protocol_version, &node, &capabilities) == (hello.protocol_version, &hello.node, &hello.capabilities)
+            (protocol_version, &node, &capabilities)
+                == (hello.protocol_version, &hello.node, &hello.capabilities)
         }
-        (Ok(WsMessage::GatewayWelcome { protocol_version, gateway_version }), Incoming::Welcome(welcome)) => {
-            (protocol_version, &*gateway_version) == (welcome.protocol_version, &*welcome.gateway_version)
+        (
+            Ok(WsMessage::GatewayWelcome { protocol_version, gateway_version }),
+            Incoming::Welcome(welcome),
+        ) => {
+            (protocol_version, &*gateway_version)
+                == (welcome.protocol_version, &*welcome.gateway_version)
         }
-        (Ok(WsMessage::ToolRequest { request_id, tool, args, session_key }), Incoming::Request(request)) => {
+        (
+            Ok(WsMessage::ToolRequest { request_id, tool, args, session_key }),
+            Incoming::Request(request),
+        ) => {
             (&*request_id, &*tool, args)
                 == (&*request.request_id, &*request.tool, parse(request.args.unwrap_or("null")))
                 && session_key.as_deref() == request.session_key.as_deref()
         }
-        (Ok(WsMessage::ToolResponse { request_id, ok, result, error }), Incoming::Response(response)) => {
+        (
+            Ok(WsMessage::ToolResponse { request_id, ok, result, error }),
+            Incoming::Response(response),
+        ) => {
             let outcome = match response.outcome.clone() {
                 Ok(raw) => (true, raw.map(parse), None),
                 Err(failure) => (false, None, Some(ToolResponseError::from(failure))),
@@ -73,7 +91,7 @@ fn agrees_with_the_plain_view(place: &str, text: &str, incoming: &Incoming<'_>) 
         }
         (Ok(WsMessage::Ping { timestamp }), Incoming::Ping(raw))
         | (Ok(WsMessage::Pong { timestamp }), Incoming::Pong(raw)) => timestamp.to_string() == *raw,
-        // The extensions are not in the plain view: to an old peer they are unknown frames.
+        // The plain view does not have the extensions: to an old peer they are unknown frames.
         (
             Err(error),
             Incoming::Cancel(_)

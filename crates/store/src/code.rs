@@ -1,30 +1,34 @@
-//! How things are written down: identifiers, keys and checksums.
+//! The encoding of identifiers, keys and checksums.
 
 use crc32fast::Hasher;
 
-/// An entry's row number is its stream's number and its sequence number in one integer. A plain integer key is
-/// the cheapest B-tree SQLite has: no record to decode for a comparison, and bodies of almost a page stay in
-/// the leaf, where a `WITHOUT ROWID` table would move all above a quarter of a page to overflow pages.
+/// The number of bits of a sequence number in a row id.
+///
+/// The row id of an entry combines the stream's id and the sequence number in one integer. A plain
+/// integer key is the cheapest B-tree in SQLite, because no record is decoded for a comparison.
+/// Bodies of almost a page stay in the leaf. A `WITHOUT ROWID` table would move bodies above a
+/// quarter of a page to overflow pages.
 pub(crate) const SEQ_BITS: u32 = 43;
-/// 8.8 trillion entries a stream: five years at 50,000 a second.
+/// 8.8 trillion entries per stream: five years at 50,000 entries per second.
 pub(crate) const MAX_SEQ: u64 = (1 << SEQ_BITS) - 1;
-/// A million streams and buckets.
+/// One million streams and buckets.
 pub(crate) const MAX_HEADS: usize = (1 << (63 - SEQ_BITS)) - 1;
 
-/// The row number of an entry.
+/// Returns the row id of an entry.
 pub(crate) fn row_id(stream: u32, seq: u64) -> i64 {
     (i64::from(stream) << SEQ_BITS) | seq as i64
 }
 
-/// Stream and sequence number of a row.
+/// Returns the stream and the sequence number of a row.
 pub(crate) fn stream_and_seq(row: i64) -> (u32, u64) {
     ((row >> SEQ_BITS) as u32, row as u64 & MAX_SEQ)
 }
 
-/// Writes a key as it is indexed: the stream's number, then the key. One blob is compared with one `memcmp`.
+/// Encodes a key for the index: the stream's id, then the key. A single `memcmp` compares two keys.
 ///
-/// Most keys are UUIDs. They are packed to their 16 bytes, marked in the lowest bit of the prefix, which makes
-/// row and index 40 bytes smaller together. Only the canonical form is packed, so unpacking has one answer.
+/// Most keys are UUIDs. They are packed into 16 bytes and marked in the lowest bit of the prefix,
+/// which saves 40 bytes in row and index together. Only the canonical form is packed, so unpacking
+/// is unambiguous.
 pub(crate) fn pack_key<'a>(stream: u32, key: &str, buffer: &'a mut Vec<u8>) -> &'a [u8] {
     buffer.clear();
     if let Some(uuid) = parse_uuid(key.as_bytes()) {
@@ -43,14 +47,16 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     let mut out = [0; 16];
     for (byte, at) in out.iter_mut().zip(UUID_DIGITS) {
         let (high, low) = (DIGITS[text[at] as usize], DIGITS[text[at + 1] as usize]);
-        // Looked at once, at the end: every record comes by here.
+        // Checked once at the end, because this loop runs for every record.
         wrong |= (high | low) & NO_DIGIT;
         *byte = (high << 4) | low;
     }
     (wrong == 0).then_some(out)
 }
 
-/// The first and the last packed key of a stream that begin like this text. `None` when no UUID does.
+/// Returns the first and the last packed key of a stream that can begin with `prefix`.
+///
+/// Returns `None` if no UUID begins with it.
 pub(crate) fn uuid_range(stream: u32, prefix: &str) -> Option<([u8; 20], [u8; 20])> {
     const LOW: &str = "00000000-0000-0000-0000-000000000000";
     const HIGH: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
@@ -65,10 +71,10 @@ pub(crate) fn uuid_range(stream: u32, prefix: &str) -> Option<([u8; 20], [u8; 20
     Some((bound(LOW)?, bound(HIGH)?))
 }
 
-/// Where each byte of a UUID has its two digits.
+/// The position of the two digits of each byte in a UUID.
 const UUID_DIGITS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 const NO_DIGIT: u8 = 0x80;
-/// What each character is worth as a digit of a UUID.
+/// The value of each character as a hexadecimal digit.
 const DIGITS: [u8; 256] = {
     let mut worth = [NO_DIGIT; 256];
     let mut digit = 0;
@@ -79,7 +85,7 @@ const DIGITS: [u8; 256] = {
     worth
 };
 
-/// The checksum of a log entry: over its stream and number (the row), time, key and body.
+/// The checksum of a log entry, over its row id, time, key and body.
 pub(crate) fn entry_crc(row: i64, at_ms: i64, key: Option<&[u8]>, body: &[u8]) -> u32 {
     let mut fixed = [0; 20];
     fixed[..8].copy_from_slice(&row.to_le_bytes());
@@ -137,7 +143,10 @@ mod tests {
         }
         assert_eq!(
             pack_key(1, "0190a5b2-7f5e-7cc3-98a1-0123456789ab", &mut Vec::new())[4..],
-            [0x01, 0x90, 0xa5, 0xb2, 0x7f, 0x5e, 0x7c, 0xc3, 0x98, 0xa1, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab]
+            [
+                0x01, 0x90, 0xa5, 0xb2, 0x7f, 0x5e, 0x7c, 0xc3, 0x98, 0xa1, 0x01, 0x23, 0x45, 0x67,
+                0x89, 0xab
+            ]
         );
         check("k", 1);
     }
@@ -150,14 +159,14 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Two keys that are written alike would be one.
+        /// Two different keys must not have the same encoding.
         #[test]
         fn no_two_keys_are_written_alike(
             a in "[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|.{0,24}", b in ".{0,24}",
             streams in (0..MAX_HEADS as u32, 0..MAX_HEADS as u32),
         ) {
             let packed = |stream, key: &str| pack_key(stream, key, &mut Vec::new()).to_vec();
-            // The bytes of a packed key, taken for a key of their own.
+            // The bytes of a packed key, used as a key themselves.
             let bytes = String::from_utf8_lossy(&packed(0, &a)[4..]).into_owned();
             for other in [&b, &bytes, &a.to_lowercase()] {
                 proptest::prop_assert_eq!(packed(streams.0, &a) == packed(streams.0, other), a == *other);

@@ -1,13 +1,15 @@
-//! What the writer has committed, as the rest of the process sees it: the names, and who follows them.
+//! The committed state that the rest of the process sees: the names, and the followers of each
+//! stream.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::heads::{Head, Kind};
 
-/// Shared by the handles and the writer. Locked for moments only.
+/// Shared by the handles and the writer. It is locked only briefly.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     inner: Mutex<Inner>,
@@ -17,8 +19,10 @@ pub(crate) struct Directory {
 struct Inner {
     streams: HashMap<Arc<str>, Stream>,
     buckets: HashMap<Arc<str>, u32>,
-    /// Followers by name, since a stream may be followed before it exists. Made when someone follows, dropped
-    /// at the next commit when nobody does any more.
+    /// The followers by stream name, since a stream may be followed before it exists.
+    ///
+    /// A sender is created for the first follower. It is dropped at the next commit after the last
+    /// follower has left.
     followers: HashMap<Arc<str>, watch::Sender<u64>>,
     closed: bool,
 }
@@ -30,12 +34,12 @@ struct Stream {
 }
 
 impl Directory {
-    /// The number of a stream that has been committed.
+    /// Returns the id of a committed stream.
     pub(crate) fn stream(&self, name: &str) -> Option<u32> {
         self.lock().streams.get(name).map(|stream| stream.id)
     }
 
-    /// The number of a bucket that has been committed.
+    /// Returns the id of a committed bucket.
     pub(crate) fn bucket(&self, name: &str) -> Option<u32> {
         self.lock().buckets.get(name).copied()
     }
@@ -44,7 +48,7 @@ impl Directory {
         let mut inner = self.lock();
         let last = inner.streams.get(name).map_or(0, |stream| stream.last);
         if inner.closed {
-            // Without a sender: the follower sees the last number, and that there will be no other.
+            // The sender is dropped. The follower sees the last number and the end of the channel.
             return watch::channel(last).1;
         }
         if let Some(sender) = inner.followers.get(name) {
@@ -55,7 +59,7 @@ impl Directory {
         receiver
     }
 
-    /// Makes a committed head known: its name, and its last number to those who follow.
+    /// Publishes a committed head: its name, and its last number to the followers.
     pub(crate) fn publish(&self, head: &Head) {
         let mut inner = self.lock();
         match head.kind {
@@ -82,7 +86,7 @@ impl Directory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The files of a store: where they are, who may read them, and who holds them.
+//! The files of a store: their names, permissions and lock.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Write};
@@ -10,10 +10,11 @@ use sa_core::store::{StoreError, StoreErrorKind};
 
 use crate::error;
 
-/// Holds the store for this process for as long as it lives.
+/// Locks the store for this process as long as the value lives.
 ///
-/// An `flock` on a file of its own: SQLite's locks on the database would do, but they are POSIX locks, which
-/// vanish when anything in this process opens and closes the file, and they cannot say who holds them.
+/// It is an `flock` on a separate file. SQLite's locks on the database are POSIX locks. They are
+/// released when any code in this process opens and closes the file, and they cannot name the
+/// owner.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -26,7 +27,8 @@ impl Lock {
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                // Who merely looks whether the store is held shares the lock for a moment. Who holds it shares it with nobody.
+                // A process that only checks the lock shares it for a moment. The owner of the
+                // store never shares it.
                 Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
                     file.unlock().map_err(|e| error::io(&path, "unlock", &e))?;
                     std::thread::yield_now();
@@ -35,13 +37,14 @@ impl Lock {
                 Err(TryLockError::Error(e)) => return Err(error::io(&path, "lock", &e)),
             }
         }
-        // Only for the message of the one who comes second, so a full disk does not matter here.
+        // Only used in the error message for the second process, so a full disk does not matter
+        // here.
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
 }
 
-/// Which file it is, by whatever name.
+/// Identifies a file independently of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -63,17 +66,17 @@ impl Identity {
     }
 }
 
-/// Why a store that is open keeps nothing.
+/// The reason why an open store cannot keep new data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// It has been shut down, or its writer has broken down.
+    /// The store has been shut down, or its writer has failed.
     Ended,
-    /// The database or its write-ahead log was deleted or replaced. SQLite continues with the file that it has open, which no
-    /// other process can find.
+    /// The database or its write-ahead log was deleted or replaced. SQLite continues with the open
+    /// file, which no other process can find.
     Gone,
 }
 
-/// Who has a store, and since when.
+/// The process that holds a store, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     pub pid: u32,
@@ -81,34 +84,35 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The process that has the store at this path right now, as far as it says who it is.
+    /// Returns the process that holds the store at this path, if the lock file names it.
     pub fn of(store: &Path) -> Option<Self> {
         let mut file = held(store)?;
         Some(Self { pid: owner(&mut file)?, since: file.metadata().ok()?.modified().ok()? })
     }
 }
 
-/// Whether a process has the store at this path right now, whatever it says of itself.
+/// Whether a process holds the store at this path, even if the lock file does not name it.
 pub fn is_held(store: &Path) -> bool {
     held(store).is_some()
 }
 
-/// The file of a lock that somebody has.
+/// Returns the lock file if a process holds the lock.
 fn held(store: &Path) -> Option<File> {
     let file = File::open(beside(store, ".lock")).ok()?;
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)).then_some(file)
 }
 
-/// What the one who holds a lock has written into its file.
+/// Reads the process id that the owner of the lock has written.
 fn owner(file: &mut File) -> Option<u32> {
     let mut pid = String::new();
     file.take(16).read_to_string(&mut pid).ok()?;
-    // Nobody is to be told to end these.
+    // Pids 0 and 1 are ignored. No message may ask the operator to stop them.
     pid.trim().parse().ok().filter(|pid| *pid > 1)
 }
 
 fn in_use(store: &Path, file: &mut File) -> StoreError {
-    let owner = owner(file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    let owner =
+        owner(file).map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     let message = format!(
         "the store {} is in use by {owner}; stop that process, or choose another data directory",
         store.display()
@@ -116,15 +120,16 @@ fn in_use(store: &Path, file: &mut File) -> StoreError {
     StoreError { kind: StoreErrorKind::InUse, message }
 }
 
-/// The name of a file next to the database.
+/// Returns the path of a file next to the database.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Opens a file for reading and writing that only this user may read. SQLite gives its `-wal` the mode of the
-/// database, so making the database this way is enough for both.
+/// Opens a file for reading and writing that only this user can read.
+///
+/// SQLite gives its `-wal` file the mode of the database, so this is enough for both.
 pub(crate) fn open_private(path: &Path, create: bool) -> Result<File, StoreError> {
     let opened = OpenOptions::new().read(true).write(true).create(create).mode(0o600).open(path);
     let file = opened.map_err(|e| error::io(path, "open", &e))?;
@@ -145,7 +150,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     File::open(directory).and_then(|d| d.sync_all()).map_err(|e| error::io(directory, "sync", &e))
 }
 
-/// Copies the database, durably, to a place where nothing is yet.
+/// Copies the database durably to a path that does not exist yet.
 pub(crate) fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
     let partial = beside(to, ".partial");
     let mut target = open_private(&partial, true)?;
@@ -179,9 +184,14 @@ mod tests {
             let taken: Vec<_> = (0..2_000).map(|_| Lock::take(&store).map(drop)).collect();
             done.store(true, Ordering::Relaxed);
             looking.join().unwrap();
-            assert!(taken.iter().all(Result::is_ok), "{:?}", taken.iter().find(|taken| taken.is_err()));
+            assert!(
+                taken.iter().all(Result::is_ok),
+                "{:?}",
+                taken.iter().find(|taken| taken.is_err())
+            );
         });
-        // On a single core they hardly ever meet, so here is one who looks until the other has long been there.
+        // On a single core the two threads rarely meet. This reader therefore holds the lock until
+        // the other thread has tried it many times.
         let looks = File::open(beside(&store, ".lock")).unwrap();
         looks.try_lock_shared().unwrap();
         std::thread::scope(|scope| {

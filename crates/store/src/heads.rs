@@ -1,8 +1,9 @@
-//! The heads: one small row for each stream and bucket, and one for the store, all in the writer's memory.
+//! The heads: one small row for each stream and bucket, and one for the store. The writer keeps all
+//! of them in memory.
 //!
-//! The rows say what must be there, so that reads can tell "nothing" from "lost". The writer changes its copy
-//! while it fills a transaction, writes the changed rows at the end of it, and takes the changes back when the
-//! transaction fails.
+//! The rows state which data must exist, so reads can distinguish absent data from lost data. The
+//! writer changes its copy during a transaction and writes the changed rows at its end. If the
+//! transaction fails, the writer reverts the changes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,14 +15,14 @@ use sa_core::store::StoreError;
 use crate::code::{MAX_HEADS, head_crc};
 use crate::error;
 
-/// What a head stands for, and what its three numbers mean.
+/// The kind of a head, which defines its three numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Row 0: the number of commits, the number of other heads.
     Store = 0,
-    /// The first and the last number that the stream holds.
+    /// The first and the last sequence number in the stream.
     Stream = 1,
-    /// The last revision given out, the number of documents, the sum of their checksums.
+    /// The last revision, the number of documents, the sum of their checksums.
     Bucket = 2,
 }
 
@@ -40,20 +41,25 @@ pub(crate) struct Heads {
     rows: Vec<Head>,
     streams: HashMap<Arc<str>, u32>,
     buckets: HashMap<Arc<str>, u32>,
-    /// How many of the rows are committed.
+    /// The number of committed rows.
     committed: usize,
-    /// What to put back when the transaction fails.
+    /// The numbers to restore if the transaction fails.
     undo: Vec<(u32, [i64; 3])>,
 }
 
 const COLUMNS: &str = "SELECT id, kind, name, a, b, c, crc FROM head";
 
 impl Heads {
-    /// Reads and checks all heads. Their numbers have no holes, and row 0 has their count.
+    /// Reads and checks all heads. Their ids have no gaps, and row 0 contains their number.
     pub(crate) fn load(conn: &Connection, path: &Path) -> Result<Self, StoreError> {
         let failed = |e: rusqlite::Error| error::sql(path, "read the heads", &e);
-        let mut heads =
-            Self { rows: Vec::new(), streams: HashMap::new(), buckets: HashMap::new(), committed: 0, undo: Vec::new() };
+        let mut heads = Self {
+            rows: Vec::new(),
+            streams: HashMap::new(),
+            buckets: HashMap::new(),
+            committed: 0,
+            undo: Vec::new(),
+        };
         let mut statement = conn.prepare(&format!("{COLUMNS} ORDER BY id")).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
@@ -71,7 +77,10 @@ impl Heads {
         }
         let found = heads.rows.len() as i64;
         if found == 0 || heads.rows[0].numbers[1] != found - 1 {
-            return Err(error::damaged(path, format!("streams or buckets are missing after head {found}")));
+            return Err(error::damaged(
+                path,
+                format!("streams or buckets are missing after head {found}"),
+            ));
         }
         heads.committed = heads.rows.len();
         Ok(heads)
@@ -93,7 +102,7 @@ impl Heads {
         &self.rows
     }
 
-    /// The numbers of a head, to be changed in this transaction.
+    /// Returns the numbers of a head to change them in this transaction.
     pub(crate) fn change(&mut self, id: u32) -> &mut [i64; 3] {
         let row = &mut self.rows[id as usize];
         if !row.dirty {
@@ -107,13 +116,14 @@ impl Heads {
         if kind == Kind::Stream { self.streams.get(name) } else { self.buckets.get(name) }.copied()
     }
 
-    /// The head of this name, made in this transaction if there is none.
+    /// Returns the head of this name. If there is none, this transaction creates it.
     pub(crate) fn find_or_make(&mut self, kind: Kind, name: &Arc<str>) -> Result<u32, StoreError> {
         if let Some(id) = self.find(kind, name) {
             return Ok(id);
         }
         if self.rows.len() > MAX_HEADS {
-            let message = format!("the store holds {MAX_HEADS} streams and buckets, which is its limit");
+            let message =
+                format!("the store holds {MAX_HEADS} streams and buckets, which is its limit");
             return Err(error::invalid(message));
         }
         let id = self.rows.len() as u32;
@@ -130,10 +140,11 @@ impl Heads {
         !self.undo.is_empty() || self.rows.len() > self.committed
     }
 
-    /// Writes the changed rows, counting this commit.
+    /// Writes the changed rows, and counts this commit.
     pub(crate) fn write(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.change(0)[0] += 1;
-        let mut update = conn.prepare_cached("UPDATE head SET a = ?2, b = ?3, c = ?4, crc = ?5 WHERE id = ?1")?;
+        let mut update =
+            conn.prepare_cached("UPDATE head SET a = ?2, b = ?3, c = ?4, crc = ?5 WHERE id = ?1")?;
         for &(id, _) in &self.undo {
             let head = &self.rows[id as usize];
             let [a, b, c] = head.numbers;
@@ -142,7 +153,8 @@ impl Heads {
             }
         }
         if self.rows.len() > self.committed {
-            let mut insert = conn.prepare_cached("INSERT INTO head VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+            let mut insert =
+                conn.prepare_cached("INSERT INTO head VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
             for head in &self.rows[self.committed..] {
                 let [a, b, c] = head.numbers;
                 insert.execute((head.id, head.kind as i64, &*head.name, a, b, c, head.crc()))?;
@@ -151,7 +163,7 @@ impl Heads {
         Ok(())
     }
 
-    /// The transaction is on disk: calls `f` for each head that it changed.
+    /// Marks the transaction as durable, and calls `f` for each head that it changed.
     pub(crate) fn commit(&mut self, mut f: impl FnMut(&Head)) {
         for (id, _) in self.undo.drain(..) {
             self.rows[id as usize].dirty = false;
@@ -164,7 +176,7 @@ impl Heads {
         self.committed = self.rows.len();
     }
 
-    /// The transaction failed.
+    /// Reverts the changes of a failed transaction.
     pub(crate) fn rollback(&mut self) {
         for (id, numbers) in self.undo.drain(..) {
             let row = &mut self.rows[id as usize];
@@ -183,7 +195,8 @@ impl Head {
     }
 }
 
-/// One head as the transaction of `conn` sees it. It must be there: heads are never deleted.
+/// Reads one head in the current transaction of `conn`. It must exist, because heads are never
+/// deleted.
 pub(crate) fn read(conn: &Connection, id: u32, path: &Path) -> Result<Head, StoreError> {
     let failed = |e: rusqlite::Error| error::sql(path, "read a head", &e);
     let mut statement = conn.prepare_cached(&format!("{COLUMNS} WHERE id = ?1")).map_err(failed)?;
@@ -207,7 +220,10 @@ fn checked(row: &Row<'_>, expected: i64, path: &Path) -> Result<Head, StoreError
         _ => None,
     };
     match kind_of {
-        Some(kind) if id == expected && crc == i64::from(head_crc(id as u32, kind as i64, &name, numbers)) => {
+        Some(kind)
+            if id == expected
+                && crc == i64::from(head_crc(id as u32, kind as i64, &name, numbers)) =>
+        {
             Ok(Head { id: id as u32, kind, name: name.into(), numbers, dirty: false })
         }
         _ => Err(error::damaged(path, format!("head {expected} has a wrong number or checksum"))),

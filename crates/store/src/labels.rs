@@ -1,9 +1,13 @@
-//! The index of labels: entries of one stream by what they are about.
+//! The label index: finds entries of one stream by their labels.
 //!
-//! Labels are a pure function of an entry's body ([`Labelled`]), so they can be made again for an older store, and checked. A
-//! row says which entries of a block of 256 have a label, as four words of 64 bits. Rows of one block are neighbours: what a
-//! transaction appends changes a few pages, whatever its labels are. A search goes from block to block and reads a row for
-//! each label that it asks for, about a hundredth of what a scan would read.
+//! Labels are a pure function of an entry's body ([`Labelled`]). They can therefore be rebuilt for
+//! an older store, and verified.
+//!
+//! A row covers a block of 256 entries. It lists the entries with one label as a bitmap of four
+//! 64-bit words. Rows of one block are neighbours, so a transaction changes only a few pages.
+//!
+//! A search goes from block to block and reads one row per requested label. That is about a
+//! hundredth of the data that a scan reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,18 +20,20 @@ use crate::heads::Head;
 use crate::read::View;
 use crate::{OpenOptions, error, heads};
 
-/// One search takes at most this many steps, and then says where to go on.
+/// The maximum number of steps of one search. The search then returns the position to continue
+/// from.
 const MAX_STEPS: u64 = 20_000;
 
-/// A block has this many entries: their row numbers differ in the lowest 8 bits only.
+/// The number of bits of a position in a block. Row ids of one block differ only in these lowest
+/// bits.
 const BLOCK_BITS: u32 = 8;
-/// While an index is made, bits of this many rows are collected before they are written.
+/// The number of index rows to collect before they are written while an index is built.
 const FILL_ROWS: usize = 16_384;
 
-/// Which entries of a block, by the lowest bits of their row numbers.
+/// A bitmap of entries in a block, by the lowest bits of their row ids.
 type Bits = [u64; 4];
 
-/// Which stream has labels, and which labels an entry of it has.
+/// The stream with labels, and the function that returns the labels of an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Labelled {
     pub stream: &'static str,
@@ -38,12 +44,12 @@ pub struct Labelled {
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     rows: BTreeMap<(i64, Label), Bits>,
-    /// Memory for the labels of one entry.
+    /// A reused buffer for the labels of one entry.
     labels: Vec<Label>,
 }
 
 impl Marks {
-    /// Notes the labels of an entry.
+    /// Adds the labels of an entry.
     pub(crate) fn add(&mut self, labelled: Labelled, row: i64, body: &[u8]) {
         self.labels.clear();
         (labelled.of)(body, &mut self.labels);
@@ -73,18 +79,23 @@ impl Marks {
     }
 }
 
-/// Deletes the rows of blocks that the stream has left: `first` is its oldest entry now. Bits of a block that it has left in
-/// part stay, and no search looks at them.
+/// Deletes the rows of blocks without remaining entries. `first` is the oldest remaining entry of
+/// the stream.
+///
+/// A partly deleted block keeps its bits, and searches ignore the bits of deleted entries.
 pub(crate) fn trim(conn: &Connection, stream: u32, first: u64) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare_cached("DELETE FROM label WHERE block >= ?1 AND block < ?2")?;
-    statement.execute((row_id(stream, 0) >> BLOCK_BITS, row_id(stream, first) >> BLOCK_BITS)).map(drop)
+    let mut statement =
+        conn.prepare_cached("DELETE FROM label WHERE block >= ?1 AND block < ?2")?;
+    statement
+        .execute((row_id(stream, 0) >> BLOCK_BITS, row_id(stream, first) >> BLOCK_BITS))
+        .map(drop)
 }
 
 fn set(bits: &mut Bits, row: i64) {
     bits[(row >> 6 & 3) as usize] |= 1 << (row & 63);
 }
 
-/// The bits of a block for the rows `from..=to`.
+/// Returns the bits of a block for the rows `from..=to`.
 fn between(block: i64, from: i64, to: i64) -> Bits {
     let mut bits = Bits::default();
     let first = block << BLOCK_BITS;
@@ -104,10 +115,10 @@ fn bits_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Bits> {
     Ok([word(0)?, word(1)?, word(2)?, word(3)?])
 }
 
-/// Makes the index of a store that had none.
+/// Builds the index of a store that has none.
 pub(crate) fn fill(conn: &Connection, options: &OpenOptions) -> Result<(), StoreError> {
     let Some(labelled) = options.labelled else { return Ok(()) };
-    let failed = |e: rusqlite::Error| error::sql(&options.path, "make the index of labels", &e);
+    let failed = |e: rusqlite::Error| error::sql(&options.path, "create the label index", &e);
     let mut marks = Marks::default();
     each_entry(conn, labelled, &options.path, |row, body| {
         marks.add(labelled, row, body);
@@ -116,9 +127,13 @@ pub(crate) fn fill(conn: &Connection, options: &OpenOptions) -> Result<(), Store
     marks.flush(conn).map_err(failed)
 }
 
-/// Checks that every bit leads to an entry with the label, and every entry of the stream has its bits.
-pub(crate) fn verify(conn: &Connection, path: &Path, labelled: Option<Labelled>) -> Result<(), StoreError> {
-    let failed = |e: rusqlite::Error| error::sql(path, "check the index of labels", &e);
+/// Checks that every bit matches an entry with the label, and that every entry has its bits.
+pub(crate) fn verify(
+    conn: &Connection,
+    path: &Path,
+    labelled: Option<Labelled>,
+) -> Result<(), StoreError> {
+    let failed = |e: rusqlite::Error| error::sql(path, "check the label index", &e);
     let (mut expected, mut first) = (Marks::default(), None);
     if let Some(labelled) = labelled {
         each_entry(conn, labelled, path, |row, body| {
@@ -127,14 +142,16 @@ pub(crate) fn verify(conn: &Connection, path: &Path, labelled: Option<Labelled>)
             Ok(())
         })?;
     }
-    let wrong =
-        |block| error::damaged(path, format!("block {block} of the index of labels is not what the entries say"));
-    let mut statement = conn.prepare("SELECT block, label, a, b, c, d FROM label").map_err(failed)?;
+    let wrong = |block| {
+        error::damaged(path, format!("block {block} of the label index does not match the entries"))
+    };
+    let mut statement =
+        conn.prepare("SELECT block, label, a, b, c, d FROM label").map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
         let take = || Ok(((row.get(0)?, Label(row.get(1)?)), bits_of(row, 2)?));
         let (place, found): ((i64, Label), Bits) = take().map_err(failed)?;
-        // The first block may have bits of entries that were deleted.
+        // The first block may have bits of deleted entries.
         let there = between(place.0, first.unwrap_or(i64::MAX), i64::MAX);
         let bits = both(found, there);
         if expected.rows.remove(&place).unwrap_or_default() != bits {
@@ -161,7 +178,9 @@ fn each_entry(
     let Some((stream, first, last)) = found else { return Ok(()) };
     let sql = "SELECT id, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
     let mut statement = conn.prepare(sql).map_err(failed)?;
-    let mut rows = statement.query((row_id(stream, first as u64), row_id(stream, last as u64))).map_err(failed)?;
+    let mut rows = statement
+        .query((row_id(stream, first as u64), row_id(stream, last as u64)))
+        .map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
         let body = row.get_ref(1).and_then(|body| Ok(body.as_blob()?)).map_err(failed)?;
         f(row.get(0).map_err(failed)?, body)?;
@@ -169,7 +188,7 @@ fn each_entry(
     Ok(())
 }
 
-/// Entries before `before` that the search asks for, newest first, at most `limit`.
+/// Returns the newest entries before `before` that match the search, at most `limit`.
 pub(crate) fn search(
     view: View<'_>,
     head: &Head,
@@ -183,25 +202,39 @@ pub(crate) fn search(
         return Ok(Found::default());
     }
     let range = (row_id(head.id, first), row_id(head.id, newest));
-    // One more than asked for tells whether there is a next page.
+    // One extra match shows whether there is a next page.
     let wanted = limit.saturating_add(1);
     let mut walk = Walk { view, all_of: &search.all_of, steps: 0 };
     let (mut rows, stopped) = match &search.uuid_prefix {
         None => {
             let blocks = (range.0 >> BLOCK_BITS)..=(range.1 >> BLOCK_BITS);
-            walk.by_block(blocks.rev().map(|block| (block, between(block, range.0, range.1))), wanted)?
+            walk.by_block(
+                blocks.rev().map(|block| (block, between(block, range.0, range.1))),
+                wanted,
+            )?
         }
-        Some(prefix) => walk.by_block(keys(view, head.id, prefix, range)?.into_iter().rev(), wanted)?,
+        Some(prefix) => {
+            walk.by_block(keys(view, head.id, prefix, range)?.into_iter().rev(), wanted)?
+        }
     };
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = if more { rows.last().copied() } else { stopped };
-    let entries = rows.into_iter().map(|row| view.entry_at(head, stream_and_seq(row).1)).collect::<Result<_, _>>()?;
+    let entries = rows
+        .into_iter()
+        .map(|row| view.entry_at(head, stream_and_seq(row).1))
+        .collect::<Result<_, _>>()?;
     Ok(Found { entries, next: next.map(|row| stream_and_seq(row).1), steps: walk.steps })
 }
 
-/// Where in a range the entries are whose key begins like this. The index of keys alone is read for it.
-fn keys(view: View<'_>, stream: u32, prefix: &str, range: (i64, i64)) -> Result<BTreeMap<i64, Bits>, StoreError> {
+/// Returns the positions of entries in a range with this key prefix. Only the index of keys is
+/// read.
+fn keys(
+    view: View<'_>,
+    stream: u32,
+    prefix: &str,
+    range: (i64, i64),
+) -> Result<BTreeMap<i64, Bits>, StoreError> {
     let failed = |e: rusqlite::Error| view.failed(&e);
     let mut blocks = BTreeMap::new();
     let Some((from, to)) = uuid_range(stream, prefix) else { return Ok(blocks) };
@@ -222,8 +255,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Those of these rows that have a label of each set, in the order of the blocks; and below which row to go on where it
-    /// stopped early.
+    /// Returns the rows that have a label of each set, in the order of the blocks.
+    ///
+    /// If the search stops early, it also returns the row below which to continue.
     fn by_block(
         &mut self,
         blocks: impl Iterator<Item = (i64, Bits)>,
@@ -250,7 +284,7 @@ impl Walk<'_> {
         Ok((rows, None))
     }
 
-    /// Those of these entries of a block that have a label of each set.
+    /// Returns the entries of a block that have a label of each set.
     fn matching(&mut self, block: i64, mut bits: Bits) -> Result<Bits, StoreError> {
         let failed = |e: rusqlite::Error| self.view.failed(&e);
         let sql = "SELECT a, b, c, d FROM label WHERE block = ?1 AND label = ?2";
@@ -259,7 +293,10 @@ impl Walk<'_> {
             let mut any = Bits::default();
             for label in any_of {
                 self.steps += 1;
-                let found = statement.query_row((block, label.0), |row| bits_of(row, 0)).optional().map_err(failed)?;
+                let found = statement
+                    .query_row((block, label.0), |row| bits_of(row, 0))
+                    .optional()
+                    .map_err(failed)?;
                 any = either(any, found.unwrap_or_default());
             }
             bits = both(bits, any);

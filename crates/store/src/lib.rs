@@ -1,23 +1,29 @@
 //! The log and the records on embedded SQLite, with group commit.
 //!
-//! [`Store`] implements [`Log`] and [`Records`]. The way of an append: [`Store`] → `queue` → `writer` (one
-//! thread, one transaction for all that has queued up, one sync) → `apply` → `witness` → answer. Reads go to
-//! `readers`, threads with connections of their own.
+//! [`Store`] implements [`Log`] and [`Records`]. An append passes through [`Store`] → `queue` →
+//! `writer` → `apply` → `witness` → answer. The writer is one thread. It commits all queued
+//! operations in one transaction with one sync. Reads go to `readers`, which are threads with their
+//! own connections.
 //!
-//! What it promises, and where that is kept:
-//! - An acknowledgement means on disk: WAL with a sync for each commit, answers after the commit (`writer`).
-//! - Numbers have no holes and are never given twice, also after a trim or a restart (`heads`).
+//! Guarantees, and the modules that implement them:
+//! - An acknowledged write is on disk: WAL with a sync for each commit, answers after the commit
+//!   (`writer`).
+//! - Sequence numbers have no gaps and are never reused, also after a trim or a restart (`heads`).
 //! - A key is stored once per stream (`apply`, by a unique index).
 //! - Entries of one stream are found by labels, in few steps (`labels`).
-//! - Damage is an error with the place, never less data (`read`, `witness`, `wal`, `schema`). What a lookup of an
-//!   absent key cannot see, a page of the index that lost its way as a whole, is found by [`Store::verify`].
-//! - A full disk fails those who wait, keeps what nobody waits for, and ends by itself (`writer`, `retained`).
-//! - One process at a time (`files`), files that only their owner can read, upgrades after a backup (`schema`).
+//! - Damage is an error that names the damaged data. Data is never lost silently (`read`,
+//!   `witness`, `wal`, `schema`). One kind of damage is invisible to a lookup of an absent key: a
+//!   whole page that is missing in the index. [`Store::verify`] finds it.
+//! - On a full disk, waiting callers get an error and background entries are kept. Writes resume
+//!   without a restart (`writer`, `retained`).
+//! - Only one process opens the store (`files`). Only the owner can read its files. Upgrades make a
+//!   backup first (`schema`).
 
 mod apply;
 mod code;
 mod directory;
 mod error;
+mod file_problem;
 mod files;
 mod heads;
 mod labels;
@@ -32,23 +38,24 @@ mod records;
 mod retained;
 mod schema;
 mod stats;
-mod trouble;
 mod verify;
 mod wal;
-mod wal_keeper;
+mod wal_guard;
 mod witness;
 mod writer;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::{Mutex, MutexGuard};
+
+pub use file_problem::FileProblem;
 pub use files::{Holder, Unusable, is_held};
 pub use labels::Labelled;
 pub use options::OpenOptions;
 pub use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 pub use stats::Stats;
-pub use trouble::Trouble;
 pub use verify::Verified;
 
 use crate::op::Op;
@@ -57,16 +64,16 @@ use crate::readers::Readers;
 
 /// An open store: a cheap handle to the threads that do the work.
 ///
-/// The last handle that is dropped ends them as [`Store::shutdown`] does, and waits for that, but cannot report
-/// what went wrong.
+/// Dropping the last handle ends the threads like [`Store::shutdown`], and waits for them. It
+/// cannot report errors.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
 }
 
-/// The largest body of an entry and value of a document.
+/// The maximum size of an entry's body and of a document's value.
 pub const MAX_BODY_BYTES: usize = 32 << 20;
-/// The longest name of a stream or bucket, and the longest key.
+/// The maximum length of a stream or bucket name, and of a key.
 pub const MAX_NAME_BYTES: usize = 512;
 
 struct Inner {
@@ -74,35 +81,37 @@ struct Inner {
     readers: Readers,
     writer: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     lock: Mutex<Option<files::Lock>>,
-    /// The file that was opened, whatever has its name now.
+    /// The identity of the opened file, in case the path is replaced later.
     file: Option<files::Identity>,
 }
 
-/// What the handles and the threads have in common.
+/// The state that the handles and the threads share.
 struct Shared {
     options: OpenOptions,
     queue: Queue,
     directory: directory::Directory,
     counters: stats::Counters,
-    troubles: trouble::Troubles,
-    /// The write-ahead log that the writer has open. Absent while the writer opens the database again.
+    file_problems: file_problem::FileProblems,
+    /// The write-ahead log that the writer has open. `None` while the writer reopens the database.
     wal: Mutex<Option<files::Identity>>,
 }
 
 impl Shared {
     fn wal(&self) -> MutexGuard<'_, Option<files::Identity>> {
-        self.wal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.wal.lock()
     }
 }
 
 impl Store {
-    /// Opens the store, and makes it if there is none. Blocks for as long as it takes to read the heads of all
-    /// streams and what a crash left in the write-ahead log, which does not depend on how many entries there are.
+    /// Opens the store, and creates it if it does not exist.
+    ///
+    /// Blocks while it reads the heads of all streams and recovers the write-ahead log after a
+    /// crash. The time does not depend on the number of entries.
     pub fn open(options: OpenOptions) -> Result<Self, StoreError> {
         Self::open_with(options, schema::STEPS)
     }
 
-    /// Opens with other migrations than the real ones, for their tests.
+    /// Opens with other migration steps, for tests.
     fn open_with(options: OpenOptions, steps: &[schema::Step]) -> Result<Self, StoreError> {
         let lock = files::Lock::take(&options.path)?;
         let opened = open::open(&options, steps)?;
@@ -110,7 +119,7 @@ impl Store {
             queue: Queue::new(options.queue_bytes, MAX_BODY_BYTES),
             directory: directory::Directory::default(),
             counters: stats::Counters::default(),
-            troubles: trouble::Troubles::default(),
+            file_problems: file_problem::FileProblems::default(),
             wal: Mutex::default(),
             options,
         });
@@ -124,12 +133,20 @@ impl Store {
                 .map_err(|e| error::io("a thread".as_ref(), "start", &e))?
         };
         let file = files::Identity::of(&shared.options.path).ok();
-        let inner = Inner { shared, readers, writer: Mutex::new(Some(writer)), lock: Mutex::new(Some(lock)), file };
+        let inner = Inner {
+            shared,
+            readers,
+            writer: Mutex::new(Some(writer)),
+            lock: Mutex::new(Some(lock)),
+            file,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Writes everything that was handed over, ends the threads, and lets go of the file. Fails when entries that
-    /// nobody waited for could not be written. Afterwards, every operation fails with `Closed`.
+    /// Writes all queued data, ends the threads, and closes the file.
+    ///
+    /// Fails if background entries could not be written. Afterwards every operation fails with
+    /// `Closed`.
     pub async fn shutdown(&self) -> Result<(), StoreError> {
         let inner = self.inner.clone();
         tokio::task::spawn_blocking(move || inner.close())
@@ -137,17 +154,20 @@ impl Store {
             .unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }
 
-    /// The time of the newest entry of any stream, in milliseconds since the Unix epoch. `None` when there is none.
+    /// Returns the time of the newest entry of any stream, in milliseconds since the Unix epoch.
+    ///
+    /// Returns `None` if there are no entries.
     pub async fn newest_ms(&self) -> Result<Option<i64>, StoreError> {
         self.inner.readers.run(&self.inner.shared, read::newest_ms).await
     }
 
-    /// What the store has done since it was opened, and how it is.
+    /// Returns the counters since the store was opened, and its current state.
     pub fn stats(&self) -> Stats {
         self.inner.shared.counters.read()
     }
 
-    /// Why nothing that is written now would be there after a restart; absent when all is well. Asks the file system.
+    /// Returns the reason why new data would be lost at a restart, or `None` if all is well.
+    /// Queries the file system.
     pub fn unusable(&self) -> Option<Unusable> {
         let shared = &*self.inner.shared;
         let Shared { directory, options, .. } = shared;
@@ -157,46 +177,54 @@ impl Store {
         if self.inner.file.is_some_and(|opened| opened.is_gone(&options.path)) {
             return Some(Unusable::Gone);
         }
-        // The writer clears this under the lock before it closes its connection, which may delete the log.
+        // The writer clears this under the lock before it closes its connection, which may delete
+        // the log.
         let wal = shared.wal();
-        wal.is_some_and(|opened| opened.is_gone(&files::beside(&options.path, "-wal"))).then_some(Unusable::Gone)
+        wal.is_some_and(|opened| opened.is_gone(&files::beside(&options.path, "-wal")))
+            .then_some(Unusable::Gone)
     }
 
-    /// The last time that the file was not as it should be, since the store was opened.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.inner.shared.troubles.last()
+    /// Returns the last problem with the file since the store was opened.
+    pub fn file_problem(&self) -> Option<FileProblem> {
+        self.inner.shared.file_problems.last()
     }
 
-    /// Notes that something stored is not what its reader wrote, which only the reader can tell. It is told as any other
-    /// trouble with the file.
+    /// Records that stored data is invalid for its reader, which only the reader can detect.
+    ///
+    /// It is reported like any other problem with the file.
     pub fn note(&self, error: &StoreError) {
-        self.inner.shared.troubles.note(error);
+        self.inner.shared.file_problems.note(error);
     }
 
-    /// Checks everything that is stored, as of one state: for a command of the operator. Takes as long as it
-    /// takes to read the file, and keeps the write-ahead log from being shortened meanwhile.
+    /// Checks all stored data in one snapshot, for an operator command.
+    ///
+    /// This takes as long as reading the file. Meanwhile the write-ahead log cannot be shortened.
     pub async fn verify(&self) -> Result<Verified, StoreError> {
         let shared = self.inner.shared.clone();
         let run = move || {
             let conn = open::connect_reader(&shared.options)?;
             verify::everything(&conn, &shared.options)
         };
-        tokio::task::spawn_blocking(run).await.unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
+        tokio::task::spawn_blocking(run)
+            .await
+            .unwrap_or_else(|_| Err(error::closed(&self.inner.shared.options.path)))
     }
 
-    /// Hands an operation to the writer and waits for its answer.
+    /// Sends an operation to the writer and waits for its answer.
     async fn ask<T>(&self, make: impl FnOnce(op::Reply<T>) -> Op) -> Result<T, StoreError> {
         let closed = || error::closed(&self.inner.shared.options.path);
         let (reply, answer) = tokio::sync::oneshot::channel();
         self.inner.shared.queue.push(make(reply)).await.map_err(|_| closed())?;
         let answer = answer.await.map_err(|_| closed())?;
-        answer.inspect_err(|error| self.inner.shared.troubles.note(error))
+        answer.inspect_err(|error| self.inner.shared.file_problems.note(error))
     }
 }
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.inner.shared.options.path).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("path", &self.inner.shared.options.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -204,34 +232,34 @@ impl Inner {
     fn close(&self) -> Result<(), StoreError> {
         self.readers.close();
         self.shared.queue.close();
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.writer.lock().take();
         let result = match writer.map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(error::closed(&self.shared.options.path)),
         };
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.lock.lock().take();
         result
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What went wrong has been logged by the writer.
+        // The writer has logged the error.
         let _ = self.close();
     }
 }
 
 impl Shared {
-    /// An entry that nobody waits for is given up.
+    /// Counts and logs a background entry that is dropped.
     fn lost(&self, stream: &str, key: Option<&str>, error: &StoreError) {
         self.counters.lost.fetch_add(1, Relaxed);
-        self.troubles.note(error);
+        self.file_problems.note(error);
         tracing::error!(stream, key, %error, "an entry is LOST");
     }
 }
 
-/// Whether there has been a store at this path, even if its file is gone.
+/// Whether there has been a store at this path, even if its file no longer exists.
 pub fn has_been(path: &std::path::Path) -> bool {
     path.exists() || witness::path_of(path).exists()
 }
@@ -242,13 +270,17 @@ fn check_name(what: &str, name: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     let len = name.len();
-    Err(error::invalid(format!("a {what} has 1 to {MAX_NAME_BYTES} bytes, and this one has {len}")))
+    Err(error::invalid(format!(
+        "a {what} must have 1 to {MAX_NAME_BYTES} bytes, but this one has {len}"
+    )))
 }
 
-/// Checks the size of what is to be stored.
+/// Checks the size of a body or value.
 fn check_body(what: &str, len: usize) -> Result<(), StoreError> {
     if len <= MAX_BODY_BYTES {
         return Ok(());
     }
-    Err(error::invalid(format!("a {what} has at most {MAX_BODY_BYTES} bytes, and this one has {len}; split it")))
+    Err(error::invalid(format!(
+        "a {what} must have at most {MAX_BODY_BYTES} bytes, but this one has {len}; split it"
+    )))
 }

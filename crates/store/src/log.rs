@@ -2,7 +2,8 @@
 
 use futures_util::future::BoxFuture;
 use sa_core::store::{
-    Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreError, StoreFuture, Trimmed,
+    Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreError, StoreFuture,
+    Trimmed,
 };
 use tokio::sync::watch;
 
@@ -54,7 +55,13 @@ impl Log for Store {
         })
     }
 
-    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+    fn search(
+        &self,
+        stream: &str,
+        search: Search,
+        before: u64,
+        limit: usize,
+    ) -> StoreFuture<'_, Found> {
         let stream = self.inner.shared.directory.stream(stream);
         Box::pin(async move {
             let Some(stream) = stream else {
@@ -96,11 +103,14 @@ impl Store {
             let Some(stream) = stream else {
                 return self.nothing(Vec::new());
             };
-            self.inner.readers.run(&self.inner.shared, move |view| view.page(stream, page, limit)).await
+            self.inner
+                .readers
+                .run(&self.inner.shared, move |view| view.page(stream, page, limit))
+                .await
         })
     }
 
-    /// The answer for a name that has never been committed, unless the store is closed.
+    /// Returns the answer for a name that has never been committed, unless the store is closed.
     pub(crate) fn nothing<T>(&self, answer: T) -> Result<T, StoreError> {
         if self.inner.shared.directory.is_closed() {
             return Err(error::closed(&self.inner.shared.options.path));

@@ -1,4 +1,4 @@
-//! What the writer is asked to do, and what came of it.
+//! The operations of the writer, and their outcomes.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use bytes::Bytes;
 use sa_core::store::{Appended, Expect, NewEntry, Retention, StoreError, Trimmed};
 use tokio::sync::oneshot;
 
-/// Where an answer goes.
+/// The channel for an answer.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// One operation. The common one is kept small, the others are boxed.
+/// One operation. The common variant is small, and the others are boxed.
 pub(crate) enum Op {
-    /// Without a reply nobody waits for it, and it must not be lost when it cannot be written at once.
+    /// Without a reply this is a background entry: no caller waits for it. It must be kept if it
+    /// cannot be written at once.
     Append {
         entry: NewEntry,
         reply: Option<Reply<Appended>>,
@@ -36,27 +37,27 @@ pub(crate) struct Put {
 pub(crate) struct Trim {
     pub stream: Arc<str>,
     pub keep: Retention,
-    /// What the transactions before this one deleted.
+    /// The entries that earlier transactions deleted.
     pub done: Trimmed,
     pub reply: Reply<Trimmed>,
 }
 
-/// What an operation came to in a transaction that is not committed yet.
+/// The outcome of an operation in a transaction that is not committed yet.
 pub(crate) enum Outcome {
     Appended(Appended),
     Put(u64),
     Deleted(bool),
-    /// `more`: there is another chunk to delete.
+    /// `more`: another chunk is left to delete.
     Trimmed {
         deleted: Trimmed,
         more: bool,
     },
-    /// This operation failed by itself, and the transaction goes on.
+    /// Only this operation failed, and the transaction continues.
     Failed(Box<StoreError>),
 }
 
 impl Op {
-    /// About how many bytes it holds.
+    /// Returns the approximate size of the operation in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Op::Append { entry, .. } => entry.body.len(),
@@ -65,12 +66,12 @@ impl Op {
         }
     }
 
-    /// Whether someone waits for it.
+    /// Whether a caller waits for it.
     pub(crate) fn awaited(&self) -> bool {
         !matches!(self, Op::Append { reply: None, .. })
     }
 
-    /// Answers with an error. An entry that nobody waits for is given back.
+    /// Answers with an error. Returns the entry if it is a background entry.
     pub(crate) fn fail(self, error: &StoreError) -> Option<NewEntry> {
         match self {
             Op::Append { entry, reply: None } => return Some(entry),
@@ -82,8 +83,9 @@ impl Op {
         None
     }
 
-    /// Answers with what is now committed. Gives a trim back that has more to do, and an entry that nobody
-    /// waits for and that failed by itself.
+    /// Answers with the committed outcome.
+    ///
+    /// Returns a trim that has more to delete, or a background entry that failed alone.
     pub(crate) fn settle(self, outcome: Outcome) -> Option<(Op, Option<StoreError>)> {
         match (self, outcome) {
             (op @ Op::Append { reply: None, .. }, Outcome::Failed(error)) => {

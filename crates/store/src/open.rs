@@ -14,14 +14,14 @@ use crate::wal::{self, Scan};
 use crate::witness::{self, Seen, Witness};
 use crate::{OpenOptions, error, files, verify};
 
-/// Everything the writer starts with.
+/// The state that the writer starts with.
 pub(crate) struct Opened {
     pub conn: Connection,
     pub heads: Heads,
     pub witness: Witness,
 }
 
-/// Opens the store for the one writer. The lock is held already.
+/// Opens the store for the single writer. The caller already holds the lock.
 pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, StoreError> {
     let path = &options.path;
     let seen = witness::read(path)?;
@@ -46,17 +46,18 @@ pub(crate) fn open(options: &OpenOptions, steps: &[Step]) -> Result<Opened, Stor
         && heads.commits() < seen.commits
     {
         let (has, had) = (heads.commits(), seen.commits);
-        accept_or_refuse(options, &format!("it has {has} commits and had {had}"))?;
+        accept_or_refuse(options, &format!("it has {has} commits, but had {had}"))?;
     }
     if options.accept_loss {
-        // What SQLite put together from a damaged WAL may contradict itself. Better no store than that one.
+        // The data that SQLite recovered from a damaged WAL may contradict itself. Such a store
+        // must not be opened.
         verify::everything(&conn, options)?;
     }
     let witness = Witness::open(path, heads.store_name().to_owned(), seen.as_ref())?;
     Ok(Opened { conn, heads, witness })
 }
 
-/// A connection with the settings that all of them share.
+/// Opens a connection with the settings that all connections share.
 pub(crate) fn connect(options: &OpenOptions) -> Result<Connection, StoreError> {
     let path = &options.path;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -64,11 +65,13 @@ pub(crate) fn connect(options: &OpenOptions) -> Result<Connection, StoreError> {
         let conn = Connection::open_with_flags_and_vfs(path, flags, options.vfs.as_str())?;
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.set_prepared_statement_cache_capacity(64);
-        // EXTRA is FULL, and syncs the directory after the rollback journal is deleted, which exists once in
-        // the life of a store: while a new file is switched to WAL. With FULL, a power loss soon afterwards can
-        // bring that journal back, and SQLite then rolls the store back to an empty file.
-        // Checkpoints are the writer's business, at a moment of its choosing. A page whose cells cannot be
-        // right is refused when it is loaded. Memory-mapped reads stay off: a bad sector must be an error.
+        // EXTRA is FULL, and also syncs the directory after the rollback journal is deleted. This
+        // journal exists once in the life of a store, while a new file is switched to WAL. With
+        // FULL, a power loss soon afterwards can restore that journal, and SQLite then rolls the
+        // store back to an empty file.
+        //
+        // The writer runs checkpoints at a time of its choice. A page with invalid cells is refused
+        // when it is loaded. Memory-mapped reads stay off, because a bad sector must be an error.
         conn.execute_batch(
             "PRAGMA synchronous = EXTRA; PRAGMA wal_autocheckpoint = 0; PRAGMA cell_size_check = ON;
              PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0; PRAGMA journal_size_limit = 67108864;",
@@ -78,8 +81,10 @@ pub(crate) fn connect(options: &OpenOptions) -> Result<Connection, StoreError> {
     open().map_err(|e| error::sql(path, "open the database", &e))
 }
 
-/// A connection for a reader. It must be opened for writing all the same, because only such connections take
-/// part in the in-process index of the WAL.
+/// Opens a connection for a reader.
+///
+/// It must be opened for writing too, because only such connections share the in-process index of
+/// the WAL.
 pub(crate) fn connect_reader(options: &OpenOptions) -> Result<Connection, StoreError> {
     let conn = connect(options)?;
     conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4000;")
@@ -87,7 +92,7 @@ pub(crate) fn connect_reader(options: &OpenOptions) -> Result<Connection, StoreE
     Ok(conn)
 }
 
-/// A connection for the writer, to a file whose layout has been checked.
+/// Opens a connection for the writer, to a file with a checked layout.
 pub(crate) fn connect_writer(options: &OpenOptions) -> Result<Connection, StoreError> {
     let conn = connect(options)?;
     conn.execute_batch("PRAGMA cache_size = -16000;")
@@ -95,8 +100,11 @@ pub(crate) fn connect_writer(options: &OpenOptions) -> Result<Connection, StoreE
     Ok(conn)
 }
 
-/// Syncs the WAL. After a crash of the process alone, the WAL may hold a commit that was written and not synced
-/// yet. SQLite recovers it and shows it to readers, so it must be on disk before anyone builds on it.
+/// Syncs the WAL.
+///
+/// After a crash of the process alone, the WAL may hold a commit that was written but not synced.
+/// SQLite recovers it and shows it to readers. It must be on disk before any other operation
+/// depends on it.
 pub(crate) fn settle_wal(path: &Path) -> Result<(), StoreError> {
     let wal = files::beside(path, "-wal");
     match File::open(&wal).and_then(|file| file.sync_all()) {
@@ -105,20 +113,22 @@ pub(crate) fn settle_wal(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Connects, and brings the layout to this version.
+/// Connects, and migrates the layout to this version.
 fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreError> {
     let path = &options.path;
     let mut conn = connect_writer(options)?;
     match schema::inspect(&conn, path, steps)? {
         Layout::Current => {}
         Layout::Fresh => {
-            // Large pages, because a journal is written page by page, twice, with three system calls for each.
+            // Large pages, because a journal is written page by page, twice, with three system
+            // calls for each.
             conn.execute_batch("PRAGMA page_size = 16384; PRAGMA journal_mode = WAL;")
-                .map_err(|e| error::sql(path, "make the database", &e))?;
+                .map_err(|e| error::sql(path, "create the database", &e))?;
             schema::migrate(&mut conn, options, steps, 0)?;
         }
         Layout::Older(version) => {
-            // Everything into the one file that is copied; closing the only connection leaves no WAL behind.
+            // Moves all data into the one file that is copied. Closing the only connection leaves
+            // no WAL behind.
             conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
                 .map_err(|e| error::sql(path, "checkpoint", &e))?;
             drop(conn);
@@ -145,12 +155,16 @@ fn objection_to_files(seen: &Seen, path: &Path) -> Result<Option<String>, StoreE
     witness::objection_to_wal(seen, path)
 }
 
-/// Why the database file cannot be whole, judged by its length. SQLite takes what is left of a last page for a page, and finds
-/// out when somebody reads it. Once nothing is in the log, the file has every page that its header counts.
+/// Returns why the database file cannot be complete, judged by its length.
+///
+/// SQLite accepts a partial last page and only fails when the page is read. If the log is empty,
+/// the file must have every page that its header counts.
 fn objection_to_length(path: &Path) -> Result<Option<String>, StoreError> {
     let wal = files::beside(path, "-wal");
     let logged = wal::scan(&wal, 1).map_err(|e| error::io(&wal, "read", &e))?;
-    if matches!(logged, Scan::Frames { intact: 1.., .. }) || files::beside(path, "-journal").exists() {
+    if matches!(logged, Scan::Frames { intact: 1.., .. })
+        || files::beside(path, "-journal").exists()
+    {
         return Ok(None);
     }
     let mut header = [0; 100];
@@ -158,7 +172,8 @@ fn objection_to_length(path: &Path) -> Result<Option<String>, StoreError> {
         file.read_exact_at(&mut header, 0)?;
         Ok(file.metadata()?.len())
     });
-    // What is no database, or has no header, or an older one that counts nothing, is for SQLite to judge.
+    // SQLite judges a file that is no database, has no header, or has an older header without a
+    // page count.
     let Ok(length) = length else { return Ok(None) };
     if !header.starts_with(b"SQLite format 3\0") || header[24..28] != header[92..96] {
         return Ok(None);
@@ -169,7 +184,8 @@ fn objection_to_length(path: &Path) -> Result<Option<String>, StoreError> {
     };
     let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
     let whole = u64::from(pages) * page;
-    Ok((length < whole).then(|| format!("its file has been cut: it has {length} bytes, and had {whole}")))
+    Ok((length < whole)
+        .then(|| format!("its file was truncated: it has {length} bytes, but had {whole}")))
 }
 
 fn accept_or_refuse(options: &OpenOptions, what: &str) -> Result<(), StoreError> {

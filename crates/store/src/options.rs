@@ -1,38 +1,44 @@
-//! How a store is opened.
+//! Options to open a store.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::labels::Labelled;
 
-/// How to open a store. Start from [`OpenOptions::new`] and change what differs.
+/// Options to open a store. Start from [`OpenOptions::new`] and change individual fields.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// The database file. Its directory must exist; `-wal`, `.lock` and `.witness` files appear next to it.
+    /// The database file. Its directory must exist; `-wal`, `.lock` and `.witness` files appear
+    /// next to it.
     pub path: PathBuf,
-    /// Opens a store that is behind its witness, which is otherwise refused: the operator has read
-    /// the message and accepts that the newest commits are gone. What remains is checked in full first.
+    /// Opens a store that is behind its witness, which is refused by default.
+    ///
+    /// The operator has read the message and accepts the loss of the newest commits. The remaining
+    /// data is fully checked first.
     pub accept_loss: bool,
-    /// How long an entry that nobody waits for may wait for company before it is committed.
+    /// How long a background entry may wait for other entries before it is committed.
     pub linger: Duration,
-    /// How many bytes may queue up for the writer before `append` and `record` wait.
+    /// The number of queued bytes at which `append` and `record` start to wait.
     pub queue_bytes: usize,
-    /// How many bytes of entries that nobody waits for are kept for another attempt while the disk is full.
+    /// The maximum size of the background entries that are kept for a retry while the disk is full,
+    /// in bytes.
     pub retain_bytes: usize,
-    /// How many threads read.
+    /// The number of reader threads.
     pub readers: usize,
-    /// At how many pages the write-ahead log is moved into the database file. Few are recovered in a moment;
-    /// many mean that pages which change often are moved once. The default is 16 MiB.
+    /// The number of pages at which the write-ahead log is moved into the database file.
+    ///
+    /// A small log is recovered quickly. With a large log, pages that change often are moved only
+    /// once. The default is 16 MiB.
     pub checkpoint_frames: u32,
-    /// The stream whose entries can be searched by labels.
+    /// The stream with entries that can be searched by labels.
     pub labelled: Option<Labelled>,
-    /// The SQLite file layer; tests put one that loses what was not synced in its place.
+    /// The SQLite file layer. Tests replace it by one that loses unsynced data.
     #[doc(hidden)]
     pub vfs: String,
 }
 
 impl OpenOptions {
-    /// The defaults, for the database file at `path`.
+    /// Returns the defaults for the database file at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -43,9 +49,10 @@ impl OpenOptions {
             readers: 2,
             checkpoint_frames: 1024,
             labelled: None,
-            // One process owns the file, so the index of the WAL can live in that process's memory: no -shm
-            // file, no lock system calls per transaction, and nothing that a full disk could take away from
-            // the readers. `locking_mode=EXCLUSIVE` would give the same to one single connection only.
+            // One process owns the file, so the WAL index can live in the memory of that process.
+            // There is no -shm file and no lock system call per transaction. A full disk cannot
+            // stop readers. `locking_mode=EXCLUSIVE` has the same effect, but only for a single
+            // connection.
             vfs: "unix-excl".to_owned(),
         }
     }

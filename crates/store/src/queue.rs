@@ -1,26 +1,29 @@
-//! The queue in front of the writer: bounded for those who can wait, open for those who cannot, one order for all.
+//! The queue of the writer. It has a limit for callers that can wait, no limit for `record`, and
+//! one common order.
 //!
-//! A channel would need a second one for `record` when it is full, and two queues have no common order. So
-//! it is one vector under a mutex, which the writer swaps for an empty one; the bound is a semaphore that
-//! `record` passes by, and that its users keep to by way of `keep_pace`. Pushing costs an uncontended lock, and wakes
-//! the writer only when it sleeps and the push is a reason to get up.
+//! A channel would need a second one for `record` when it is full, and two queues have no common
+//! order. The queue is therefore one vector under a mutex, and the writer swaps it for an empty
+//! one. The limit is a semaphore. `record` bypasses it, and its callers use `keep_pace` instead. A
+//! push takes an uncontended lock. It wakes the writer only if the writer sleeps and the push is a
+//! reason to wake up.
 //!
-//! There is a record for every call. What it says is copied behind the ones before it, into memory that goes to the
-//! writer as a whole and comes back from it: pieces that are allocated on one thread and freed on another cost more than
-//! all the rest, and so does memory that nobody has touched before.
+//! There is a record for every call. Its text is appended to the text of earlier records, in one
+//! buffer. The whole buffer goes to the writer and comes back. Allocating on one thread and freeing
+//! on another costs more than all other steps, and so does fresh memory.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use sa_core::store::NewEntry;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::op::Op;
 
-/// An operation and the room it takes in the queue until it is settled.
+/// An operation, and the queue space that it takes until it is settled.
 pub(crate) struct Queued {
     pub op: Op,
     pub permits: u32,
@@ -31,29 +34,29 @@ pub(crate) struct Queue {
     wake: Condvar,
     room: Semaphore,
     capacity: u32,
-    /// What `state.bytes` says, readable without the lock.
+    /// A copy of `state.bytes` that can be read without the lock.
     waiting: AtomicUsize,
     taken: Notify,
 }
 
 struct State {
     load: Load,
-    /// The text of the load that the writer has.
+    /// The text of the load that the writer is processing.
     lent: Bytes,
     bytes: usize,
-    /// Someone waits for one of them.
+    /// Whether a caller waits for one of the operations.
     urgent: bool,
     sleeping: Sleep,
     closed: bool,
 }
 
-/// What has come in since the writer looked last.
+/// The operations since the writer last took some.
 #[derive(Default)]
 struct Load {
     items: Vec<Item>,
     /// The keys and bodies of all records, in their order.
     text: BytesMut,
-    /// The streams that they are for.
+    /// The streams of the records.
     streams: Vec<Arc<str>>,
 }
 
@@ -67,15 +70,15 @@ enum Sleep {
     Awake,
     /// Until the first operation.
     Idle,
-    /// For company: until something urgent, or a good load.
+    /// Until an urgent operation arrives, or enough bytes for a transaction.
     Lingering,
 }
 
-/// Room is counted in these units.
+/// The unit of queue space in bytes.
 const UNIT: usize = 1024;
-/// So many bytes are worth a transaction without waiting for more.
+/// The number of bytes that is worth a transaction without waiting for more.
 const GOOD_LOAD: usize = 2 << 20;
-/// Memory for so many is not worth giving back.
+/// The size up to which a buffer is always kept for reuse.
 const SMALL_LOAD: usize = 64 << 10;
 
 impl Queue {
@@ -99,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// Adds an operation, once there is room for it. Gives it back when the store is closed.
+    /// Adds an operation as soon as there is space for it. Returns it if the store is closed.
     pub(crate) async fn push(&self, op: Op) -> Result<(), Op> {
         let permits = (1 + op.size() / UNIT) as u32;
         if let Ok(permit) = self.room.try_acquire_many(permits) {
@@ -123,7 +126,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds an entry that nobody waits for, room or not. `false` when the store is closed.
+    /// Adds a background entry, even if the queue is full. Returns `false` if the store is closed.
     pub(crate) fn record(&self, stream: &str, key: Option<&str>, body: &[u8]) -> bool {
         let mut state = self.lock();
         if !state.closed {
@@ -150,30 +153,33 @@ impl Queue {
         }
     }
 
-    /// Gives the writer all that is queued. Waits for the first operation, at most `idle` long, and then up to
-    /// `linger` for company unless someone waits. `true` once closed.
-    pub(crate) fn take(&self, into: &mut VecDeque<Queued>, idle: Option<Duration>, linger: Duration) -> bool {
+    /// Moves all queued operations to the writer.
+    ///
+    /// Waits for the first operation for at most `idle`. Then waits up to `linger` for more, unless
+    /// a caller waits for an answer. Returns `true` if the queue is closed.
+    pub(crate) fn take(
+        &self,
+        into: &mut VecDeque<Queued>,
+        idle: Option<Duration>,
+        linger: Duration,
+    ) -> bool {
         let mut state = self.lock();
         let idle_until = idle.map(|idle| Instant::now() + idle);
         while state.load.items.is_empty() && !state.closed {
             state.sleeping = Sleep::Idle;
-            match self.sleep(state, idle_until) {
-                Ok(woken) => state = woken,
-                Err(timed_out) => {
-                    state = timed_out;
-                    break;
-                }
+            if !self.sleep(&mut state, idle_until) {
+                break;
             }
         }
         let linger_until = Instant::now() + linger;
-        while !(state.load.items.is_empty() || state.urgent || state.closed || state.bytes >= GOOD_LOAD) {
+        while !(state.load.items.is_empty()
+            || state.urgent
+            || state.closed
+            || state.bytes >= GOOD_LOAD)
+        {
             state.sleeping = Sleep::Lingering;
-            match self.sleep(state, Some(linger_until)) {
-                Ok(woken) => state = woken,
-                Err(timed_out) => {
-                    state = timed_out;
-                    break;
-                }
+            if !self.sleep(&mut state, Some(linger_until)) {
+                break;
             }
         }
         state.sleeping = Sleep::Awake;
@@ -191,7 +197,7 @@ impl Queue {
         closed
     }
 
-    /// Whether more waits than the queue is meant to hold.
+    /// Whether the queue holds more than its capacity.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > self.capacity as usize * UNIT
     }
@@ -206,40 +212,36 @@ impl Queue {
         }
     }
 
-    /// The operations that held this much room are settled.
+    /// Returns queue space after its operations are settled.
     pub(crate) fn release(&self, permits: u32) {
         self.room.add_permits(permits as usize);
     }
 
-    /// Nothing is taken from now on; what is queued is still settled.
+    /// Closes the queue. New operations are refused, and queued ones are still settled.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.wake.notify_one();
     }
 
-    fn sleep<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        until: Option<Instant>,
-    ) -> Result<MutexGuard<'a, State>, MutexGuard<'a, State>> {
-        let Some(until) = until else {
-            return Ok(self.wake.wait(state).unwrap_or_else(PoisonError::into_inner));
-        };
-        let Some(left) = until.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) else {
-            return Err(state);
-        };
-        let (state, _) = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-        Ok(state)
+    /// Waits for a notification. Returns `false` if `until` has passed.
+    fn sleep(&self, state: &mut MutexGuard<'_, State>, until: Option<Instant>) -> bool {
+        match until {
+            None => self.wake.wait(state),
+            Some(until) if until <= Instant::now() => return false,
+            Some(until) => drop(self.wake.wait_until(state, until)),
+        }
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl Load {
     fn record(&mut self, name: &str, key: Option<&str>, body: &[u8]) {
-        // Most are for the same stream as the one before, and hardly ever are there many.
+        // Most records are for the same stream as the previous one, and there are rarely many
+        // streams.
         let known = self.streams.iter().rev().take(4).position(|known| **known == *name);
         let stream = known.map_or(self.streams.len(), |back| self.streams.len() - 1 - back);
         if known.is_none() {
@@ -250,8 +252,10 @@ impl Load {
         self.text.extend_from_slice(body);
     }
 
-    /// What comes after this one, in the memory of the one before if the writer is done with that. Most of what a rush has
-    /// taken would lie idle, and is given back.
+    /// Returns the next load. It reuses the buffer of the previous one if the writer is done with
+    /// it.
+    ///
+    /// A buffer that is much larger than needed after a burst is freed.
     fn successor(&self, lent: Bytes) -> Self {
         let enough = 4 * self.text.len().max(SMALL_LOAD);
         let lent = lent.try_into_mut().ok().filter(|text| text.capacity() <= enough);
@@ -264,9 +268,14 @@ impl Load {
         into.extend(self.items.into_iter().map(|item| match item {
             Item::Op(queued) => queued,
             Item::Record { stream, key, body } => {
-                // It was a key when it came, so it is text.
-                let key = key.map(|len| std::str::from_utf8(&text.split_to(len)).unwrap_or_default().into());
-                let entry = NewEntry { stream: Arc::clone(&self.streams[stream]), key, body: text.split_to(body) };
+                // It was a valid string when it was added.
+                let key = key
+                    .map(|len| std::str::from_utf8(&text.split_to(len)).unwrap_or_default().into());
+                let entry = NewEntry {
+                    stream: Arc::clone(&self.streams[stream]),
+                    key,
+                    body: text.split_to(body),
+                };
                 Queued { op: Op::Append { entry, reply: None }, permits: 0 }
             }
         }));
@@ -275,18 +284,23 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: records come out as they went in, in memory that is used again once nobody reads in it.
+    //! Rule: records come out unchanged, and their buffer is reused once no reader uses it.
 
     use super::*;
 
-    /// Records a text of so many bytes, and takes all there is.
+    /// Records a body of `bytes` bytes, and takes all queued operations.
     fn round(queue: &Queue, bytes: usize) -> NewEntry {
         assert!(queue.record("calls", Some("a key"), &vec![b'x'; bytes]));
         let mut taken = VecDeque::new();
         queue.take(&mut taken, None, Duration::ZERO);
-        let Some(Queued { op: Op::Append { entry, reply: None }, .. }) = taken.pop_back() else { panic!("no record") };
+        let Some(Queued { op: Op::Append { entry, reply: None }, .. }) = taken.pop_back() else {
+            panic!("no record")
+        };
         assert!(taken.is_empty());
-        assert_eq!((&*entry.stream, entry.key.as_deref(), entry.body.len()), ("calls", Some("a key"), bytes));
+        assert_eq!(
+            (&*entry.stream, entry.key.as_deref(), entry.body.len()),
+            ("calls", Some("a key"), bytes)
+        );
         entry
     }
 
@@ -299,8 +313,11 @@ mod tests {
         let queue = Queue::new(1 << 20, 1 << 10);
         let first = place(&round(&queue, 1_000));
         let second = round(&queue, 1_000);
-        // Its place alone would not tell: an allocator may give that out again.
-        assert!(queue.lock().load.text.capacity() >= 1_000, "it is there before anybody asks for it");
+        // The address alone proves nothing, because an allocator may return the same one again.
+        assert!(
+            queue.lock().load.text.capacity() >= 1_000,
+            "it is there before anybody asks for it"
+        );
         assert_eq!(place(&round(&queue, 900)), first);
         assert_ne!(place(&round(&queue, 1_000)), place(&second), "it is still read in");
         assert!(second.body.iter().all(|byte| *byte == b'x'));
@@ -313,7 +330,11 @@ mod tests {
             round(&queue, bytes);
         }
         let state = queue.lock();
-        assert!(state.load.text.capacity() <= 4 * SMALL_LOAD, "{} bytes are kept", state.load.text.capacity());
+        assert!(
+            state.load.text.capacity() <= 4 * SMALL_LOAD,
+            "{} bytes are kept",
+            state.load.text.capacity()
+        );
         assert!(state.lent.len() <= 4 * SMALL_LOAD);
     }
 }

@@ -1,9 +1,11 @@
-//! Reads, each in one transaction that sees one state, each checked against what must be there.
+//! Reads, each in one transaction with one snapshot. Each read is checked against the heads.
 //!
-//! A stream's numbers have no holes and its head has the first and the last, so a read knows in advance which
-//! rows it must find; a bucket's head has the count and the sum of its documents' checksums. A key that is not
-//! found is the one answer with nothing to check, so there the neighbours in the index are checked instead: a
-//! search that a damaged key led astray ends next to that key.
+//! A stream's numbers have no gaps, and its head has the first and the last one. A read therefore
+//! knows in advance which rows it must find. A bucket's head has the number of documents and the
+//! sum of their checksums.
+//!
+//! Only the answer for an absent key cannot be checked this way. The neighbours in the index are
+//! checked instead, because a search that a damaged key misdirects ends next to that key.
 
 use std::path::Path;
 
@@ -15,14 +17,14 @@ use crate::code::{entry_crc, pack_key, record_crc, row_id, stream_and_seq};
 use crate::error;
 use crate::heads::{self, Head, Heads, Kind};
 
-/// Where to read, and how the file is called in errors.
+/// The connection to read from, and the path for error messages.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub conn: &'a Connection,
     pub path: &'a Path,
 }
 
-/// Which way to read a stream.
+/// The direction in which a stream is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Page {
     After(u64),
@@ -30,8 +32,11 @@ pub(crate) enum Page {
 }
 
 impl View<'_> {
-    /// Runs `f` in a transaction, so that a head and the rows it speaks of are of one state.
-    pub(crate) fn snapshot<T>(self, f: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    /// Runs `f` in a transaction, so that a head and its rows have the same state.
+    pub(crate) fn snapshot<T>(
+        self,
+        f: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         // Rolls back when dropped, which for a reader is the same as a commit.
         let _tx = self.conn.unchecked_transaction().map_err(|e| self.failed(&e))?;
         f()
@@ -42,11 +47,16 @@ impl View<'_> {
         Ok(Bounds { first: first as u64, last: last as u64 })
     }
 
-    pub(crate) fn page(self, stream: u32, page: Page, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    pub(crate) fn page(
+        self,
+        stream: u32,
+        page: Page,
+        limit: usize,
+    ) -> Result<Vec<Entry>, StoreError> {
         let head = heads::read(self.conn, stream, self.path)?;
         let (first, last) = (head.numbers[0] as u64, head.numbers[1] as u64);
         let limit = limit as u64;
-        // The numbers `from..=to` must be there.
+        // The numbers `from..=to` must exist.
         let (from, to) = match page {
             Page::After(after) => {
                 let from = after.saturating_add(1).max(first);
@@ -61,11 +71,17 @@ impl View<'_> {
             return Ok(Vec::new());
         }
         let sql = match page {
-            Page::After(_) => "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id",
-            Page::Before(_) => "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC",
+            Page::After(_) => {
+                "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id"
+            }
+            Page::Before(_) => {
+                "SELECT id, at, crc, key, body FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC"
+            }
         };
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
-        let mut rows = statement.query((row_id(stream, from), row_id(stream, to))).map_err(|e| self.failed(&e))?;
+        let mut rows = statement
+            .query((row_id(stream, from), row_id(stream, to)))
+            .map_err(|e| self.failed(&e))?;
         let mut entries = Vec::with_capacity((to - from + 1).min(4096) as usize);
         let total = to - from + 1;
         for n in 0..total {
@@ -77,8 +93,9 @@ impl View<'_> {
         Ok(entries)
     }
 
-    /// The entry with this key. The head is passed in because in the middle of a transaction only the writer has
-    /// the right one.
+    /// Returns the entry with this key.
+    ///
+    /// The head is a parameter, because during a transaction only the writer has the current one.
     pub(crate) fn find(self, head: &Head, key: &str) -> Result<Option<Entry>, StoreError> {
         let mut buffer = Vec::new();
         let key = pack_key(head.id, key, &mut buffer);
@@ -89,20 +106,26 @@ impl View<'_> {
             return Ok(None);
         };
         let (owner, seq) = stream_and_seq(row);
-        let inside = owner == head.id && (head.numbers[0]..=head.numbers[1]).contains(&(seq as i64));
+        let inside =
+            owner == head.id && (head.numbers[0]..=head.numbers[1]).contains(&(seq as i64));
         if !inside {
-            return Err(self.bad_entry(head, seq, "is found by its key and lies outside of the stream"));
+            return Err(self.bad_entry(
+                head,
+                seq,
+                "is found by its key, but lies outside of the stream",
+            ));
         }
         self.entry_with_key(head, seq, key).map(Some)
     }
 
-    /// Checks that the keys around a place in the index are those of the entries they lead to.
+    /// Checks that the keys next to a position in the index match their entries.
     fn neighbours_of(self, key: &[u8]) -> Result<(), StoreError> {
         for sql in [
             "SELECT id, key FROM entry WHERE key < ?1 ORDER BY key DESC LIMIT 1",
             "SELECT id, key FROM entry WHERE key > ?1 ORDER BY key LIMIT 1",
         ] {
-            let near: Option<(i64, Vec<u8>)> = self.one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let near: Option<(i64, Vec<u8>)> =
+                self.one(sql, [key], |row| Ok((row.get(0)?, row.get(1)?)))?;
             if let Some((row, near)) = near {
                 let (stream, seq) = stream_and_seq(row);
                 let head = heads::read(self.conn, stream, self.path)?;
@@ -113,26 +136,41 @@ impl View<'_> {
     }
 
     fn entry_with_key(self, head: &Head, seq: u64, key: &[u8]) -> Result<Entry, StoreError> {
-        let (entry, matches) = self.indexed(head, seq, |entry, found| (entry, found == Some(key)))?;
-        if matches { Ok(entry) } else { Err(self.bad_entry(head, seq, "has another key than its index")) }
+        let (entry, matches) =
+            self.indexed(head, seq, |entry, found| (entry, found == Some(key)))?;
+        if matches {
+            Ok(entry)
+        } else {
+            Err(self.bad_entry(head, seq, "has another key than its index"))
+        }
     }
 
-    /// An entry that an index leads to.
+    /// Returns an entry that an index refers to.
     pub(crate) fn entry_at(self, head: &Head, seq: u64) -> Result<Entry, StoreError> {
         self.indexed(head, seq, |entry, _| entry)
     }
 
-    fn indexed<T>(self, head: &Head, seq: u64, f: impl FnOnce(Entry, Option<&[u8]>) -> T) -> Result<T, StoreError> {
+    fn indexed<T>(
+        self,
+        head: &Head,
+        seq: u64,
+        f: impl FnOnce(Entry, Option<&[u8]>) -> T,
+    ) -> Result<T, StoreError> {
         let sql = "SELECT id, at, crc, key, body FROM entry WHERE id = ?1";
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
         let mut rows = statement.query([row_id(head.id, seq)]).map_err(|e| self.failed(&e))?;
         let row = rows.next().map_err(|e| self.at_entry(head, seq, &e))?;
-        let row = row.ok_or_else(|| self.bad_entry(head, seq, "is in the index and missing"))?;
+        let row = row.ok_or_else(|| self.bad_entry(head, seq, "is in the index, but missing"))?;
         self.entry(head, seq, row).map(|(entry, key)| f(entry, key))
     }
 
-    /// Takes an entry from a row of `id, at, crc, key, body`, if it is intact.
-    fn entry<'r>(self, head: &Head, seq: u64, row: &'r Row<'_>) -> Result<(Entry, Option<&'r [u8]>), StoreError> {
+    /// Reads an entry from a row of `id, at, crc, key, body`, and checks it.
+    fn entry<'r>(
+        self,
+        head: &Head,
+        seq: u64,
+        row: &'r Row<'_>,
+    ) -> Result<(Entry, Option<&'r [u8]>), StoreError> {
         let take = || -> rusqlite::Result<_> {
             let (id, at_ms, crc): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let key = row.get_ref(3)?.as_blob_or_null()?;
@@ -172,24 +210,32 @@ impl View<'_> {
         Ok(records.into_iter().map(|(key, record, _)| (key, record)).collect())
     }
 
-    /// Keys and sizes. SQLite takes the length of a value from the row's header, and does not read the value.
+    /// Returns keys and sizes. SQLite reads the length of a value from the row header, and not the
+    /// value.
     pub(crate) fn sizes(self, bucket: u32) -> Result<Vec<(String, usize)>, StoreError> {
         let head = heads::read(self.conn, bucket, self.path)?;
         let sql = "SELECT key, crc, length(value) FROM record WHERE bucket = ?1 ORDER BY key";
         let mut statement = self.conn.prepare_cached(sql).map_err(|e| self.failed(&e))?;
         let rows = statement.query_map([bucket], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        let rows: Vec<(String, i64, i64)> = rows.and_then(Iterator::collect).map_err(|e| self.failed(&e))?;
+        let rows: Vec<(String, i64, i64)> =
+            rows.and_then(Iterator::collect).map_err(|e| self.failed(&e))?;
         self.all_there(&head, rows.iter().map(|(_, crc, _)| *crc))?;
         Ok(rows.into_iter().map(|(key, _, size)| (key, size as usize)).collect())
     }
 
-    /// Checks that a bucket has as many documents as its head says, with those checksums.
-    fn all_there(self, head: &Head, crcs: impl ExactSizeIterator<Item = i64>) -> Result<(), StoreError> {
+    /// Checks the number of documents in a bucket and their checksums against its head.
+    fn all_there(
+        self,
+        head: &Head,
+        crcs: impl ExactSizeIterator<Item = i64>,
+    ) -> Result<(), StoreError> {
         let (name, count, expected) = (&head.name, crcs.len(), head.numbers[1]);
         if expected == count as i64 && head.numbers[2] == crcs.fold(0_i64, i64::wrapping_add) {
             return Ok(());
         }
-        let what = format!("bucket {name:?} has {count} documents of {expected}, or others than were put");
+        let what = format!(
+            "bucket {name:?} has {count} of {expected} documents, or other documents than were stored"
+        );
         Err(error::damaged(self.path, what))
     }
 
@@ -241,15 +287,17 @@ impl View<'_> {
     }
 }
 
-/// The time of the newest entry of any stream. Reads one entry of each stream.
+/// Returns the time of the newest entry of any stream. Reads one entry of each stream.
 pub(crate) fn newest_ms(view: View<'_>) -> Result<Option<i64>, StoreError> {
     let mut newest = None;
     for head in Heads::load(view.conn, view.path)?.all() {
         let [first, last, _] = head.numbers;
         if head.kind == Kind::Stream && first <= last {
             let row = row_id(head.id, last as u64);
-            let at: Option<i64> = view.one("SELECT at FROM entry WHERE id = ?1", [row], |row| row.get(0))?;
-            newest = newest.max(Some(at.ok_or_else(|| view.bad_entry(head, last as u64, "is missing"))?));
+            let at: Option<i64> =
+                view.one("SELECT at FROM entry WHERE id = ?1", [row], |row| row.get(0))?;
+            newest = newest
+                .max(Some(at.ok_or_else(|| view.bad_entry(head, last as u64, "is missing"))?));
         }
     }
     Ok(newest)

@@ -1,8 +1,10 @@
-//! The threads that read, each with a connection of its own: reads go on while the writer is busy or stuck.
+//! The reader threads. Each has its own connection, so reads continue while the writer is busy or
+//! blocked.
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use sa_core::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
@@ -14,7 +16,7 @@ type Job = Box<dyn FnOnce(View<'_>) + Send>;
 
 pub(crate) struct Readers {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    /// Bounds the queue: whoever finds it full waits here.
+    /// Bounds the queue. If it is full, callers wait here.
     slots: Semaphore,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -29,11 +31,16 @@ impl Readers {
         for n in 0..shared.options.readers.max(1) {
             let conn = open::connect_reader(&shared.options)?;
             let (shared, queue) = (shared.clone(), queue.clone());
-            let thread =
-                std::thread::Builder::new().name(format!("store-read-{n}")).spawn(move || work(&shared, &queue, &conn));
+            let thread = std::thread::Builder::new()
+                .name(format!("store-read-{n}"))
+                .spawn(move || work(&shared, &queue, &conn));
             threads.push(thread.map_err(|e| error::io("a thread".as_ref(), "start", &e))?);
         }
-        Ok(Self { jobs: Mutex::new(Some(jobs)), slots: Semaphore::new(QUEUE), threads: Mutex::new(threads) })
+        Ok(Self {
+            jobs: Mutex::new(Some(jobs)),
+            slots: Semaphore::new(QUEUE),
+            threads: Mutex::new(threads),
+        })
     }
 
     /// Runs a read on one of the threads, in one snapshot.
@@ -46,21 +53,21 @@ impl Readers {
         let _slot = self.slots.acquire().await.map_err(|_| closed())?;
         let (reply, answer) = oneshot::channel();
         let job: Job = Box::new(move |view| {
-            // Nobody waits any more when the caller was cancelled.
+            // The caller may have been cancelled.
             if !reply.is_closed() {
                 let _ = reply.send(view.snapshot(|| f(view)));
             }
         });
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let jobs = self.jobs.lock().clone();
         jobs.ok_or_else(closed)?.send(job).map_err(|_| closed())?;
         let answer = answer.await.map_err(|_| closed())?;
-        answer.inspect_err(|error| shared.troubles.note(error))
+        answer.inspect_err(|error| shared.file_problems.note(error))
     }
 
-    /// Ends the threads after the reads that are queued.
+    /// Ends the threads after the queued reads.
     pub(crate) fn close(&self) {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        self.jobs.lock().take();
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }
@@ -70,7 +77,7 @@ impl Readers {
 fn work(shared: &Shared, queue: &Mutex<mpsc::Receiver<Job>>, conn: &Connection) {
     let view = View { conn, path: &shared.options.path };
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = queue.lock().recv();
         match job {
             Ok(job) => job(view),
             Err(_) => return,

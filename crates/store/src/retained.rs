@@ -1,8 +1,8 @@
-//! Entries that nobody waits for and that could not be written: kept in memory, in order, and tried again.
+//! Background entries that could not be written. They are kept in memory, in order, and retried.
 //!
-//! A full disk is the operator's to solve, and takes as long as it takes. Meanwhile calls go on, and the record
-//! of them must not be lost in silence: it is kept up to a bound, and what exceeds the bound is counted and
-//! reported loudly.
+//! Only the operator can fix a full disk, and that may take long. Calls continue meanwhile, and
+//! their records must not be lost silently. The records are kept up to a limit. Further records are
+//! dropped, counted and logged as errors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,35 +18,42 @@ pub(crate) struct Retained {
     limit: usize,
     next: Instant,
     pause: Duration,
-    /// Entries are being lost: the first loss has been reported.
+    /// Whether entries are being dropped. The first loss has been reported.
     losing: bool,
 }
 
-/// So much is tried at once, little enough to fit into little room.
+/// The size of one retry, small enough to fit when little disk space is free.
 const CHUNK_BYTES: usize = 128 << 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Retained {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { entries: VecDeque::new(), bytes: 0, limit, next: Instant::now(), pause: FIRST_PAUSE, losing: false }
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            limit,
+            next: Instant::now(),
+            pause: FIRST_PAUSE,
+            losing: false,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// It is time for another attempt.
+    /// Whether it is time for another attempt.
     pub(crate) fn due(&self) -> bool {
         !self.entries.is_empty() && Instant::now() >= self.next
     }
 
-    /// How long until the next attempt.
+    /// Returns the time until the next attempt.
     pub(crate) fn pause(&self) -> Option<Duration> {
         (!self.entries.is_empty()).then(|| self.next.saturating_duration_since(Instant::now()))
     }
 
-    /// Keeps entries, behind those that are kept already.
+    /// Adds entries after those that are already retained.
     pub(crate) fn add(&mut self, entries: Vec<NewEntry>, shared: &Shared) {
         if self.entries.is_empty() && !entries.is_empty() {
             self.pause = FIRST_PAUSE;
@@ -58,8 +65,8 @@ impl Retained {
                 if !std::mem::replace(&mut self.losing, true) {
                     tracing::error!(
                         path = %shared.options.path.display(), kept = self.entries.len(), bytes = self.bytes,
-                        "the store cannot be written and more entries wait than may be kept in memory: the \
-                         newest ones are being LOST; make room on that file system"
+                        "the store cannot be written, and the memory budget for waiting entries is used up: the \
+                         newest entries are being LOST; free space on that file system"
                     );
                 }
                 continue;
@@ -70,7 +77,7 @@ impl Retained {
         self.count(shared);
     }
 
-    /// The oldest ones, to be tried.
+    /// Takes the oldest entries for an attempt.
     pub(crate) fn take_chunk(&mut self) -> Vec<NewEntry> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while bytes < CHUNK_BYTES
@@ -83,7 +90,7 @@ impl Retained {
         chunk
     }
 
-    /// The attempt failed: the next one comes later.
+    /// Puts back the entries of a failed attempt. The next attempt follows after a pause.
     pub(crate) fn put_back(&mut self, chunk: Vec<NewEntry>, shared: &Shared) {
         for entry in chunk.into_iter().rev() {
             self.bytes += size(&entry);
@@ -94,19 +101,22 @@ impl Retained {
         self.count(shared);
     }
 
-    /// The attempt succeeded: the next one comes at once.
+    /// Records a successful attempt. The next one follows at once.
     pub(crate) fn succeeded(&mut self, shared: &Shared) {
         self.pause = FIRST_PAUSE;
         self.next = Instant::now();
         if self.entries.is_empty() {
             let lost = shared.counters.lost.load(Relaxed);
-            tracing::info!(lost, "the store can be written again; all entries kept in memory are on disk");
+            tracing::info!(
+                lost,
+                "the store can be written again; all entries kept in memory are on disk"
+            );
             self.losing = false;
         }
         self.count(shared);
     }
 
-    /// The store closes: what is left is lost.
+    /// Drops the remaining entries because the store closes.
     pub(crate) fn give_up(&mut self, shared: &Shared) -> Result<(), StoreError> {
         let lost = self.entries.len();
         self.entries.clear();
@@ -116,8 +126,8 @@ impl Retained {
         }
         shared.counters.lost.fetch_add(lost as u64, Relaxed);
         let message = format!(
-            "the store {} was closed with {lost} entries that could not be written, and they are lost; make \
-             room on that file system",
+            "the store {} was closed with {lost} entries that could not be written, and they are lost; free space on \
+             that file system",
             shared.options.path.display()
         );
         tracing::error!("{message}");
@@ -130,6 +140,6 @@ impl Retained {
 }
 
 fn size(entry: &NewEntry) -> usize {
-    // The body, and about what the entry costs besides.
+    // The body, and the approximate overhead of the entry.
     entry.body.len() + 128
 }

@@ -1,4 +1,4 @@
-//! The tables, and how a file of an older version becomes one of this version.
+//! The tables, and the migration of files with an older layout.
 
 use std::path::{Path, PathBuf};
 
@@ -7,26 +7,27 @@ use sa_core::store::{StoreError, StoreErrorKind};
 
 use crate::{OpenOptions, error, labels};
 
-/// One step from a version to the next: step `n` of the list leads from version `n` to `n + 1`.
+/// One migration step: step `n` of the list leads from version `n` to `n + 1`.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// What it changes, for the log.
+    /// A description of the change, for the log.
     pub what: &'static str,
     pub sql: &'static str,
-    /// Fills what the step has made with what follows from older tables.
+    /// Fills new tables with data from older ones.
     pub fill: Option<Fill>,
 }
 
 type Fill = fn(&Connection, &OpenOptions) -> Result<(), StoreError>;
 
-/// All steps. A released step is never changed, only followed by another one.
+/// All steps. A released step is never changed. New changes are new steps.
 pub(crate) const STEPS: &[Step] = &[FIRST, LABELS];
 
 const FIRST: Step = Step {
     what: "the first layout",
-    // `head`: row 0 counts commits and heads; every stream has its first and last number there, every bucket
-    // its last revision, count and sum of checksums. What is absent can therefore be told from what is lost.
-    // They share one table because each commit changes row 0 and a stream, mostly on one and the same page.
+    // `head`: row 0 counts commits and heads. A stream's row has its first and last number. A
+    // bucket's row has its last revision, count and sum of checksums. Reads can therefore
+    // distinguish absent data from lost data. They share one table because each commit changes row
+    // 0 and a stream, mostly on the same page.
     sql: "CREATE TABLE head(id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, name TEXT NOT NULL,
             a INTEGER NOT NULL, b INTEGER NOT NULL, c INTEGER NOT NULL, crc INTEGER NOT NULL);
           CREATE TABLE entry(id INTEGER PRIMARY KEY, at INTEGER NOT NULL, crc INTEGER NOT NULL,
@@ -47,19 +48,24 @@ const LABELS: Step = Step {
 /// Marks the file as a Switchboard store: "SwBd".
 pub(crate) const APPLICATION_ID: i32 = 0x5377_4264;
 
-/// Whether the file can be used, and what it takes.
+/// Whether the file can be used, and which migration it needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Nothing in it yet.
+    /// An empty file.
     Fresh,
     Current,
     Older(usize),
 }
 
-/// Looks at the version of the file, without changing it.
-pub(crate) fn inspect(conn: &Connection, path: &Path, steps: &[Step]) -> Result<Layout, StoreError> {
+/// Reads the version of the file without changing it.
+pub(crate) fn inspect(
+    conn: &Connection,
+    path: &Path,
+    steps: &[Step],
+) -> Result<Layout, StoreError> {
     let pragma = |name: &str| -> Result<i32, StoreError> {
-        conn.pragma_query_value(None, name, |row| row.get(0)).map_err(|e| error::sql(path, "read the version", &e))
+        conn.pragma_query_value(None, name, |row| row.get(0))
+            .map_err(|e| error::sql(path, "read the version", &e))
     };
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
     let things: i64 = conn
@@ -69,14 +75,16 @@ pub(crate) fn inspect(conn: &Connection, path: &Path, steps: &[Step]) -> Result<
         return Ok(Layout::Fresh);
     }
     if application != APPLICATION_ID {
-        let what = format!("its mark is {application:#x} where a Switchboard store has {APPLICATION_ID:#x}");
+        let what = format!(
+            "its application id is {application:#x}, but a Switchboard store has {APPLICATION_ID:#x}"
+        );
         return Err(error::damaged(path, what));
     }
     match usize::try_from(version) {
         Ok(version) if version > steps.len() => Err(StoreError {
             kind: StoreErrorKind::TooNew,
             message: format!(
-                "the store {} has layout {version} and this version of Switchboard knows layouts up to {}; \
+                "the store {} has layout {version}, but this version of Switchboard supports layouts up to {}; \
                  use a newer Switchboard, or the backup that was made before the file was migrated",
                 path.display(),
                 steps.len()
@@ -84,11 +92,11 @@ pub(crate) fn inspect(conn: &Connection, path: &Path, steps: &[Step]) -> Result<
         }),
         Ok(version) if version == steps.len() => Ok(Layout::Current),
         Ok(version) if version > 0 => Ok(Layout::Older(version)),
-        _ => Err(error::damaged(path, format!("it claims to have layout {version}"))),
+        _ => Err(error::damaged(path, format!("its layout number {version} is invalid"))),
     }
 }
 
-/// Applies the missing steps, all in one transaction: a crash leaves the old layout or the new one.
+/// Applies the missing steps in one transaction. A crash leaves either the old or the new layout.
 pub(crate) fn migrate(
     conn: &mut Connection,
     options: &OpenOptions,
@@ -105,17 +113,21 @@ pub(crate) fn migrate(
         }
     }
     if from == 0 {
-        let store: String = tx.query_row("SELECT hex(randomblob(16))", [], |row| row.get(0)).map_err(failed)?;
+        let store: String =
+            tx.query_row("SELECT hex(randomblob(16))", [], |row| row.get(0)).map_err(failed)?;
         let crc = crate::code::head_crc(0, 0, &store, [0; 3]);
-        tx.execute("INSERT INTO head VALUES(0, 0, ?1, 0, 0, 0, ?2)", (&store, crc)).map_err(failed)?;
+        tx.execute("INSERT INTO head VALUES(0, 0, ?1, 0, 0, 0, ?2)", (&store, crc))
+            .map_err(failed)?;
         tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
     }
     tx.pragma_update(None, "user_version", steps.len() as i64).map_err(failed)?;
     tx.commit().map_err(failed)
 }
 
-/// Refuses a file whose tables are not exactly those of this version: SQLite would run on a schema with a
-/// flipped bit as long as it parses, and use a table or an index in another way than it was written.
+/// Refuses a file with tables that differ from those of this version.
+///
+/// SQLite would use a schema with a flipped bit as long as it parses. It could then use a table or
+/// an index in another way than it was written.
 pub(crate) fn check(conn: &Connection, path: &Path, steps: &[Step]) -> Result<(), StoreError> {
     let failed = |e: rusqlite::Error| error::sql(path, "read the layout", &e);
     let model = Connection::open_in_memory().map_err(failed)?;
@@ -123,7 +135,7 @@ pub(crate) fn check(conn: &Connection, path: &Path, steps: &[Step]) -> Result<()
         model.execute_batch(step.sql).map_err(failed)?;
     }
     if describe(conn).map_err(failed)? != describe(&model).map_err(failed)? {
-        return Err(error::damaged(path, "its tables are not those of its version"));
+        return Err(error::damaged(path, "its tables do not match its layout version"));
     }
     Ok(())
 }
@@ -136,14 +148,15 @@ fn describe(conn: &Connection) -> rusqlite::Result<Described> {
         .collect()
 }
 
-/// Where the copy goes that is made before a file of this version is migrated.
+/// Returns the path of the backup that is made before a file of this version is migrated.
 pub(crate) fn backup_path(path: &Path, version: usize) -> PathBuf {
     crate::files::beside(path, &format!(".layout-{version}.backup"))
 }
 
 #[cfg(test)]
 mod tests {
-    //! Rule: a file of an older layout is backed up, migrated and says so; one of a newer layout is refused.
+    //! Rule: a file of an older layout is backed up and migrated, and a file of a newer layout is
+    //! refused.
 
     use sa_core::store::{Log, NewEntry};
 
@@ -151,9 +164,11 @@ mod tests {
     use crate::Store;
 
     const MADE_UP: &str = "CREATE TABLE made_up(id INTEGER PRIMARY KEY);";
-    const NEXT: &[Step] = &[FIRST, LABELS, Step { what: "a table that was made up", sql: MADE_UP, fill: None }];
+    const NEXT: &[Step] =
+        &[FIRST, LABELS, Step { what: "a table that was made up", sql: MADE_UP, fill: None }];
     const HALF: &str = "CREATE TABLE half(id INTEGER); CREATE TABLE entry(id INTEGER);";
-    const BROKEN: &[Step] = &[FIRST, LABELS, Step { what: "breaks half way", sql: HALF, fill: None }];
+    const BROKEN: &[Step] =
+        &[FIRST, LABELS, Step { what: "breaks half way", sql: HALF, fill: None }];
 
     fn new_entry() -> NewEntry {
         NewEntry { stream: "a".into(), key: None, body: "body".into() }
@@ -204,8 +219,11 @@ mod tests {
         Connection::open(&path).and_then(|c| c.execute_batch("CREATE TABLE t(x)")).expect("made");
         let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
         assert!(error.message.contains("store.db"), "{error}");
-        std::fs::write(&path, "no database at all, whatever its name says, and long enough for a header")
-            .expect("written");
+        std::fs::write(
+            &path,
+            "no database at all, whatever its name says, and long enough for a header",
+        )
+        .expect("written");
         let error = Store::open(OpenOptions::new(&path)).expect_err("not ours");
         assert_eq!(error.kind, StoreErrorKind::Damaged, "{error}");
     }

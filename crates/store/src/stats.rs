@@ -2,18 +2,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the store has done since it was opened, and how it is.
+/// The counters since the store was opened, and its current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    /// Transactions on disk.
+    /// Committed transactions.
     pub commits: u64,
-    /// Log entries on disk; `entries / commits` tells how well commits are shared.
+    /// Log entries on disk. `entries / commits` is the average number of entries per commit.
     pub entries: u64,
-    /// Attempts to commit that failed, for want of room or otherwise.
+    /// Failed commits, because of a full disk or for other reasons.
     pub failures: u64,
-    /// Entries that nobody waits for and that could not be written yet; they are tried again.
+    /// Background entries that could not be written yet and are retried.
     pub retained: u64,
-    /// Entries that nobody waits for and that were given up: more than may be retained, or refused for good.
+    /// Background entries that were dropped, because they exceeded the limit or were rejected.
     pub lost: u64,
     /// Pages in the write-ahead log.
     pub wal_frames: u64,

@@ -1,4 +1,4 @@
-//! The full check of a store: every page, every index, every checksum, every number.
+//! The full check of a store: every page, index, checksum and number.
 
 use rusqlite::Connection;
 use sa_core::store::StoreError;
@@ -7,25 +7,25 @@ use crate::heads::{Heads, Kind};
 use crate::read::{Page, View};
 use crate::{OpenOptions, error, labels};
 
-/// What a full check has looked at, and found intact.
+/// The numbers of items that a full check has found intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verified {
     /// Streams of the log.
     pub streams: u64,
-    /// Entries in them.
+    /// Entries in the streams.
     pub entries: u64,
     /// Buckets of documents.
     pub buckets: u64,
-    /// Documents in them.
+    /// Documents in the buckets.
     pub records: u64,
 }
 
-/// Reads everything, as of one state. The first thing that is wrong is the error.
+/// Reads all data in one snapshot. Returns the first problem as the error.
 pub(crate) fn everything(conn: &Connection, options: &OpenOptions) -> Result<Verified, StoreError> {
     let path = options.path.as_path();
     let view = View { conn, path };
     view.snapshot(|| {
-        // The structure of all pages, and that each index has exactly the rows of its table.
+        // Checks the structure of all pages, and that each index has exactly the rows of its table.
         let problem: String = conn
             .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
             .map_err(|e| error::sql(path, "check the structure", &e))?;
@@ -55,14 +55,19 @@ pub(crate) fn everything(conn: &Connection, options: &OpenOptions) -> Result<Ver
     })
 }
 
-/// Rows that belong to no stream or bucket would not have been looked at.
+/// Rows without a stream or bucket would otherwise not be checked.
 fn strays(view: View<'_>, seen: Verified) -> Result<Verified, StoreError> {
     let count = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
-        view.conn.query_row(&sql, [], |row| row.get::<_, i64>(0)).map_err(|e| error::sql(view.path, "count rows", &e))
+        view.conn
+            .query_row(&sql, [], |row| row.get::<_, i64>(0))
+            .map_err(|e| error::sql(view.path, "count rows", &e))
     };
     if count("entry")? as u64 != seen.entries || count("record")? as u64 != seen.records {
-        return Err(error::damaged(view.path, "it holds rows that belong to no stream or bucket"));
+        return Err(error::damaged(
+            view.path,
+            "it contains rows that belong to no stream or bucket",
+        ));
     }
     Ok(seen)
 }

@@ -1,21 +1,24 @@
-//! Reads SQLite's write-ahead log, to find out whether it is whole.
+//! Reads SQLite's write-ahead log to find out whether it is complete.
 //!
-//! SQLite checks the frames of a WAL when it recovers one, and takes the first frame with a wrong checksum as
-//! the end: right after a power loss, where the tail may be torn, and wrong after damage, where acknowledged
-//! commits would vanish in silence. So before SQLite sees the file, it is read here and compared with what the
-//! [witness](crate::witness) says must be in it. The format is documented at <https://sqlite.org/fileformat2.html#walformat>.
+//! When SQLite recovers a WAL, it treats the first frame with a wrong checksum as the end. This is
+//! right after a power loss, when the last frames may be torn. It is wrong after damage, because
+//! acknowledged commits would be lost silently.
+//!
+//! The WAL is therefore read here before SQLite opens the file. It is compared with the contents
+//! that the [witness](crate::witness) requires. The format is documented at
+//! <https://sqlite.org/fileformat2.html#walformat>.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Which WAL: SQLite changes the salts whenever it starts the file over.
+/// Identifies a WAL: SQLite changes the salts whenever it restarts the file.
 pub(crate) type Salts = [u8; 8];
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// The salts in the header, if there is a header.
+/// Returns the salts in the header, if there is a header.
 pub(crate) fn salts(file: &File) -> Option<Salts> {
     use std::os::unix::fs::FileExt;
     let mut salts = [0; 8];
@@ -23,18 +26,18 @@ pub(crate) fn salts(file: &File) -> Option<Salts> {
     Some(salts)
 }
 
-/// What [`scan`] found.
+/// The result of [`scan`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
-    /// No file, or not even a header.
+    /// The file does not exist or has no complete header.
     Missing,
-    /// The header's checksum is wrong.
+    /// The header has a wrong checksum or invalid contents.
     BadHeader,
-    /// So many frames from the beginning are intact.
+    /// The first `intact` frames are intact.
     Frames { salts: Salts, intact: u32 },
 }
 
-/// Reads the frames of a WAL until `wanted` are found intact or one is not.
+/// Reads the frames of a WAL until `wanted` intact frames are found or one is damaged.
 pub(crate) fn scan(path: &Path, wanted: u32) -> std::io::Result<Scan> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -101,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// A log of these pages, with the salts and checksums that SQLite writes.
+    /// Returns a log of these pages, with the salts and checksums that SQLite writes.
     fn log(big_endian: bool, page: u32, salts: Salts, frames: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let words = [if big_endian { 0x377f_0683_u32 } else { 0x377f_0682 }, 3_007_000, page, 0];
@@ -117,7 +120,9 @@ mod tests {
             let content = vec![number as u8; page as usize];
             checksum(big_endian, &head, &mut sum);
             checksum(big_endian, &content, &mut sum);
-            bytes.extend([&head[..], &salts, &sum.0.to_be_bytes(), &sum.1.to_be_bytes(), &content].concat());
+            bytes.extend(
+                [&head[..], &salts, &sum.0.to_be_bytes(), &sum.1.to_be_bytes(), &content].concat(),
+            );
         }
         bytes
     }

@@ -1,9 +1,12 @@
-//! Keeps the write-ahead log short, and the witness informed about it.
+//! Keeps the write-ahead log short, and updates the witness.
 //!
-//! Checkpoints are passive, run by the writer between two transactions. SQLite's automatic ones would run
-//! inside a commit, before its callers are answered. One in a thread of its own would never catch up under
-//! constant load, and a WAL can only be started over when a checkpoint has caught up. The file keeps its size
-//! when it is started over: overwriting blocks that exist makes syncs cheaper than growing a file.
+//! The writer runs passive checkpoints between two transactions. SQLite's automatic checkpoints
+//! would run inside a commit, before its callers get their answers. A checkpoint in its own thread
+//! would never catch up under constant load. The WAL can only restart after a checkpoint that has
+//! caught up.
+//!
+//! The file keeps its size when it restarts, because a sync of overwritten blocks is cheaper than
+//! one of a growing file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,25 +17,27 @@ use crate::files;
 use crate::wal::{self, Salts};
 use crate::witness::Witness;
 
-pub(crate) struct WalKeeper {
+pub(crate) struct WalGuard {
     path: PathBuf,
     file: Option<File>,
     witness: Witness,
     frames: u32,
-    /// The frames that are in the database file, too.
+    /// The number of frames that are also in the database file.
     moved: u32,
-    /// Checkpoint when the WAL has so many frames. When readers keep a checkpoint from catching up, or the WAL
-    /// from being started over, the next one comes a quarter later.
+    /// The number of frames at which to run the next checkpoint.
+    ///
+    /// It grows by a quarter when readers prevent a checkpoint from catching up, or the WAL from
+    /// restarting.
     next: u32,
     regular: u32,
-    /// The last checkpoint failed, and that has been reported.
+    /// Whether the last checkpoint failed and was reported.
     complained: bool,
 }
 
-/// An idle store is checkpointed after this time.
+/// The time after which an idle store is checkpointed.
 const IDLE: Duration = Duration::from_millis(500);
 
-impl WalKeeper {
+impl WalGuard {
     pub(crate) fn new(store: &Path, witness: Witness, checkpoint_frames: u32) -> Self {
         let path = files::beside(store, "-wal");
         Self {
@@ -47,17 +52,17 @@ impl WalKeeper {
         }
     }
 
-    /// How many frames the WAL has.
+    /// Returns the number of frames in the WAL.
     pub(crate) fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Which file the WAL is now.
+    /// Returns the identity of the current WAL file.
     pub(crate) fn identity(&self) -> Option<files::Identity> {
         files::Identity::of(&self.path).ok()
     }
 
-    /// A connection was opened, and may have recovered a WAL.
+    /// Starts with a new connection, which may have recovered a WAL.
     pub(crate) fn start(&mut self, session: &mut Session<'_>, commits: u64) {
         self.file = None;
         self.frames = session.wal_frames().unwrap_or(0);
@@ -68,12 +73,12 @@ impl WalKeeper {
         }
     }
 
-    /// A transaction was committed.
+    /// Records a committed transaction.
     pub(crate) fn note(&mut self, session: &mut Session<'_>, commits: u64) {
         let before = self.frames;
         self.frames = session.wal_frames().unwrap_or(before);
         if self.frames < before {
-            // Started over.
+            // The WAL was restarted.
             self.next = self.regular;
         }
         self.moved = self.moved.min(self.frames.saturating_sub(1));
@@ -81,34 +86,38 @@ impl WalKeeper {
         self.witness.note(commits, place);
     }
 
-    /// How long to wait for work before [`WalKeeper::checkpoint`] is worth a call without any.
+    /// Returns the idle time after which [`WalGuard::checkpoint`] should be called.
     pub(crate) fn pause(&self) -> Option<Duration> {
         (self.moved < self.frames).then_some(IDLE)
     }
 
-    /// Moves the WAL into the database file when it has become long, or when there is nothing else to do.
+    /// Runs a checkpoint if the WAL is long or the store is idle.
     pub(crate) fn checkpoint(&mut self, session: &mut Session<'_>, commits: u64, idle: bool) {
         if self.frames >= self.next || (idle && self.moved < self.frames) {
             self.try_checkpoint(session, commits);
         }
     }
 
-    /// Moves all there is, at the end.
+    /// Runs the final checkpoint.
     pub(crate) fn finish(&mut self, session: &mut Session<'_>, commits: u64) {
         self.try_checkpoint(session, commits);
     }
 
-    /// Returns whether everything is in the database file now, as the witness has then noted.
+    /// Runs a checkpoint. If all frames are in the database file, updates the witness and returns
+    /// `true`.
     fn try_checkpoint(&mut self, session: &mut Session<'_>, commits: u64) -> bool {
-        let result = session.conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut statement| {
-            statement.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
-        });
+        let result = session.conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(
+            |mut statement| {
+                statement.query_row([], |row| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)))
+            },
+        );
         match result {
             Ok((frames, moved)) => {
                 (self.frames, self.moved) = (frames.max(0) as u32, moved.max(0) as u32);
                 self.complained = false;
             }
-            // Nothing is lost: everything is in the WAL. A full disk ends here until there is room.
+            // No data is lost, because it is all in the WAL. On a full disk, checkpoints fail here
+            // until there is space.
             Err(error) => {
                 if !std::mem::replace(&mut self.complained, true) {
                     tracing::warn!(path = %self.path.display(), %error, "cannot checkpoint the store");
@@ -125,7 +134,7 @@ impl WalKeeper {
         complete
     }
 
-    /// Which WAL, and how much of it, the newest commit needs.
+    /// Returns the WAL and the number of its frames that the newest commit needs.
     fn place(&mut self) -> Option<(Salts, u32)> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();

@@ -1,20 +1,23 @@
-//! The witness: a small file next to the database that knows how far the database had come.
+//! The witness: a small file next to the database that records the database's last commit.
 //!
-//! After each commit, and before anyone hears of it, the number of commits and the place in the WAL are written
-//! here; the number is also in the database, changed by the same transaction. A database that is behind its
-//! witness has lost commits that were acknowledged: its WAL was damaged, cut or deleted, or the file was
-//! replaced by an older copy. SQLite itself opens all of these without a word.
+//! After each commit, and before its callers get their answers, the number of commits and the WAL
+//! position are written here. The number is also in the database, changed by the same transaction.
+//! A database that is behind its witness has lost acknowledged commits. Either its WAL was damaged,
+//! truncated or deleted, or an older copy replaced the file. SQLite opens all of these without an
+//! error.
 //!
-//! Why it raises no false alarm:
-//! - It is written after the commit was synced, so whatever a power loss leaves of it is never newer than what
-//!   the disk has. An older witness than the database is normal. It needs no sync of its own.
-//! - Once a checkpoint has moved everything into the database file, the witness says so ("no WAL needed") and
-//!   is synced, once per checkpoint, before SQLite can start the WAL over: an old witness never asks for frames
-//!   of a WAL that has been overwritten since.
-//! - Two slots are written in turn, each with a checksum, so a torn write leaves the one before. If both are
-//!   unreadable the witness is ignored with a warning: the data does not depend on it.
-//! - A database that was copied without its witness has nothing to compare with, and a witness of another
-//!   store (each has a random name in it) is ignored with a warning.
+//! Why there are no false alarms:
+//! - It is written after the commit was synced. After a power loss it is therefore never newer than
+//!   the data on disk. A witness that is older than the database is normal. It needs no sync of its
+//!   own.
+//! - When a checkpoint has moved all frames into the database file, the witness records that no WAL
+//!   is needed. It is then synced, once per checkpoint, before SQLite can restart the WAL. An old
+//!   witness therefore never requires frames of an overwritten WAL.
+//! - Two slots with checksums are written alternately, so a torn write leaves the previous one
+//!   intact. If both are unreadable, the witness is ignored with a warning. The data does not
+//!   depend on it.
+//! - A database that was copied without its witness is not compared. A witness of another store has
+//!   another random name and is ignored with a warning.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,14 +28,16 @@ use sa_core::store::StoreError;
 use crate::wal::{Salts, Scan};
 use crate::{error, files, wal};
 
-/// What the witness has seen last.
+/// The last recorded state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     version: u64,
     pub commits: u64,
     /// The random name of the store, 32 hexadecimal digits.
     pub store: String,
-    /// Which WAL, and how many of its frames, the newest commit needs; 0 when the database file has it all.
+    /// The WAL and the number of its frames that the newest commit needs.
+    ///
+    /// `frames` is 0 if the database file is complete without the WAL.
     pub salts: Salts,
     pub frames: u32,
 }
@@ -49,14 +54,14 @@ pub(crate) struct Witness {
 
 const MAGIC: &[u8; 8] = b"SwBdWit1";
 const SLOT: usize = 72;
-/// The slots lie in different sectors.
+/// The offset of the second slot, so that the slots are in different sectors.
 const DISTANCE: u64 = 512;
 
 pub(crate) fn path_of(store: &Path) -> PathBuf {
     files::beside(store, ".witness")
 }
 
-/// The newest readable slot.
+/// Reads the newest valid slot.
 pub(crate) fn read(store: &Path) -> Result<Option<Seen>, StoreError> {
     let path = path_of(store);
     let file = match File::open(&path) {
@@ -71,12 +76,12 @@ pub(crate) fn read(store: &Path) -> Result<Option<Seen>, StoreError> {
     };
     let newest = [slot(0), slot(DISTANCE)].into_iter().flatten().max_by_key(|seen| seen.version);
     if newest.is_none() {
-        tracing::warn!(path = %path.display(), "the store's witness is unreadable; going on without it");
+        tracing::warn!(path = %path.display(), "the store's witness is unreadable; continuing without it");
     }
     Ok(newest)
 }
 
-/// Why the files cannot be what the witness saw, judged by the WAL alone, before SQLite has opened it.
+/// Returns why the WAL cannot match the witness. Called before SQLite opens the file.
 pub(crate) fn objection_to_wal(seen: &Seen, store: &Path) -> Result<Option<String>, StoreError> {
     if seen.frames == 0 {
         return Ok(None);
@@ -87,45 +92,52 @@ pub(crate) fn objection_to_wal(seen: &Seen, store: &Path) -> Result<Option<Strin
     Ok(match found {
         Scan::Missing => Some(format!("its write-ahead log {at} with {wanted} frames is missing")),
         Scan::BadHeader => Some(format!("the header of its write-ahead log {at} is damaged")),
-        Scan::Frames { salts, intact } if salts == seen.salts && intact < wanted => {
-            Some(format!("its write-ahead log {at} is damaged or cut at frame {} of {wanted}", intact + 1))
-        }
-        // Another WAL than the witness saw: it was started over since, so the number of commits decides.
+        Scan::Frames { salts, intact } if salts == seen.salts && intact < wanted => Some(format!(
+            "its write-ahead log {at} is damaged or cut at frame {} of {wanted}",
+            intact + 1
+        )),
+        // The WAL was restarted after the witness was written, so the number of commits decides.
         Scan::Frames { .. } => None,
     })
 }
 
-/// The refusal of a store that is behind its witness.
+/// Returns the error for a store that is behind its witness.
 pub(crate) fn refuse(store: &Path, what: &str) -> StoreError {
     let at = store.display();
     let witness = path_of(store);
     let message = format!(
         "the store {at} has lost commits that were acknowledged: {what}; restore a backup of {at} together with \
-         its -wal file (and delete {} if the backup is older on purpose), or accept the loss of the newest \
-         commits with: switchboard doctor --accept-loss",
+         its -wal file (and delete {} if the backup is older on purpose), or run `switchboard doctor --accept-loss` \
+         to accept the loss of the newest commits",
         witness.display()
     );
     StoreError { kind: sa_core::store::StoreErrorKind::Behind, message }
 }
 
 impl Witness {
-    /// Opens or makes the file, at full size so that later writes need no room.
-    pub(crate) fn open(store: &Path, name: String, seen: Option<&Seen>) -> Result<Self, StoreError> {
+    /// Opens or creates the file at its full size, so that later writes need no disk space.
+    pub(crate) fn open(
+        store: &Path,
+        name: String,
+        seen: Option<&Seen>,
+    ) -> Result<Self, StoreError> {
         let path = path_of(store);
         let file = files::open_private(&path, true)?;
         let size = file.metadata().map_err(|e| error::io(&path, "look at", &e))?.len();
         if size < 2 * DISTANCE {
-            file.write_all_at(&[0; 2 * DISTANCE as usize], 0).map_err(|e| error::io(&path, "write", &e))?;
+            file.write_all_at(&[0; 2 * DISTANCE as usize], 0)
+                .map_err(|e| error::io(&path, "write", &e))?;
         }
         let version = seen.map_or(0, |seen| seen.version);
         Ok(Self { path, file, version, store: name, complained: false })
     }
 
-    /// Notes a commit. A failure is logged and not returned: the commit is on disk, only its witness is not.
+    /// Records a commit. An error is logged and not returned, because the commit itself is on disk.
     pub(crate) fn note(&mut self, commits: u64, wal: Option<(Salts, u32)>) {
         self.version += 1;
         let (salts, frames) = wal.unwrap_or_default();
-        let seen = Seen { version: self.version, commits, store: self.store.clone(), salts, frames };
+        let seen =
+            Seen { version: self.version, commits, store: self.store.clone(), salts, frames };
         let at = (self.version % 2) * DISTANCE;
         let mut result = self.file.write_all_at(&encode(&seen), at);
         if result.is_ok() && wal.is_none() {

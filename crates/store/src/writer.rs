@@ -1,16 +1,19 @@
-//! The writer: the one thread that changes the database.
+//! The writer: the only thread that changes the database.
 //!
-//! It takes whatever has queued up and commits it in one transaction, so the price of a sync is shared by all
-//! who wait, and a busier store has larger transactions instead of longer queues. Order of events for a commit:
-//! transaction synced, witness written, followers told, callers answered.
+//! It commits all queued operations in one transaction, so all callers share the cost of a sync.
+//! Under load, transactions grow instead of the queue. The order of a commit is: sync the
+//! transaction, write the witness, notify followers, answer callers.
 //!
 //! When a transaction fails:
-//! - no room: those who wait are tried once more without the entries that nobody waits for, then told. The
-//!   others are [retained](crate::retained) and tried again as long as it takes.
-//! - damage: the batch is halved until the operations that touch the damage are found; only those fail.
-//! - any other failure, of a sync above all: after a failed sync nobody knows what is on disk, and a second
-//!   sync may report success without writing. Nothing is acknowledged, the connection and its cache are thrown
-//!   away, and the commit count in the database tells whether the transaction is there after all.
+//! - Full disk: the operations with waiting callers are tried once more without the background
+//!   entries, and then fail. The background entries are [retained](crate::retained) and retried
+//!   without a time limit.
+//! - Damage: the batch is halved until the operations that touch the damage are found. Only those
+//!   fail.
+//! - Any other error, especially of a sync: after a failed sync the state of the disk is unknown. A
+//!   second sync may report success without writing. No operation is acknowledged. The connection
+//!   and its cache are dropped. The commit count in the database then shows whether the transaction
+//!   was written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,38 +30,38 @@ use crate::op::{Op, Outcome};
 use crate::open::{self, Opened};
 use crate::queue::Queued;
 use crate::retained::Retained;
-use crate::wal_keeper::WalKeeper;
+use crate::wal_guard::WalGuard;
 use crate::{Shared, error};
 
-/// At most so many operations or bytes are put into one transaction.
+/// The limits of one transaction, in operations and in bytes.
 const BATCH_OPS: usize = 4096;
 const BATCH_BYTES: usize = 8 << 20;
-/// So many operations are worked on before others get the core.
+/// The number of operations after which the writer yields the core.
 const WITHOUT_PAUSE: usize = 32;
-/// How long to wait before the file is opened again when that has failed.
+/// The pause before the file is opened again after a failed attempt.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     heads: Heads,
-    wal: WalKeeper,
+    wal: WalGuard,
     retained: Retained,
-    /// Entries that nobody waits for, of a transaction whose commit failed in a way that leaves its fate open.
+    /// The background entries of a transaction with an unknown result.
     uncertain: Vec<NewEntry>,
-    /// Taken from the queue and not yet tried.
+    /// Operations that were taken from the queue and not tried yet.
     backlog: VecDeque<Queued>,
     /// Trims that have more to delete.
     unfinished: Vec<Op>,
     closed: bool,
 }
 
-/// The body of the writer's thread. Fails when entries had to be given up at the end.
+/// Runs the writer's thread. Fails if entries had to be dropped at the end.
 pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError> {
     let _closing = CloseAtEnd(&shared);
     let Opened { conn, heads, witness } = opened;
     let mut writer = Writer {
         heads,
-        wal: WalKeeper::new(&shared.options.path, witness, shared.options.checkpoint_frames),
+        wal: WalGuard::new(&shared.options.path, witness, shared.options.checkpoint_frames),
         retained: Retained::new(shared.options.retain_bytes),
         uncertain: Vec::new(),
         backlog: VecDeque::new(),
@@ -96,7 +99,7 @@ pub(crate) fn run(shared: Arc<Shared>, opened: Opened) -> Result<(), StoreError>
     writer.retained.give_up(&shared)
 }
 
-/// However the writer ends, nobody may wait for it afterwards.
+/// Closes the queue when the writer ends for any reason, so that no caller waits forever.
 struct CloseAtEnd<'a>(&'a Shared);
 
 impl Drop for CloseAtEnd<'_> {
@@ -109,7 +112,7 @@ impl Drop for CloseAtEnd<'_> {
 }
 
 impl Writer {
-    /// Works on one connection until the store is closed (`Ok`) or the connection is spoilt (`Err`).
+    /// Uses one connection until the store is closed (`Ok`) or the connection fails (`Err`).
     fn session(&mut self, conn: &Connection) -> Result<(), StoreError> {
         let shared = self.shared.clone();
         let mut session = Session::new(conn, &shared.options)?;
@@ -119,8 +122,11 @@ impl Writer {
             let busy = !self.backlog.is_empty() || !self.unfinished.is_empty();
             if self.backlog.is_empty() {
                 let pause = [self.retained.pause(), self.wal.pause()].into_iter().flatten().min();
-                let (idle, linger) =
-                    if busy { (Some(Duration::ZERO), Duration::ZERO) } else { (pause, shared.options.linger) };
+                let (idle, linger) = if busy {
+                    (Some(Duration::ZERO), Duration::ZERO)
+                } else {
+                    (pause, shared.options.linger)
+                };
                 self.closed = shared.queue.take(&mut self.backlog, idle, linger);
             }
             let (batch, permits) = self.next_batch();
@@ -152,12 +158,15 @@ impl Writer {
         (batch, permits)
     }
 
-    /// Commits the operations, or tells those who wait for them why not. `Err` when the connection is spoilt.
+    /// Commits the operations, or answers their callers with an error.
+    ///
+    /// Returns `Err` if the connection is unusable.
     fn settle(&mut self, session: &mut Session<'_>, batch: Vec<Op>) -> Result<(), StoreError> {
         let batch = if self.retained.is_empty() {
             batch
         } else {
-            // While entries are retained, those that come later wait behind them, to keep their order.
+            // While entries are retained, later background entries queue behind them to keep their
+            // order.
             let (awaited, background) = split(batch);
             self.retained.add(background, &self.shared);
             awaited
@@ -168,7 +177,12 @@ impl Writer {
         }
     }
 
-    fn recover(&mut self, session: &mut Session<'_>, mut batch: Vec<Op>, error: StoreError) -> Result<(), StoreError> {
+    fn recover(
+        &mut self,
+        session: &mut Session<'_>,
+        mut batch: Vec<Op>,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
         match error.kind {
             StoreErrorKind::Full => {
                 let (awaited, background) = split(batch);
@@ -176,7 +190,7 @@ impl Writer {
                     fail(awaited, &error);
                     return Ok(());
                 }
-                tracing::error!(%error, "entries that nobody waits for cannot be written; keeping them in memory");
+                tracing::error!(%error, "background entries cannot be written; keeping them in memory");
                 self.retained.add(background, &self.shared);
                 match self.attempt(session, awaited) {
                     Ok(()) => Ok(()),
@@ -205,8 +219,12 @@ impl Writer {
         }
     }
 
-    /// One transaction: all of it is on disk, or the operations come back with the reason.
-    fn attempt(&mut self, session: &mut Session<'_>, batch: Vec<Op>) -> Result<(), (Vec<Op>, StoreError)> {
+    /// Runs one transaction. If it fails, returns the operations and the error.
+    fn attempt(
+        &mut self,
+        session: &mut Session<'_>,
+        batch: Vec<Op>,
+    ) -> Result<(), (Vec<Op>, StoreError)> {
         if batch.is_empty() {
             return Ok(());
         }
@@ -221,25 +239,31 @@ impl Writer {
                 if session.conn.is_autocommit() || session.conn.execute_batch("ROLLBACK").is_ok() {
                     return Err((batch, error));
                 }
-                // A transaction that can neither be finished nor undone.
+                // The transaction can neither be finished nor rolled back.
                 let error = StoreError { kind: StoreErrorKind::Io, ..error };
                 Err((batch, error))
             }
         }
     }
 
-    fn transact(&mut self, session: &mut Session<'_>, batch: &[Op]) -> Result<Vec<Outcome>, StoreError> {
+    fn transact(
+        &mut self,
+        session: &mut Session<'_>,
+        batch: &[Op],
+    ) -> Result<Vec<Outcome>, StoreError> {
         let shared = self.shared.clone();
         let failed = |e: rusqlite::Error| error::sql(&shared.options.path, "commit", &e);
         let conn = session.conn;
-        let run = |sql: &str| conn.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(failed);
+        let run =
+            |sql: &str| conn.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(failed);
         run("BEGIN IMMEDIATE")?;
         let now = now_ms();
         session.begin();
         let mut outcomes = Vec::with_capacity(batch.len());
         for (count, op) in batch.iter().enumerate() {
             if count % WITHOUT_PAUSE == WITHOUT_PAUSE - 1 {
-                // Whoever answers calls on this core would wait for the whole transaction otherwise.
+                // Yields to tasks on this core. They would otherwise wait for the whole
+                // transaction.
                 std::thread::yield_now();
             }
             outcomes.push(session.apply(&mut self.heads, op, now)?);
@@ -270,9 +294,9 @@ impl Writer {
         self.shared.counters.entries.fetch_add(entries, Relaxed);
     }
 
-    /// Tries the oldest retained entries again, when it is time or when it is the last chance.
+    /// Retries the oldest retained entries if the pause is over, or if this is the last chance.
     fn retry(&mut self, session: &mut Session<'_>, last_chance: bool) -> Result<(), StoreError> {
-        // One chunk at a time, so that those who wait get their turn in between.
+        // One chunk at a time, so that waiting callers are served in between.
         while self.retained.due() || (last_chance && !self.retained.is_empty()) {
             let chunk = self.retained.take_chunk();
             let ops = chunk.into_iter().map(|entry| Op::Append { entry, reply: None }).collect();
@@ -298,7 +322,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Opens the file again after a failure that leaves open what is in it.
+    /// Opens the file again after an error with an unknown result.
     fn reopen(&mut self) -> Result<Connection, StoreError> {
         let options = &self.shared.options;
         let conn = open::connect_writer(options)?;
@@ -313,7 +337,7 @@ impl Writer {
         Ok(conn)
     }
 
-    /// The file cannot be opened at the moment: nobody is left waiting for it.
+    /// Fails all operations while the file cannot be opened, so that no caller keeps waiting.
     fn turn_away(&mut self, error: &StoreError) {
         self.closed = self.shared.queue.take(&mut self.backlog, Some(REOPEN_PAUSE), Duration::ZERO);
         let mut ops = std::mem::take(&mut self.unfinished);
@@ -332,7 +356,7 @@ impl Writer {
     }
 }
 
-/// Those that someone waits for, and the others.
+/// Splits operations with waiting callers from background entries.
 fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
     let (mut awaited, mut background) = (Vec::new(), Vec::new());
     for op in batch {
@@ -344,7 +368,7 @@ fn split(batch: Vec<Op>) -> (Vec<Op>, Vec<NewEntry>) {
     (awaited, background)
 }
 
-/// Tells those who wait, and gives back what nobody waits for.
+/// Answers waiting callers with an error, and returns the background entries.
 fn fail(ops: Vec<Op>, error: &StoreError) -> Vec<NewEntry> {
     ops.into_iter().filter_map(|op| op.fail(error)).collect()
 }
@@ -361,7 +385,10 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("store.db");
             let store = Store::open(OpenOptions::new(&path)).unwrap();
-            store.append(NewEntry { stream: "s".into(), key: None, body: "1".into() }).await.unwrap();
+            store
+                .append(NewEntry { stream: "s".into(), key: None, body: "1".into() })
+                .await
+                .unwrap();
             assert_eq!(store.unusable(), None);
             let file = files::beside(&path, suffix);
             let moved = dir.path().join("moved");
@@ -378,11 +405,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
         store.append(NewEntry { stream: "s".into(), key: None, body: "1".into() }).await.unwrap();
-        // All that a panic leaves of it.
+        // The only cleanup that runs when the writer panics.
         drop(CloseAtEnd(&store.inner.shared));
         assert_eq!(store.unusable(), Some(Unusable::Ended));
-        assert_eq!(store.bounds("s").await.unwrap().last, 1, "which is no sign that it can be written");
-        let refused = store.append(NewEntry { stream: "s".into(), key: None, body: "2".into() }).await;
+        assert_eq!(
+            store.bounds("s").await.unwrap().last,
+            1,
+            "which is no sign that it can be written"
+        );
+        let refused =
+            store.append(NewEntry { stream: "s".into(), key: None, body: "2".into() }).await;
         assert_eq!(refused.unwrap_err().kind, StoreErrorKind::Closed);
     }
 }

@@ -1,4 +1,4 @@
-//! Rule: many writers and many readers at once see one and the same order.
+//! Rule: concurrent writers and readers all see the same order.
 
 mod common;
 

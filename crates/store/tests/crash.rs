@@ -1,6 +1,7 @@
-//! Rule: `kill -9` at any moment loses nothing that was acknowledged, doubles nothing, and keeps the order.
+//! Rule: `kill -9` at any moment loses no acknowledged entry, duplicates none, and keeps the order.
 //!
-//! The test runs itself as a child that appends and prints what was acknowledged, and kills it at random moments.
+//! The test runs itself as a child process that appends and prints each acknowledgement. It kills
+//! the child at random moments.
 
 mod common;
 
@@ -30,12 +31,13 @@ async fn nothing_acknowledged_is_lost() {
             .spawn()
             .expect("a child");
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let patience = dice.roll(3000);
-        for line in lines.by_ref().take(patience as usize) {
+        let timeout = dice.roll(3000);
+        for line in lines.by_ref().take(timeout as usize) {
             note(&mut acknowledged, &line.expect("a line"));
         }
         child.kill().expect("killed");
-        // What it had printed before it died was acknowledged, too. The last line may be torn.
+        // All complete lines that the child printed before it died were acknowledged. The last line
+        // may be torn.
         let rest: Vec<String> = lines.map_while(Result::ok).collect();
         for line in &rest[..rest.len().saturating_sub(1)] {
             note(&mut acknowledged, line);
@@ -67,7 +69,7 @@ async fn check(dir: &std::path::Path, acknowledged: &HashMap<String, u64>) {
     for (key, seq) in acknowledged {
         assert_eq!(found.get(key.as_str()), Some(seq), "{key} was acknowledged");
     }
-    // The order of one writer's appends is the order of the log.
+    // The order of one writer's appends must be the order in the log.
     let mut last: HashMap<&str, (u64, u64)> = HashMap::new();
     for (key, seq) in &found {
         let (writer, n) = key.rsplit_once('-').expect("a writer and a number");
@@ -98,13 +100,17 @@ async fn child() {
         tokio::spawn(async move {
             for n in 0_u64.. {
                 let key = format!("{run}-{writer}-{n}");
-                let appended = store.append(entry("log", Some(&key), key.clone())).await.expect("kept");
+                let appended =
+                    store.append(entry("log", Some(&key), key.clone())).await.expect("kept");
                 assert!(!appended.duplicate);
                 println!("ack {key} {}", appended.seq);
-                // The load around it: entries that nobody waits for, and trims.
+                // Extra load: background entries and trims.
                 store.record("noise", None, &[0; 700]);
                 if n % 50 == 0 {
-                    store.trim("noise", Retention { entries: Some(100), aged: None }).await.expect("trimmed");
+                    store
+                        .trim("noise", Retention { entries: Some(100), ..Retention::default() })
+                        .await
+                        .expect("trimmed");
                 }
             }
         });

@@ -1,5 +1,5 @@
-//! Rule: one bit flipped or a file cut, anywhere: all data is as it was written, or there is an error that names the
-//! file. Never less data in silence, never a panic.
+//! Rule: after one flipped bit or a truncated file, all data is intact or an error names the file;
+//! nothing panics.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Dice, all, count, db, entry, open};
 use sa_core::store::{Bounds, Entry, Expect, Log, Record, Records, Retention};
 use sa_store::{OpenOptions, Store, StoreError, StoreErrorKind};
 
-/// Everything a store holds, and what was asked for and is not there.
+/// The whole content of a store, including lookups of absent keys.
 #[derive(Debug, PartialEq, Default)]
 struct Content {
     streams: BTreeMap<String, Stream>,
@@ -41,12 +41,13 @@ fn key_of(stream: &str, n: u64) -> String {
     }
 }
 
-/// A store with some of its data in the database and some in the WAL, as a crash leaves it.
+/// Creates a store with data in the database and in the WAL, like after a crash.
 async fn make(dir: &Path) -> Content {
     let live = tempfile::tempdir().expect("a directory");
     for phase in 0..3 {
-        // Nothing of the last phase is to be moved into the database.
-        let options = OpenOptions { checkpoint_frames: u32::MAX / 2, ..OpenOptions::new(db(live.path())) };
+        // The data of the last phase must stay in the WAL.
+        let options =
+            OpenOptions { checkpoint_frames: u32::MAX / 2, ..OpenOptions::new(db(live.path())) };
         let store = Store::open(options).expect("opened");
         for n in phase * 100..(phase + 1) * 100 {
             for stream in STREAMS {
@@ -55,11 +56,14 @@ async fn make(dir: &Path) -> Content {
             }
             for bucket in BUCKETS {
                 let value = vec![n as u8; n as usize % 100];
-                store.put(bucket, &format!("doc-{}", n % 70), value.into(), Expect::Anything).await.expect("put");
+                store
+                    .put(bucket, &format!("doc-{}", n % 70), value.into(), Expect::Anything)
+                    .await
+                    .expect("put");
             }
         }
         store.delete("tokens", "doc-13").await.expect("deleted");
-        let keep = Retention { entries: Some(120), aged: None };
+        let keep = Retention { entries: Some(120), ..Retention::default() };
         store.trim("trimmed", keep).await.expect("trimmed");
         if phase < 2 {
             store.shutdown().await.expect("a clean end");
@@ -123,7 +127,7 @@ async fn damage_is_never_silent() {
                 refused += 1;
             }
         }
-        // For the one who looks at a failure.
+        // Printed to help with the analysis of a failure.
         println!("seed {seed}: {what}");
     }
     println!("{refused} refused, {unharmed} without consequence");
@@ -133,7 +137,8 @@ async fn damage_is_never_silent() {
 fn damage(dir: &Path, seed: u64) -> String {
     let mut dice = Dice(seed);
     let name =
-        ["store.db", "store.db", "store.db", "store.db-wal", "store.db-wal", "store.db.witness"][dice.roll(6) as usize];
+        ["store.db", "store.db", "store.db", "store.db-wal", "store.db-wal", "store.db.witness"]
+            [dice.roll(6) as usize];
     let path = dir.join(name);
     let mut bytes = std::fs::read(&path).expect("read");
     let at = dice.roll(bytes.len() as u64) as usize;
@@ -148,7 +153,8 @@ fn damage(dir: &Path, seed: u64) -> String {
     if cut { format!("{name} cut at {at}") } else { format!("{name} byte {at} bit {bit} flipped") }
 }
 
-/// Reads everything, changes something, and reads everything again: all right, or an error.
+/// Reads all data, makes changes, and reads all data again. Returns an error if the store detects
+/// damage.
 async fn examine(dir: &Path, content: &Content) -> Result<(), StoreError> {
     let store = Store::open(OpenOptions::new(db(dir)))?;
     let result = use_it(&store, content).await;
@@ -187,7 +193,11 @@ async fn a_lost_wal_is_refused_and_the_loss_can_be_accepted() {
     assert_eq!(entries.len(), 200, "what the database file had");
     assert_eq!(store.append(entry("calls", None, "")).await.expect("kept").seq, 201);
     store.shutdown().await.expect("a clean end");
-    assert_eq!(all(&open(base.path()), "calls").await.len(), 201, "and it opens as ever afterwards");
+    assert_eq!(
+        all(&open(base.path()), "calls").await.len(),
+        201,
+        "and it opens as ever afterwards"
+    );
 }
 
 #[tokio::test]
@@ -206,7 +216,8 @@ async fn an_older_copy_under_the_witness_is_refused() {
     std::fs::remove_file(dir.path().join("store.db.witness")).expect("removed");
     assert_eq!(all(&open(dir.path()), "a").await.len(), 1, "on purpose, without the witness");
     std::fs::remove_file(db(dir.path())).expect("removed");
-    let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
+    let error =
+        Store::open(OpenOptions::new(db(dir.path()))).expect_err("a missing file is a loss, too");
     assert_eq!(error.kind, StoreErrorKind::Behind, "{error}");
 }
 
@@ -215,7 +226,10 @@ async fn a_file_that_was_cut_anywhere_is_refused_before_anything_is_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     for n in 0..200 {
-        store.append(entry("calls", None, format!("{n}{}", "x".repeat(1_000)))).await.expect("kept");
+        store
+            .append(entry("calls", None, format!("{n}{}", "x".repeat(1_000))))
+            .await
+            .expect("kept");
     }
     store.shutdown().await.expect("a clean end");
     let whole = std::fs::read(db(dir.path())).expect("read");
@@ -223,7 +237,8 @@ async fn a_file_that_was_cut_anywhere_is_refused_before_anything_is_read() {
         std::fs::write(db(dir.path()), &whole[..whole.len() - cut]).expect("written");
         let error = Store::open(OpenOptions::new(db(dir.path()))).expect_err("refused");
         assert_eq!(error.kind, StoreErrorKind::Damaged, "{cut}: {error}");
-        let lengths = [whole.len() - cut, whole.len()].map(|length| error.message.contains(&length.to_string()));
+        let lengths = [whole.len() - cut, whole.len()]
+            .map(|length| error.message.contains(&length.to_string()));
         assert_eq!(lengths, [true; 2], "{cut}: {error}");
     }
     std::fs::write(db(dir.path()), &whole).expect("written");
@@ -241,12 +256,12 @@ async fn what_is_damaged_is_remembered_for_whoever_asks_how_the_store_is() {
     bytes[at] ^= 1;
     std::fs::write(db(dir.path()), bytes).expect("written");
     let store = open(dir.path());
-    assert_eq!(store.trouble(), None);
-    // What was refused for what it is says nothing about the file.
+    assert_eq!(store.file_problem(), None);
+    // A refused request is no problem with the file.
     store.append(entry("", None, "")).await.expect_err("no name");
-    assert_eq!(store.trouble(), None);
+    assert_eq!(store.file_problem(), None);
     let error = store.read("calls", 0, 10).await.expect_err("damaged");
-    let trouble = store.trouble().expect("remembered");
-    assert_eq!(trouble.message, error.message);
-    assert!(trouble.at_ms > 0);
+    let file_problem = store.file_problem().expect("remembered");
+    assert_eq!(file_problem.message, error.message);
+    assert!(file_problem.at_ms > 0);
 }

@@ -1,5 +1,5 @@
-//! Rule: an entry with a key that its stream holds already is not stored again; the first one's place comes back,
-//! within one transaction, across transactions and across restarts.
+//! Rule: a key is stored once per stream; a repeated append returns the first entry's number,
+//! across transactions and restarts.
 
 mod common;
 
@@ -27,14 +27,19 @@ async fn a_key_is_stored_once() {
     let store = open(dir.path());
     let again = store.append(entry("a", Some(UUID), "again")).await.expect("answered");
     assert!(again.duplicate && again.seq == 2);
-    assert_eq!(store.append(entry("a", Some("new"), "")).await.expect("kept").seq, 3, "no number is wasted");
+    assert_eq!(
+        store.append(entry("a", Some("new"), "")).await.expect("kept").seq,
+        3,
+        "no number is wasted"
+    );
 }
 
 #[tokio::test]
 async fn within_one_batch_the_first_wins() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
-    let appends = (0..200).map(|n| store.append(entry("a", Some(&format!("k{}", n % 50)), format!("{n}"))));
+    let appends =
+        (0..200).map(|n| store.append(entry("a", Some(&format!("k{}", n % 50)), format!("{n}"))));
     let appended = join_all(appends).await;
     assert!(store.stats().commits < 100, "some of them shared a transaction");
     for (n, appended) in appended.into_iter().enumerate() {
@@ -55,6 +60,6 @@ async fn entries_that_nobody_waits_for_are_stored_once_too() {
     }
     assert_eq!(store.append(entry("a", Some("k"), "")).await.expect("answered").seq, 1);
     assert_eq!(all(&store, "a").await.len(), 4);
-    store.trim("a", Retention { entries: Some(0), aged: None }).await.expect("trimmed");
+    store.trim("a", Retention { entries: Some(0), ..Retention::default() }).await.expect("trimmed");
     assert!(!store.append(entry("a", Some("k"), "")).await.expect("kept").duplicate);
 }

@@ -1,5 +1,5 @@
-//! Rule: on a full disk those who wait get `Full` with the path, what nobody waits for is kept and arrives later, reads
-//! go on, and writes succeed again once there is room, without a restart.
+//! Rule: on a full disk, callers get `Full` with the path, background entries arrive later, reads
+//! continue, and writes resume without a restart.
 
 mod common;
 
@@ -25,11 +25,11 @@ async fn inside() {
     fill(dir, 1 << 20);
     let kept = append_until_full(&store).await;
 
-    // Reads go on, of the log and of documents.
+    // Reads of the log and of documents continue.
     assert_eq!(all(&store, "a").await.len(), kept);
     assert!(store.get("b", "k").await.expect("read").is_none());
 
-    // Nobody waits for these: kept in memory up to the bound, and the rest is counted.
+    // Background entries are kept in memory up to the limit, and the others are counted as lost.
     for n in 0..1000 {
         store.record("background", Some(&format!("k{n}")), &[1; 1000]);
     }
@@ -37,7 +37,8 @@ async fn inside() {
     let stats = store.stats();
     assert!(stats.retained > 100 && stats.lost > 100, "{stats:?}");
 
-    // Room again: what waited arrives by itself, in order, and appends succeed.
+    // With free space, the retained entries arrive without a restart and in order, and appends
+    // succeed.
     std::fs::remove_file(dir.join("ballast")).expect("removed");
     let mut last = store.follow("background");
     last.wait_for(|last| *last == stats.retained).await.expect("open");
@@ -52,7 +53,7 @@ async fn inside() {
     full_from_the_start(dir, kept + 1).await;
 }
 
-/// A store on a disk that is full when it is opened can be read, and written once there is room.
+/// A store on a disk that is already full can be read, and can be written once there is space.
 async fn full_from_the_start(dir: &Path, kept: usize) {
     fill(dir, 0);
     let store = open(dir);
@@ -88,7 +89,7 @@ async fn append_until_full(store: &Store) -> usize {
     unreachable!("the disk is small")
 }
 
-/// Writes a file that leaves so much room.
+/// Fills the disk with a file and leaves `leave` bytes free.
 fn fill(dir: &Path, leave: u64) {
     use std::io::Write;
     let mut file = std::fs::File::create(dir.join("ballast")).expect("a file");

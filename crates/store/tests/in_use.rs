@@ -1,4 +1,4 @@
-//! Rule: one process has the store at a time, and the second one is told who the first is.
+//! Rule: one process holds the store at a time, and the error for a second one names the first.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Rule: a search by labels gives what a scan gives, in few steps, also after trims, restarts and a migration.
+//! Rule: a search by labels returns the same as a scan, in few steps, also after trims, restarts
+//! and a migration.
 
 mod common;
 
@@ -7,20 +8,26 @@ use proptest::prelude::*;
 use sa_core::store::{Label, Log, Retention, Search};
 use sa_store::{Labelled, OpenOptions, Store};
 
-/// A body is the words that an entry is labelled with.
+/// The body of an entry consists of its labels as words.
 const LABELLED: Labelled = Labelled { stream: "a", of: labels };
 
 fn labels(body: &[u8], labels: &mut Vec<Label>) {
-    labels.extend(String::from_utf8_lossy(body).split_whitespace().map(|word| Label::new("word", word)));
+    labels.extend(
+        String::from_utf8_lossy(body).split_whitespace().map(|word| Label::new("word", word)),
+    );
 }
 
 fn open(dir: &std::path::Path) -> Store {
-    Store::open(OpenOptions { labelled: Some(LABELLED), ..OpenOptions::new(db(dir)) }).expect("the store opens")
+    Store::open(OpenOptions { labelled: Some(LABELLED), ..OpenOptions::new(db(dir)) })
+        .expect("the store opens")
 }
 
 fn words(all_of: &[&[&str]]) -> Search {
     let label = |word: &&str| Label::new("word", word);
-    Search { all_of: all_of.iter().map(|any_of| any_of.iter().map(label).collect()).collect(), uuid_prefix: None }
+    Search {
+        all_of: all_of.iter().map(|any_of| any_of.iter().map(label).collect()).collect(),
+        uuid_prefix: None,
+    }
 }
 
 #[tokio::test]
@@ -32,13 +39,18 @@ async fn a_rare_match_among_many_is_found_in_few_steps() {
         store.record("a", None, word.as_bytes());
     }
     store.append(entry("b", None, "rare common")).await.expect("kept");
-    for search in [words(&[&["rare"]]), words(&[&["common"], &["rare"]]), words(&[&["rare", "absent"], &["common"]])] {
+    for search in [
+        words(&[&["rare"]]),
+        words(&[&["common"], &["rare"]]),
+        words(&[&["rare", "absent"], &["common"]]),
+    ] {
         let found = store.search("a", search, u64::MAX, 10).await.expect("searched");
         assert_eq!(common::seqs(&found.entries), [15_001, 8]);
         assert_eq!(found.next, None);
         assert!(found.steps <= 360, "{} steps", found.steps);
     }
-    let found = store.search("a", words(&[&["usual"], &["rare"]]), u64::MAX, 10).await.expect("searched");
+    let found =
+        store.search("a", words(&[&["usual"], &["rare"]]), u64::MAX, 10).await.expect("searched");
     assert_eq!((found.entries.len(), found.next), (0, None));
     assert!(found.steps <= 360, "{} steps", found.steps);
     store.verify().await.expect("intact");
@@ -72,7 +84,9 @@ async fn entries_are_found_by_the_beginning_of_their_key() {
         let found = store.search("a", search.clone(), u64::MAX, 10).await.expect("searched");
         assert_eq!(common::seqs(&found.entries), expected, "{prefix}");
         let search = Search { all_of: words(&[&["y"]]).all_of, ..search };
-        assert!(store.search("a", search, u64::MAX, 10).await.expect("searched").entries.is_empty());
+        assert!(
+            store.search("a", search, u64::MAX, 10).await.expect("searched").entries.is_empty()
+        );
     }
 }
 
@@ -85,7 +99,7 @@ async fn a_store_of_an_older_layout_gets_its_index() {
     }
     store.append(entry("b", None, "n7 all")).await.expect("kept");
     store.shutdown().await.expect("a clean end");
-    // As the version before wrote it.
+    // Restores the layout of the previous version.
     let conn = rusqlite::Connection::open(db(dir.path())).expect("opened");
     conn.execute_batch("DROP TABLE label; PRAGMA user_version = 1;").expect("taken back");
     drop(conn);
@@ -104,7 +118,8 @@ async fn an_index_that_lost_a_row_is_found_out() {
     store.verify().await.expect("intact");
     store.shutdown().await.expect("a clean end");
     let conn = rusqlite::Connection::open(db(dir.path())).expect("opened");
-    conn.execute("UPDATE label SET a = 0 WHERE label = ?1", [Label::new("word", "x").0]).expect("deleted");
+    conn.execute("UPDATE label SET a = 0 WHERE label = ?1", [Label::new("word", "x").0])
+        .expect("deleted");
     drop(conn);
     open(dir.path()).verify().await.expect_err("a label is missing");
 }
@@ -173,7 +188,7 @@ proptest! {
                     Some(next) => before = next,
                     None => break,
                 }
-                // What comes meanwhile is on no page after the first.
+                // New entries appear on no page after the first.
                 store.record("a", None, b"w0 w1 w2 w3 w4");
             }
             assert_eq!(searched, scanned);

@@ -1,5 +1,5 @@
-//! Rule: whatever is done to a store, in whatever order, with restarts in between, it answers as a simple model in
-//! memory does.
+//! Rule: after any sequence of operations and restarts, the store answers like a simple model in
+//! memory.
 
 mod common;
 
@@ -13,7 +13,7 @@ use sa_store::{Store, StoreErrorKind};
 #[derive(Debug, Clone)]
 enum Step {
     Append { stream: u8, key: Option<u8>, size: usize, wait: bool },
-    Trim { stream: u8, keep: u64 },
+    Trim { stream: u8, entries: Option<u64>, bytes: Option<u64> },
     Put { bucket: u8, key: u8, expect: u8 },
     Delete { bucket: u8, key: u8 },
     Page { stream: u8, from: u64, limit: usize },
@@ -25,7 +25,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (0..3_u8, prop::option::of(0..20_u8), size, any::<bool>())
             .prop_map(|(stream, key, size, wait)| Step::Append { stream, key, size, wait }),
-        2 => (0..3_u8, 0..10_u64).prop_map(|(stream, keep)| Step::Trim { stream, keep }),
+        2 => (0..3_u8, prop::option::of(0..10_u64), prop::option::of(0..4_000_u64))
+            .prop_map(|(stream, entries, bytes)| Step::Trim { stream, entries, bytes }),
         4 => (0..2_u8, 0..5_u8, 0..4_u8).prop_map(|(bucket, key, expect)| Step::Put { bucket, key, expect }),
         2 => (0..2_u8, 0..5_u8).prop_map(|(bucket, key)| Step::Delete { bucket, key }),
         3 => (0..3_u8, 0..60_u64, 0..20_usize)
@@ -82,7 +83,8 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
     match step {
         Step::Append { stream, key, size, wait } => {
             let body = vec![n as u8; size];
-            let new = entry(&format!("s{stream}"), key.map(|k| format!("k{k}")).as_deref(), body.clone());
+            let new =
+                entry(&format!("s{stream}"), key.map(|k| format!("k{k}")).as_deref(), body.clone());
             let known = model.streams.entry(stream).or_insert(Stream { first: 1, entries: vec![] });
             let held = key.and_then(|key| known.entries.iter().position(|(k, _)| *k == Some(key)));
             let seq = known.first + held.unwrap_or(known.entries.len()) as u64;
@@ -96,11 +98,17 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
                 store.record(&new.stream, new.key.as_deref(), &new.body);
             }
         }
-        Step::Trim { stream, keep } => {
-            let retention = Retention { entries: Some(keep), aged: None };
+        Step::Trim { stream, entries, bytes } => {
+            let retention = Retention { entries, bytes, aged: None };
             let gone = store.trim(&format!("s{stream}"), retention).await.expect("trimmed");
             let known = model.streams.entry(stream).or_insert(Stream { first: 1, entries: vec![] });
-            let expected = (known.entries.len() as u64).saturating_sub(keep);
+            let mut size = 0;
+            let fits = known.entries.iter().rev().enumerate().take_while(|(number, (_, body))| {
+                size += body.len() as u64;
+                *number == 0 || bytes.is_none_or(|bytes| size <= bytes)
+            });
+            let kept = (fits.count() as u64).min(entries.unwrap_or(u64::MAX));
+            let expected = known.entries.len() as u64 - kept;
             assert_eq!(gone.total(), expected);
             known.entries.drain(..expected as usize);
             known.first += expected;
@@ -130,7 +138,8 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
             }
         }
         Step::Delete { bucket, key } => {
-            let was = store.delete(&format!("b{bucket}"), &format!("k{key}")).await.expect("deleted");
+            let was =
+                store.delete(&format!("b{bucket}"), &format!("k{key}")).await.expect("deleted");
             assert_eq!(was, model.buckets.remove(&(bucket, key)).is_some());
         }
         Step::Page { stream, from, limit } => page(store, model, stream, from, limit).await,
@@ -139,14 +148,17 @@ async fn apply(store: &Store, model: &mut Model, step: Step, n: usize) {
 }
 
 async fn page(store: &Store, model: &Model, stream: u8, from: u64, limit: usize) {
-    // Something that is waited for comes after everything that is not.
+    // An awaited operation completes after all earlier background entries.
     store.delete("none", "none").await.expect("deleted");
     let name = format!("s{stream}");
-    let numbers: Vec<u64> =
-        model.streams.get(&stream).map_or(vec![], |known| (known.first..).take(known.entries.len()).collect());
+    let numbers: Vec<u64> = model
+        .streams
+        .get(&stream)
+        .map_or(vec![], |known| (known.first..).take(known.entries.len()).collect());
     let after: Vec<u64> = numbers.iter().copied().filter(|n| *n > from).take(limit).collect();
     assert_eq!(common::seqs(&store.read(&name, from, limit).await.expect("read")), after);
-    let before: Vec<u64> = numbers.iter().rev().copied().filter(|n| *n < from).take(limit).collect();
+    let before: Vec<u64> =
+        numbers.iter().rev().copied().filter(|n| *n < from).take(limit).collect();
     assert_eq!(common::seqs(&store.read_back(&name, from, limit).await.expect("read")), before);
 }
 
@@ -166,7 +178,8 @@ async fn compare(store: &Store, model: &Model) {
     }
     for bucket in 0..2 {
         let listed = store.list(&format!("b{bucket}")).await.expect("listed");
-        let listed: Vec<_> = listed.into_iter().map(|(key, r)| (key, r.value.to_vec(), r.revision)).collect();
+        let listed: Vec<_> =
+            listed.into_iter().map(|(key, r)| (key, r.value.to_vec(), r.revision)).collect();
         let expected: Vec<_> = model
             .buckets
             .range((bucket, 0)..=(bucket, u8::MAX))

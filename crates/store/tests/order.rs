@@ -1,12 +1,12 @@
-//! Rule: a stream has one order without holes, which is the same forwards, backwards, for followers, after a trim
-//! and after a restart; a number is never given twice.
+//! Rule: a stream has one order without gaps, also for followers, after a trim and after a
+//! restart, and no number is reused.
 
 mod common;
 
 use common::{all, db, entry, open, seqs};
 use sa_core::store::{Aged, Bounds, Log, Retention, Trimmed};
 
-const NO_LIMIT: Retention = Retention { entries: None, aged: None };
+const NO_LIMIT: Retention = Retention { entries: None, bytes: None, aged: None };
 
 #[tokio::test]
 async fn numbers_start_at_one_and_have_no_holes() {
@@ -66,7 +66,7 @@ async fn a_trim_takes_the_oldest_and_their_keys_and_no_number_comes_back() {
     assert_eq!(all(&store, "a").await.len(), 10);
     assert!(store.find("a", "k1991").await.expect("found").is_none());
     assert_eq!(store.find("a", "k1992").await.expect("found").expect("there").seq, 1992);
-    // A key that went with its entry is new again.
+    // A key is new again after its entry was deleted.
     assert_eq!(store.append(entry("a", Some("k1"), "")).await.expect("kept").seq, 2002);
     let gone = store.trim("a", Retention { entries: Some(0), ..NO_LIMIT }).await.expect("trimmed");
     assert_eq!(gone, Trimmed { over_limit: 11, aged: 0 });
@@ -89,7 +89,10 @@ async fn a_trim_by_time_keeps_what_is_young_enough() {
     let since_ms = times[times.len() - 1];
     let older = times.iter().filter(|at| **at < since_ms).count() as u64;
     let keep = |at_most| Retention { aged: Some(Aged { since_ms, at_most }), ..NO_LIMIT };
-    assert_eq!(store.trim("a", keep(2)).await.expect("trimmed"), Trimmed { over_limit: 0, aged: 2 });
+    assert_eq!(
+        store.trim("a", keep(2)).await.expect("trimmed"),
+        Trimmed { over_limit: 0, aged: 2 }
+    );
     assert_eq!(store.trim("a", keep(u64::MAX)).await.expect("trimmed").aged, older - 2);
     assert!(all(&store, "a").await.iter().all(|e| e.at_ms >= since_ms));
 }
@@ -103,11 +106,66 @@ async fn a_limit_by_count_holds_whatever_a_round_may_delete_by_age() {
     }
     store.append(entry("b", None, "")).await.expect("kept");
     assert!(store.newest_ms().await.expect("read").is_some());
-    // More than one transaction deletes at once.
+    // More entries than one transaction deletes.
     let aged = Some(Aged { since_ms: i64::MAX, at_most: 700 });
-    let trimmed = store.trim("a", Retention { entries: Some(1_000), aged }).await.expect("trimmed");
+    let trimmed = store
+        .trim("a", Retention { entries: Some(1_000), aged, ..NO_LIMIT })
+        .await
+        .expect("trimmed");
     assert_eq!(trimmed, Trimmed { over_limit: 1_000, aged: 700 });
     assert_eq!(all(&store, "a").await.len(), 300);
+}
+
+#[tokio::test]
+async fn a_limit_by_bytes_keeps_the_newest_entries_and_always_the_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let at_most = |bytes| Retention { bytes: Some(bytes), ..NO_LIMIT };
+    assert_eq!(
+        store.trim("a", at_most(0)).await.expect("trimmed").total(),
+        0,
+        "there is no such stream"
+    );
+    // More than one transaction deletes, by count and by size. The larger bodies use their own
+    // pages.
+    for _ in 0..1_500 {
+        store.record("a", None, &[b'x'; 10]);
+    }
+    for _ in 0..100 {
+        store.record("a", None, &vec![b'x'; 100_000]);
+    }
+    for _ in 0..99 {
+        store.record("a", None, &[b'x'; 100]);
+    }
+    store.append(entry("a", None, [b'x'; 100].to_vec())).await.expect("kept");
+    store.append(entry("b", None, [b'x'; 100].to_vec())).await.expect("kept");
+    let mut left = 1_700;
+    for (bytes, expected) in
+        [(u64::MAX, 1_700), (10_025_000, 1_700), (10_024_999, 1_699), (10_010_000, 200)]
+    {
+        let trimmed = store.trim("a", at_most(bytes)).await.expect("trimmed");
+        assert_eq!(trimmed, Trimmed { over_limit: left - expected, aged: 0 }, "{bytes}");
+        left = expected;
+    }
+    assert_eq!(store.trim("a", at_most(110_000)).await.expect("trimmed").over_limit, 99);
+    assert_eq!(store.trim("a", at_most(109_999)).await.expect("trimmed").over_limit, 1);
+    // The lower limit counts. Entries that are too old are deleted after both limits.
+    let aged = Some(Aged { since_ms: i64::MAX, at_most: 5 });
+    let trimmed = store
+        .trim("a", Retention { entries: Some(90), bytes: Some(8_000), aged })
+        .await
+        .expect("trimmed");
+    assert_eq!(trimmed, Trimmed { over_limit: 20, aged: 5 });
+    let trimmed =
+        store.trim("a", Retention { entries: Some(60), bytes: Some(8_000), aged: None }).await;
+    assert_eq!(trimmed.expect("trimmed").over_limit, 15);
+    assert_eq!(store.trim("a", at_most(0)).await.expect("trimmed").over_limit, 59);
+    assert_eq!(store.bounds("a").await.expect("bounds"), Bounds { first: 1_700, last: 1_700 });
+    let none = Retention { entries: Some(0), bytes: Some(0), aged: None };
+    assert_eq!(store.trim("a", none).await.expect("trimmed").over_limit, 1);
+    assert_eq!(store.trim("a", none).await.expect("trimmed").over_limit, 0);
+    assert_eq!(all(&store, "b").await.len(), 1, "another stream keeps its entries");
+    store.verify().await.expect("intact");
 }
 
 #[tokio::test]

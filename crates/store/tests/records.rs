@@ -1,5 +1,5 @@
-//! Rule: a document changes only when it is as expected, its revision always grows, and a bucket lists in the
-//! byte order of its keys.
+//! Rule: a document changes only if it matches the expectation, its revision always grows, and a
+//! bucket lists keys in byte order.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! An open store knows whether what it writes can be found again.
+//! Rule: an open store reports when new data would be lost at a restart.
 
 mod common;
 

@@ -1,4 +1,4 @@
-// Finds the methods of the worker, and uses them in every way there is. Ends by itself.
+// Finds the methods of the worker and calls them in all possible ways. Exits by itself.
 import assert from "node:assert/strict";
 import { AgenticError, connect, createToolsForAgentSDK, type MethodResultChunk } from "@natstack/agentic-messaging";
 import { z } from "zod";
@@ -13,7 +13,7 @@ const client = await connect({
   type: "agent",
 });
 
-// The roster, and what it offers.
+// The roster and its methods.
 const worker = Object.values(client.roster).find(({ metadata }) => metadata.handle === "method-provider");
 assert.ok(worker);
 assert.equal(worker.metadata.name, "Method Provider");
@@ -39,7 +39,7 @@ assert.deepEqual(
 );
 assert.deepEqual([result.complete, result.isError], [true, false]);
 
-// Attachments, megabytes of them, byte for byte.
+// Attachments of several megabytes, compared byte for byte.
 const megabytes = 8 << 20;
 const shot = await client.callMethod(worker.id, "screenshot", { bytes: megabytes }).result;
 assert.deepEqual(shot.content, { width: 1920, height: 1080, format: "png" });
@@ -57,7 +57,7 @@ assert.deepEqual(
   [1000, 1001, undefined],
 );
 
-// A cancel reaches the worker, which says so in its last result.
+// A cancel reaches the worker, which reports it in its last result.
 const events = client.events();
 const long = client.callMethod(worker.id, "longRunning", {});
 for await (const chunk of long.stream) {
@@ -72,12 +72,12 @@ const last = await until(
 );
 assert.deepEqual(last.type === "method-result" && last.content, { cancelled: true });
 
-// So does a timeout.
+// A timeout does so too.
 const late = client.callMethod(worker.id, "longRunning", {}, { timeoutMs: 50 });
 await assert.rejects(late.result, { code: "timeout" });
 await until(events, (event) => event.type === "method-result" && event.callId === late.callId && event.complete);
 
-// What goes wrong has a code.
+// Each error has a code.
 const failures: [string, string, unknown, string][] = [
   ["nobody", "search", {}, "provider-not-found"],
   [worker.id, "dance", {}, "method-not-found"],
@@ -95,7 +95,7 @@ for (const [provider, method, args, code] of failures) {
   }
 }
 
-// The same methods, as a model is told of them.
+// The same methods as tool definitions for a model.
 const { definitions, execute } = createToolsForAgentSDK(client, { namePrefix: "pubsub" });
 const tool = definitions.find(({ name }) => name === `pubsub_${worker.id}_search`);
 assert.ok(tool);
@@ -103,7 +103,7 @@ assert.deepEqual(await execute(tool.name, { pattern: ".rs" }), ["c.rs"]);
 const paused = await execute(`pubsub_${worker.id}_pause`, { reason: "look" });
 assert.deepEqual(paused, { paused: true, reason: "look" });
 
-// The gateway's own tools are methods of its own.
+// The gateway's own tools are methods of the gateway.
 await assert.rejects(client.callMethod("switchboard", "no_such_tool", {}).result, { code: "method-not-found" });
 
 await client.callMethod(worker.id, "stop", {}).result;

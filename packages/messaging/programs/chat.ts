@@ -1,4 +1,4 @@
-// Two participants talk; others come later and read what was said. Ends by itself.
+// Two participants exchange messages; others join later and read the history. Exits by itself.
 import assert from "node:assert/strict";
 import { createInterruptHandler, type IncomingEvent, isMessageTargetedAt } from "@natstack/agentic-messaging";
 import { join, pattern, setting, until } from "./support.js";
@@ -54,10 +54,10 @@ assert.deepEqual(forBob.attachments[1], {
   size: 2,
 });
 
-// Only its author may go on with a message; the other one hears why not.
+// Only the author may continue a message; the other participant gets an error.
 await assert.rejects(bob.update(messageId, "mine now"), { name: "AgenticError" });
 
-// Paused by a message of the protocol's, through the transport.
+// Paused by a message of the protocol, through the transport.
 const reason = new Promise<string>((resolve) => {
   const handler = createInterruptHandler({
     client: ann,
@@ -69,7 +69,7 @@ const reason = new Promise<string>((resolve) => {
 await bob.pubsub.publish("execution-pause", { messageId: failing.messageId, status: "paused", reason: "dinner" });
 assert.equal(await reason, "dinner");
 
-// Those who come later.
+// Participants that join later.
 const replay = async (mode: "collect" | "stream" | "skip") => {
   const carol = await join("carol", { replayMode: mode });
   const seen: IncomingEvent[] = [];
@@ -106,7 +106,7 @@ const older = await bob.pubsub.getMessagesBefore(newest.messages[0]?.id ?? 0, 50
 assert.equal(older.hasMore, false);
 assert.ok(older.messages.every(({ id }, at, page) => at === 0 || (page[at - 1]?.id ?? 0) < (id ?? 0)));
 
-// A handle is one participant's.
+// A handle belongs to one participant.
 await assert.rejects(join("carol", { handle: "robert" }), { name: "AgenticError", code: "handle-conflict" });
 await assert.rejects(join("bob", { channel: "somewhere else", replayMode: "skip" }), { code: "connection-error" });
 process.env.TOKEN_EVE = `${setting("TOKEN_BOB")}x`;

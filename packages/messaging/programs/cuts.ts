@@ -1,4 +1,4 @@
-// Talks through a connection that is cut again and again, at any byte. Ends by itself.
+// Sends messages through a connection that is cut repeatedly, at any byte. Exits by itself.
 import assert from "node:assert/strict";
 import { createServer, connect as dial, type Socket } from "node:net";
 import { z } from "zod";
@@ -6,7 +6,7 @@ import { join, serverUrl, setting } from "./support.js";
 
 const rounds = Number(setting("ROUNDS"));
 
-// A way to the gateway that breaks after so many bytes, each time another number.
+// A proxy to the gateway that breaks the connection after a number of bytes, each time a different one.
 const { hostname, port } = new URL(serverUrl);
 const sockets = new Set<Socket>();
 let random = 7;
@@ -31,12 +31,12 @@ const proxy = createServer((near) => {
       left -= isCutting ? bytes.length : 0;
       if (left > 0) return void to.write(bytes);
       cuts += 1;
-      // What is before the cut still arrives, and may be half a frame.
+      // Bytes before the cut still arrive, and may be half a frame.
       if (bytes.length + left > 0) to.write(bytes.subarray(0, bytes.length + left), cut);
       else cut();
     });
   };
-  // The request goes to the gateway under its own name: it takes no other.
+  // The request reaches the gateway with the gateway's host name, because it accepts no other.
   near.on("error", cut);
   near.once("data", (head) => {
     far.write(head.toString("latin1").replace(/^host: .*$/im, `Host: ${hostname}:${port}`), "latin1");
@@ -83,7 +83,7 @@ const talk = async (lane: number) => {
 const lanes = [0, 1, 2, 3];
 const talking = Promise.all(lanes.map(talk));
 
-// Each message with its updates, once, in the order in which they were sent.
+// Each message with its updates, once, in the order of sending.
 const whole = new Map<string, string>();
 let [done, lastId] = [0, 0];
 for await (const event of heard) {

@@ -1,4 +1,4 @@
-// Tells what it hears, the errors among it, until somebody says "stop". Ends by itself.
+// Prints its events and errors, until a message says "stop". Exits by itself.
 import { ValidationError } from "@natstack/agentic-messaging";
 import { join } from "./support.js";
 

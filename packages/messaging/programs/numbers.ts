@@ -1,4 +1,4 @@
-// A writer and a reader, while the gateway is killed and started again. Ends by itself when all numbers are through.
+// A writer and a reader, while the gateway is killed and restarted. Exits by itself when all numbers have arrived.
 import assert from "node:assert/strict";
 import { z } from "zod";
 import { join, setting } from "./support.js";
@@ -61,7 +61,7 @@ for await (const event of events) {
 await writing;
 assert.deepEqual([...acknowledged].sort(), [...read].sort(), "what was acknowledged is what was read");
 
-// The call was made before the first of the kills.
+// The call was made before the first kill.
 finishWork();
 assert.equal((await call.result).content, "done");
 // The gateway is in the roster of a token that includes tools.

@@ -1,6 +1,6 @@
 import { type AgenticClient, connect, type IncomingEvent } from "@natstack/agentic-messaging";
 
-/** What the programs are told by whoever starts them. */
+/** Returns a setting from the environment. */
 export function setting(name: string): string {
   const value = process.env[name];
   if (value === undefined) throw new Error(`set ${name}`);
@@ -12,14 +12,14 @@ export const channel = setting("CHANNEL");
 
 type Options = Parameters<typeof connect>[0];
 
-/** Joins by the token that is set for this name. */
+/** Joins with the token that is set for this name. */
 export function join(name: string, options: Partial<Options> = {}): Promise<AgenticClient> {
   const token = setting(`TOKEN_${name.toUpperCase()}`);
   const about = { handle: name, name, type: "worker", ...options };
   return connect({ serverUrl, token, channel, reconnect: { delayMs: 20, maxDelayMs: 100 }, ...about });
 }
 
-/** Reads until an event for which this holds. */
+/** Reads until an event that satisfies the predicate. */
 export async function until(
   events: AsyncIterator<IncomingEvent>,
   wanted: (event: IncomingEvent) => boolean,
@@ -31,7 +31,7 @@ export async function until(
   }
 }
 
-/** The same bytes for whoever makes them. */
+/** Returns the same bytes for every caller. */
 export function pattern(size: number): Uint8Array {
   const bytes = new Uint8Array(size);
   let state = 1;

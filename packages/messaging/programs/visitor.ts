@@ -1,4 +1,4 @@
-// Uses the methods of a participant that is written in another language, and the tools behind the gateway. Ends by itself.
+// Uses the methods of a participant in another language, and the tools behind the gateway. Exits by itself.
 import assert from "node:assert/strict";
 import {
   AgenticError,
@@ -12,7 +12,7 @@ const client = await join("visitor");
 const provider = "native";
 const events = client.events({ includeEphemeral: true });
 
-// What it says about itself.
+// Its metadata.
 const described = client.discoverMethodDefsFrom(provider);
 assert.deepEqual(described.map(({ name }) => name).sort(), ["broken", "images", "picture", "wait", "word"]);
 const images = described.find(({ name }) => name === "images");
@@ -20,7 +20,7 @@ assert.deepEqual([images?.streaming, images?.timeout], [true, 20000]);
 const { count } = (images?.parameters.properties ?? {}) as { count?: { type: string } };
 assert.equal(count?.type, "integer");
 
-// A result with bytes, of which each is as it was.
+// A result with unchanged bytes.
 const picture = await client.callMethod(provider, "picture", { bytes: 3 << 20 }).result;
 assert.deepEqual(picture.content, { size: 3 << 20 });
 assert.equal(picture.contentType, "application/x-picture");
@@ -28,7 +28,7 @@ const [image] = picture.attachments ?? [];
 assert.deepEqual([image?.id, image?.mimeType, image?.name], ["pic", "image/png", "picture.png"]);
 assert.ok(Buffer.from(image?.data ?? []).equals(pattern(3 << 20)));
 
-// Parts, with bytes and with progress, in their order.
+// Parts, with bytes and with progress, in order.
 const parts: MethodResultChunk[] = [];
 const streaming = client.callMethod(provider, "images", { count: 3 });
 for await (const part of streaming.stream) parts.push(part);
@@ -41,7 +41,7 @@ for (const [index, { attachments }] of parts.filter((part) => part.attachments).
   assert.ok(Buffer.from(attachments?.[0]?.data ?? []).equals(pattern(1000 + index)));
 }
 
-// A cancel reaches it, and its last word is heard by whoever listens.
+// A cancel reaches the provider, and every listener gets its last result.
 const waiting = client.callMethod(provider, "wait", {});
 for await (const part of waiting.stream) {
   assert.equal(part.content, "waiting");
@@ -60,7 +60,7 @@ abort.abort();
 await assert.rejects(aborted.result, { code: "cancelled" });
 await until(events, isLast(aborted.callId));
 
-// What goes wrong has a code.
+// Each error has a code.
 const failures: [string, string, unknown, string][] = [
   [provider, "broken", {}, "execution-error"],
   [provider, "picture", { bytes: "many" }, "validation-error"],
@@ -77,16 +77,26 @@ for (const [who, method, args, code] of failures) {
   });
 }
 
-// The same for a model, and a tool on a node.
+// The same as tools for a model, and a tool on a node.
 const { definitions, execute } = createToolsForAgentSDK(client);
 assert.ok(definitions.some(({ name }) => name === "pubsub_native_word"));
 assert.equal(await execute("pubsub_native_word", {}), "wörd \u{1f44b}");
 const withBytes = (await execute("pubsub_native_picture", { bytes: 5 })) as { attachments: { data: Uint8Array }[] };
 assert.deepEqual(withBytes.attachments[0]?.data, pattern(5));
+const ofGateway = client.discoverMethodDefs().filter(({ providerId }) => providerId === "switchboard");
+assert.deepEqual(
+  ofGateway.map(({ name }) => name),
+  ["demo_echo"],
+);
+assert.equal(ofGateway[0]?.parameters.type, "object");
+assert.deepEqual(client.discoverMethodDefsFrom("switchboard"), ofGateway);
+const echo = definitions.find(({ name }) => name === "pubsub_switchboard_demo_echo");
+assert.ok(echo?.description?.startsWith("["), echo?.description);
+assert.deepEqual(await execute("pubsub_switchboard_demo_echo", { n: 7 }), { n: 7 });
 const echoed = await client.callMethod("switchboard", "demo.echo", { "__proto__ ": [1, null, "é"] }).result;
 assert.deepEqual(echoed.content, { "__proto__ ": [1, null, "é"] });
 
-// Bytes in a message, there and back.
+// Bytes in a message, in both directions.
 await client.send("take this", {
   at: [provider],
   attachments: [{ id: "all", data: pattern(70_000), mimeType: "application/octet-stream" }],

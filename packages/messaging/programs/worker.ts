@@ -1,4 +1,4 @@
-// A provider of methods, until it is told to stop by the method of that name.
+// Provides methods, until a call of the method `stop`.
 import { connect, createPauseMethodDefinition } from "@natstack/agentic-messaging";
 import { z } from "zod";
 import { channel, pattern, serverUrl, setting } from "./support.js";

@@ -7,11 +7,11 @@ export interface Place {
   channel: string;
   /** The context that the channel must belong to. */
   contextId?: string | undefined;
-  /** For the channel, if this connection creates it. */
+  /** The configuration of the channel, if this connection creates it. */
   channelConfig?: Record<string, unknown> | undefined;
 }
 
-/** Where to connect, with what the server has to know: who, which channel, and what was read of it. */
+/** Returns the URL of the connection, with the token, the channel and the last position. */
 export function addressOf(
   { serverUrl, token, channel, contextId, channelConfig }: Place,
   instance: string,

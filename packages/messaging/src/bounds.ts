@@ -1,7 +1,7 @@
 import type { Attachment } from "./attachments.js";
 import type { IncomingEvent } from "./events.js";
 
-/** How much may wait for somebody who does not read it. */
+/** The buffer limits for a slow reader. */
 export interface EventBuffer {
   /** Default 16,384. */
   events?: number;
@@ -15,7 +15,7 @@ export function bounds({ events = 16_384, bytes = 64 * 1024 * 1024 }: EventBuffe
   return { events, bytes };
 }
 
-/** About how many bytes of memory an event keeps. */
+/** Returns the approximate memory size of an event in bytes. */
 export function weightOf(event: IncomingEvent): number {
   switch (event.type) {
     case "message":
@@ -32,7 +32,7 @@ export function weightOf(event: IncomingEvent): number {
   }
 }
 
-/** About how many bytes of memory something keeps that came as JSON, with its attachments. */
+/** Returns the approximate memory size in bytes of a JSON value with its attachments. */
 export function weigh(content: unknown, attachments: readonly Attachment[] = []): number {
   const text = typeof content === "string" ? content : (JSON.stringify(content) ?? "");
   return 512 + text.length + attachments.reduce((bytes, { data }) => bytes + data.byteLength, 0);

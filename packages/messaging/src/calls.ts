@@ -8,44 +8,44 @@ import { uuid } from "./uuid.js";
 
 export interface CallOptions {
   signal?: AbortSignal;
-  /** How long to wait for the result. Default: what the method advertises. */
+  /** The timeout of the result. Default: the timeout that the method advertises. */
   timeoutMs?: number;
-  /** The arguments are checked by this before they are sent. */
+  /** Validates the arguments before they are sent. */
   validateArgs?: ZodSchema;
 }
 
-/** A call on its way. */
+/** A running call. */
 export interface MethodCallHandle {
   readonly callId: string;
-  /** The final result; fails with an `AgenticError`. */
+  /** The final result; rejects with an `AgenticError`. */
   readonly result: Promise<MethodResultValue>;
   /**
-   * Every part of the result from the first on, the final one included, which may say that it is an error. It ends when the
-   * call is cancelled, and throws what `result` fails with when the call had no answer at all.
+   * Yields every part of the result from the first to the final one, which may be an error. It ends when the call is
+   * cancelled. If the call had no answer, it throws the error of `result`.
    */
   readonly stream: AsyncIterable<MethodResultChunk>;
   /**
-   * Ends the call at once, and tells the provider to stop. The result fails with the code `cancelled`; what the provider still
-   * has to say comes as an event.
+   * Ends the call at once, and notifies the provider. The result rejects with the code `cancelled`; later output of the
+   * provider arrives as an event.
    */
   cancel(): Promise<void>;
-  /** Whether it is over. */
+  /** Whether the call has ended. */
   readonly complete: boolean;
   readonly isError: boolean;
 }
 
 export interface CallHost {
   send(type: "method-call" | "method-cancel", payload: Record<string, unknown>): Promise<unknown>;
-  /** What is known about the method, and what speaks against calling it. */
+  /** The advertised method, or an error that prevents the call. */
   look(providerId: string, methodName: string): { method?: DiscoveredMethod; objection?: AgenticError };
-  /** How much of a call's parts is kept for who has not read them. */
+  /** The buffer limits for unread parts of a call. */
   bounds: Bounds;
 }
 
-/** For a method that says nothing about its time: so long may it be without a sign of life. */
+/** The idle timeout for a method without a timeout. */
 const DEFAULT_TIMEOUT_MS = 60_000;
 
-/** The calls that this participant has made and that are not over. */
+/** The running calls of this participant. */
 export class Calls {
   readonly #host: CallHost;
   readonly #running = new Map<string, Call>();
@@ -69,11 +69,11 @@ export class Calls {
     this.#running.get(event.callId)?.take(event);
   }
 
-  /** A provider is gone, on a server that does not see to its calls. */
+  /** Fails the calls to a provider that has left. Only for a server that does not fail them itself. */
   left(providerId: string): void {
     for (const call of [...this.#running.values()]) {
       if (call.providerId === providerId) {
-        call.fail(new AgenticError(`"${providerId}" left in the middle of the call`, "provider-offline"));
+        call.fail(new AgenticError(`"${providerId}" left during the call`, "provider-offline"));
       }
     }
   }
@@ -95,7 +95,7 @@ class Call implements MethodCallHandle {
   #resolve!: (value: MethodResultValue) => void;
   #reject!: (error: Error) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Set anew by each sign of life, where the time is a default. */
+  /** The idle timeout, restarted by each part; unset if there is a fixed timeout. */
   #patienceMs: number | undefined;
   #unlisten: () => void = () => {};
   #sent = false;
@@ -120,13 +120,13 @@ class Call implements MethodCallHandle {
   async run(methodName: string, args: unknown, { signal, timeoutMs, validateArgs }: CallOptions): Promise<void> {
     try {
       if (signal?.aborted)
-        throw new AgenticError("the call was cancelled before it was made", "cancelled", signal.reason);
+        throw new AgenticError("the call was cancelled before it was sent", "cancelled", signal.reason);
       const abort = () => void this.cancel();
       signal?.addEventListener("abort", abort, { once: true });
       this.#unlisten = () => signal?.removeEventListener("abort", abort);
       const checked = validateArgs && (await parse(validateArgs, args));
       if (checked && "why" in checked) {
-        throw new AgenticError(`the arguments do not fit: ${checked.why}`, "validation-error", checked.issues);
+        throw new AgenticError(`the arguments are invalid: ${checked.why}`, "validation-error", checked.issues);
       }
       const { method, objection } = this.#host.look(this.providerId, methodName);
       if (objection) throw objection;
@@ -136,7 +136,7 @@ class Call implements MethodCallHandle {
       this.#wait(limit ?? DEFAULT_TIMEOUT_MS);
       this.#sent = true;
       const { callId, providerId } = this;
-      // The arguments as they were given: defaults are the provider's to fill in.
+      // Sends the original arguments: the provider fills in defaults.
       await this.#host.send("method-call", { callId, methodName, providerId, args: args ?? {} });
     } catch (error) {
       this.fail(
@@ -146,7 +146,7 @@ class Call implements MethodCallHandle {
   }
 
   take(event: IncomingMethodResult): void {
-    // Only who was asked can answer.
+    // Only the called provider can answer.
     if (this.complete || event.senderId !== this.providerId) return;
     const { content, contentType, attachments, complete, isError, progress } = event;
     const value: MethodResultValue = {
@@ -167,7 +167,7 @@ class Call implements MethodCallHandle {
     return this.#sent ? quiet(this.#tellProvider()) : Promise.resolve();
   }
 
-  /** Ends it badly. Who reads its parts is told, unless the error is among them, or was asked for. */
+  /** Ends the call with an error. Readers of the parts get it too, unless it is a part itself or a cancellation. */
   fail(error: AgenticError, isAmongParts = error.code === "cancelled"): void {
     if (this.complete) return;
     this.isError = true;
@@ -186,7 +186,7 @@ class Call implements MethodCallHandle {
 
   #wait(ms: number): void {
     clearTimeout(this.#timer);
-    // Timers have 31 bits; more than 24 days is for ever.
+    // Timers have 31 bits; more than 24 days means no timeout.
     if (ms >= 2 ** 31) return;
     this.#timer = setTimeout(() => {
       this.fail(new AgenticError(`"${this.providerId}" did not answer within ${ms} ms`, "timeout"));
@@ -199,7 +199,7 @@ class Call implements MethodCallHandle {
   }
 }
 
-/** What an error result says. */
+/** Converts an error result into an error. */
 function failureOf(content: unknown): AgenticError {
   const said = typeof content === "object" && content !== null ? (content as { error?: unknown; code?: unknown }) : {};
   const message =

@@ -21,14 +21,14 @@ export interface ClientOptions {
   bounds: Bounds;
 }
 
-/** What all the parts make together. */
+/** The client, composed of all parts of the package. */
 export class Client<T extends AgenticParticipantMetadata> implements AgenticClient<T> {
   readonly handle: string;
   readonly pubsub: PubSubClient;
   readonly #hub: EventHub;
   readonly #provider: Provider;
   readonly #calls: Calls;
-  /** What came before the program had the client in its hands. */
+  /** Messages that arrived before `connect` returned the client. */
   #early: PubSubMessage[] | undefined = [];
 
   constructor(pubsub: PubSubClient, options: ClientOptions) {
@@ -59,7 +59,7 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     pubsub.onEnd(() => this.#end());
   }
 
-  /** The program has the client: from now on things happen as they come. */
+  /** Called when the program has the client. Handles early messages; later ones are handled on arrival. */
   release(): void {
     const early = this.#early ?? [];
     this.#early = undefined;
@@ -148,13 +148,13 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     await this.pubsub.close();
   }
 
-  /** Checks a payload, and publishes it. What is wrong with it, those who listen for errors hear as well. */
+  /** Validates a payload and publishes it. Validation errors are also reported to the error listeners. */
   #publish<K extends ProtocolType>(
     type: K,
     payload: Payload<K>,
     options?: PublishOptions,
   ): Promise<number | undefined> {
-    // Who does not wait for a message is not ended by its failure.
+    // An unhandled rejection must not end a program that does not await the message.
     return quiet(this.#check(type, payload, options));
   }
 
@@ -175,15 +175,17 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
   #look(providerId: string, methodName: string): { method?: DiscoveredMethod; objection?: AgenticError } {
     const method = this.discoverMethodDefsFrom(providerId).find(({ name }) => name === methodName);
     if (method) return { method };
-    // A server that sees to calls knows better: it has tools that are nobody's in the roster.
+    // A server that watches calls knows better: it has tools that belong to no participant in the roster.
     if (this.pubsub.serverWatchesCalls || this.pubsub.reconnecting) return {};
     const provider = this.pubsub.roster[providerId];
-    // A provider that declares no methods answers for itself.
+    // A provider that declares no methods answers by itself.
     if (provider && !Array.isArray(provider.metadata.methods)) return {};
     if (provider) {
       return { objection: new AgenticError(`"${providerId}" has no method "${methodName}"`, "method-not-found") };
     }
-    return { objection: new AgenticError(`there is no participant "${providerId}" here`, "provider-not-found") };
+    return {
+      objection: new AgenticError(`there is no participant "${providerId}" in the channel`, "provider-not-found"),
+    };
   }
 
   #receive(message: PubSubMessage): void {
@@ -226,7 +228,7 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
     }
   }
 
-  /** Whether another connection of this participant has declared the method, and so answers. */
+  /** Whether another connection of this participant has declared the method, and therefore answers. */
   #isElsewhere(methodName: string): boolean {
     return this.discoverMethodDefsFrom(this.clientId).some(({ name }) => name === methodName);
   }

@@ -7,7 +7,7 @@ import type { AnySchema } from "./schemas.js";
 import { Session } from "./session.js";
 import type { AgenticClient, AgenticParticipantMetadata, ConnectOptions } from "./types.js";
 
-/** Joins a channel. Resolves when what was said before has been replayed, and this participant is in the roster. */
+/** Joins a channel. Resolves when earlier messages have been replayed and this participant is in the roster. */
 export async function connect<
   T extends AgenticParticipantMetadata = AgenticParticipantMetadata,
   TSchemas extends Record<string, unknown> = Record<string, AnySchema>,
@@ -42,7 +42,7 @@ export async function connect<
   });
   await pubsub.open();
   session?.follow(pubsub);
-  // In a task of its own: whoever awaits `connect` and then reads `events()` has missed nothing.
+  // In a separate task, so that a program that awaits `connect` and then calls `events()` misses no event.
   setTimeout(() => client.release(), 0);
   return client;
 }
@@ -50,12 +50,12 @@ export async function connect<
 function required(options: ConnectOptions<Record<string, unknown>>): void {
   for (const key of ["serverUrl", "token", "channel", "handle", "name", "type"] as const) {
     if (typeof options[key] !== "string" || options[key] === "") {
-      throw new ValidationError(`connect needs "${key}"`, "send", { [key]: options[key] });
+      throw new ValidationError(`the option "${key}" is missing`, "send", { [key]: options[key] });
     }
   }
   if (!URL.canParse(options.serverUrl) || !/^(ws|http)s?:/.test(options.serverUrl)) {
     throw new ValidationError(
-      `"${options.serverUrl}" is no address of a server: it begins with ws:// or wss://`,
+      `"${options.serverUrl}" is not a valid server URL; use a URL that starts with ws:// or wss://`,
       "send",
     );
   }

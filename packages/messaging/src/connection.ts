@@ -4,20 +4,20 @@ import { decodeFrame, type ServerFrame } from "./wire.js";
 
 export interface ConnectionHandlers {
   frame(frame: ServerFrame): void;
-  /** Something came that cannot be read. It is left out, and the connection goes on. */
+  /** Called for an unreadable message. The message is dropped, and the connection continues. */
   unreadable(error: Error): void;
-  /** Called once, unless this side closed it. */
+  /** Called once, unless this side closed the connection. */
   closed(code: number, reason: string): void;
-  /** Asks for something that the server answers at once; says whether there is such a thing. */
+  /** Sends a request that the server answers at once. Returns whether the server supports such a request. */
   probe(): boolean;
 }
 
-/** Nothing has come for so long: time to ask whether the other end is still there. */
+/** The idle time after which the client probes the server. */
 const SILENCE_MS = 25_000;
-/** It was asked, and this long has it not answered. */
+/** The timeout of the probe's answer. */
 const PATIENCE_MS = 15_000;
 
-/** One socket to the server, from its opening to its end. */
+/** One socket to the server, from open to close. */
 export class Connection {
   readonly #handlers: ConnectionHandlers;
   #socket: Socket | undefined;
@@ -42,7 +42,7 @@ export class Connection {
     this.#socket?.send(data);
   }
 
-  /** Ends it; the handlers hear nothing any more. */
+  /** Closes the socket; the handlers are not called any more. */
   close(code?: number, reason?: string): void {
     const socket = this.#socket;
     this.#forget();
@@ -72,7 +72,7 @@ export class Connection {
     clearTimeout(this.#timer);
   }
 
-  /** A connection whose other end is gone without a word looks like one on which nothing happens. */
+  /** Detects a lost server. Without a probe, a lost connection looks like an idle one. */
   #watch(asked: boolean): void {
     this.#heard = false;
     this.#timer = setTimeout(
@@ -81,12 +81,12 @@ export class Connection {
         if (!asked && this.#handlers.probe()) return this.#watch(true);
         if (!asked) return this.#watch(false);
         const socket = this.#socket;
-        this.#closed(1006, "the server does not answer any more");
+        this.#closed(1006, "the server does not answer");
         socket?.close();
       },
       asked ? PATIENCE_MS : SILENCE_MS,
     );
-    // A client that is waiting for nothing else does not keep a program alive by its watch.
+    // The timer must not keep a program alive that waits for nothing else.
     (this.#timer as { unref?: () => void }).unref?.();
   }
 }

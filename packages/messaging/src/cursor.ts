@@ -1,14 +1,14 @@
 import type { ReadyFrame, WireMessage } from "./wire.js";
 
-/** How far the channel has been read, so that nothing is missed and nothing comes twice. */
+/** The read position in the channel, so that no message is missed or delivered twice. */
 export class Cursor {
-  /** Everything up to here has been handed on. */
+  /** Everything up to this id has been delivered. */
   position: number | undefined;
-  /** Names the history that the position belongs to. */
+  /** The id of the history that the position belongs to. */
   epoch: string | undefined;
   /**
-   * Presence up to here has been handed on. It is counted by itself while catching up: a server may send all of it
-   * first, ahead of messages with lower ids, and the connection may break between the two.
+   * Presence up to this id has been delivered. It has a separate position during catch-up: a server may send all
+   * presence first, ahead of messages with lower ids, and the connection may break between the two.
    */
   #presence = 0;
 
@@ -17,7 +17,7 @@ export class Cursor {
     this.epoch = epoch;
   }
 
-  /** Whether a message is new, which it is not for a second time. `caughtUp` is false before the server's `ready`. */
+  /** Whether a message is new; records it. `caughtUp` is false before the server's `ready`. */
   isNew({ id, type }: WireMessage, caughtUp: boolean): boolean {
     if (id === undefined) return true;
     const isPresence = type === "presence";
@@ -28,7 +28,10 @@ export class Cursor {
     return true;
   }
 
-  /** The server has sent all that there was. Says whether something may be missing, and whether the history is another. */
+  /**
+   * Called when the server has sent all stored messages. Returns whether messages may be missing, and whether the
+   * history is a different one.
+   */
   ready({ epoch, lastId, recovered }: ReadyFrame): { lost: boolean; other: boolean } {
     const other = epoch !== undefined && this.epoch !== undefined && epoch !== this.epoch;
     const lost = recovered === false || (other && this.position !== undefined);

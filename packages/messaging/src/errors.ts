@@ -1,4 +1,4 @@
-/** What went wrong, for programs. */
+/** Error codes for programs. */
 export type AgenticErrorCode =
   | "method-not-found"
   | "provider-not-found"
@@ -8,9 +8,9 @@ export type AgenticErrorCode =
   | "cancelled"
   | "validation-error"
   | "connection-error"
-  /** Somebody else in the channel has the handle that `connect` asked for. */
+  /** Another participant in the channel has the handle of this `connect`. */
   | "handle-conflict"
-  /** So much came and was not read that there was no room for more. */
+  /** Unread values exceeded the buffer limit. */
   | "lagged";
 
 const CODES: ReadonlySet<string> = new Set<AgenticErrorCode>([
@@ -36,7 +36,7 @@ export class AgenticError extends Error {
   }
 }
 
-/** A message that does not fit the protocol: one of ours that was not sent, or one that came and was left out. */
+/** A message that violates the protocol: an outgoing one that was not sent, or an incoming one that was dropped. */
 export class ValidationError extends AgenticError {
   readonly direction: "send" | "receive";
   readonly details: unknown;
@@ -49,7 +49,7 @@ export class ValidationError extends AgenticError {
   }
 }
 
-/** The code that somebody else wrote, where it is one of ours. */
+/** Returns a received error code if it is known, and `execution-error` otherwise. */
 export function knownCode(code: unknown): AgenticErrorCode {
   return typeof code === "string" && CODES.has(code) ? (code as AgenticErrorCode) : "execution-error";
 }
@@ -58,7 +58,7 @@ export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }
 
-/** For a promise whose failure may be nobody's concern: a rejection that is not looked at is no crash. */
+/** Prevents a crash by an unhandled rejection, because the caller may ignore the promise. */
 export function quiet<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});
   return promise;

@@ -3,16 +3,16 @@ import { check, isProtocolType } from "./protocol.js";
 import type { PubSubMessage } from "./pubsub-message.js";
 import { type ParticipantMetadata, presencePayload } from "./roster.js";
 
-/** What all that comes has in common. */
+/** The common fields of all events. */
 export interface IncomingBase {
-  /** From before this client came, stored, or passing. */
+  /** Replayed history, stored, or not stored. */
   kind: "replay" | "persisted" | "ephemeral";
   senderId: string;
-  /** When it was sent, in milliseconds. */
+  /** The time of sending, in milliseconds. */
   ts: number;
-  /** The server's id; absent for what is not stored. */
+  /** The server's id; absent if the message is not stored. */
   pubsubId?: number;
-  /** What the roster said about the sender at the time. */
+  /** The sender's metadata in the roster at that time. */
   senderMetadata?: { name?: string; type?: string; handle?: string; [key: string]: unknown };
   attachments?: Attachment[];
 }
@@ -23,12 +23,12 @@ export interface IncomingNewMessage extends IncomingBase {
   content: string;
   contentType?: string;
   replyTo?: string;
-  /** Ids or handles of those whom it is for; absent when it is for everybody. */
+  /** Ids or handles of the recipients; absent if the message is for all participants. */
   at?: string[];
   metadata?: Record<string, unknown>;
   /** In collected replay: whether the message was completed. Its updates are part of `content`. */
   complete?: boolean;
-  /** In collected replay: the error that ended it. */
+  /** In collected replay: the error that ended the message. */
   error?: string;
   code?: string;
 }
@@ -36,7 +36,7 @@ export interface IncomingNewMessage extends IncomingBase {
 export interface IncomingUpdateMessage extends IncomingBase {
   type: "update-message";
   id: string;
-  /** To be appended. */
+  /** The text to append. */
   content?: string;
   complete?: boolean;
   contentType?: string;
@@ -84,7 +84,7 @@ export interface IncomingExecutionPause extends IncomingBase {
   reason?: string;
 }
 
-/** A message, and what becomes of it. */
+/** Messages and their updates. */
 export type IncomingMessage = IncomingNewMessage | IncomingUpdateMessage | IncomingErrorMessage;
 
 export type IncomingEvent =
@@ -99,7 +99,10 @@ export interface IncomingMethodCancel extends IncomingBase {
   callId: string;
 }
 
-/** Reads a message of one of the protocol's types; `undefined` for other types. Throws if it does not fit its type. */
+/**
+ * Reads a message of one of the protocol's types; returns `undefined` for other types. Throws if it does not fit its
+ * type.
+ */
 export function readEvent(message: PubSubMessage): IncomingEvent | IncomingMethodCancel | undefined {
   const { kind, type, senderId, ts, id, senderMetadata, attachments, payload } = message;
   const base: IncomingBase = {

@@ -10,9 +10,9 @@ export type ReplayMode = "collect" | "stream" | "skip";
 export interface EventFilterOptions {
   /** Only messages that name this participant in `at`, by its id or handle. */
   targetedOnly?: boolean;
-  /** Also what was replayed when the client connected, before everything else. */
+  /** Also events that were replayed on connect, before all others. */
   includeReplay?: boolean;
-  /** Also what is not stored. */
+  /** Also events that are not stored. */
   includeEphemeral?: boolean;
 }
 
@@ -21,22 +21,22 @@ export interface HubOptions {
   handle: string;
   /** The participant's id, once it is known. */
   selfId: () => string | undefined;
-  /** Ids whose events are left out, but for presence. */
+  /** Whether events of this sender are omitted, except presence. */
   isSkipped: (senderId: string) => boolean;
-  /** How much may wait for one reader, and how much of what was said before is kept. */
+  /** The buffer limits for one reader, and for the replayed history. */
   bounds: Bounds;
-  /** Hears of a reader that is too slow, and of history that there is no room for. */
+  /** Receives the errors of slow readers, and of history that exceeds the buffer. */
   report: (error: Error) => void;
 }
 
-/** Everything that comes, for any number of readers. */
+/** Distributes all events to any number of readers. */
 export class EventHub {
   readonly #options: HubOptions;
   readonly #readers = new Set<(event: IncomingEvent) => void>();
   readonly #queues = new Set<AsyncQueue<IncomingEvent>>();
   readonly #replayed: { event: IncomingEvent; bytes: number }[] = [];
   #replayedBytes = 0;
-  /** Whether older history has made room for newer. */
+  /** Whether older history was dropped because of the buffer limit. */
   #cut = false;
   #collected: IncomingEvent[] | undefined;
   #ended = false;
@@ -45,18 +45,18 @@ export class EventHub {
     this.#options = options;
   }
 
-  /** Reads from now on: what comes after this call is not missed, however late the first value is asked for. */
+  /** Starts a reader. It gets all events after this call, even if the first value is requested late. */
   events(filter: EventFilterOptions = {}): AsyncIterableIterator<IncomingEvent> {
     const replay = filter.includeReplay ? this.#replay().filter((event) => this.#isFor(filter, event)) : [];
     const { bounds } = this.#options;
-    // Where the reader is, and so where it can go on.
+    // The last id that the reader got; it can resume after it.
     let last: number | undefined;
     const queue: AsyncQueue<IncomingEvent> = new AsyncQueue({
       onReturn: () => {
         this.#readers.delete(take);
         this.#queues.delete(queue);
       },
-      // What was there before does not count: it is in memory anyway.
+      // Replayed events do not count: they are in memory anyway.
       bounds: { events: bounds.events + replay.length, bytes: bounds.bytes + this.#replayedBytes },
       weigh: weightOf,
       overrun: () => this.#overrun(last),
@@ -99,15 +99,15 @@ export class EventHub {
       this.#replayedBytes -= this.#replayed.shift()?.bytes ?? 0;
       if (this.#cut) continue;
       this.#cut = true;
-      const why = "there is more history than the eventBuffer has room for, and the oldest is left out";
-      this.#options.report(new AgenticError(`${why}; read it in pages, with pubsub.getMessagesBefore`, "lagged"));
+      const why = "the history does not fit into the eventBuffer, so its oldest part was dropped";
+      this.#options.report(new AgenticError(`${why}; read it in pages with pubsub.getMessagesBefore`, "lagged"));
     }
   }
 
   #overrun(last: number | undefined): AgenticError {
     const where = last === undefined ? "" : `, which is after pubsubId ${last}`;
     const error = new AgenticError(
-      `a reader of events() has left too much unread, and its events end here${where}; read faster, or allow a larger eventBuffer`,
+      `a reader of events() was too slow, so its events end here${where}; read faster, or increase eventBuffer`,
       "lagged",
       { ...(last === undefined ? {} : { replaySinceId: last }) },
     );

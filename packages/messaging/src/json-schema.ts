@@ -1,21 +1,23 @@
 import { z } from "zod/v4";
 import type { JsonSchema } from "./schemas.js";
 
-/** A Zod schema that accepts what the JSON Schema does. What it cannot express is left to whoever checks it next. */
+/**
+ * Returns a Zod schema that accepts the values of the JSON Schema. Keywords that Zod cannot express are not checked.
+ */
 export function jsonSchemaToZod(schema: JsonSchema | boolean): z.ZodType {
   return new Converter(schema).convert(schema);
 }
 
-/** The properties of an object's schema, for `z.object()`. */
+/** Returns the properties of an object's schema, for `z.object()`. */
 export function jsonSchemaToZodRawShape(schema: JsonSchema): Record<string, z.ZodType> {
   return new Converter(schema).shape(schema);
 }
 
-/** A schema within a schema may name the whole, and thereby itself. */
+/** A nested schema may refer to the root, and so contain itself. */
 const MAX_DEPTH = 64;
-/** A few lines can ask for more checks of one value than there is time for. What is over this is not checked. */
+/** A short schema can require too many checks of one value. Schemas beyond this limit are not checked. */
 const MAX_SCHEMAS = 10_000;
-/** The references that have led to a schema while the value stayed the same. */
+/** The references that led to a schema for the same value. */
 type Trail = ReadonlySet<string>;
 const NO_TRAIL: Trail = new Set();
 
@@ -49,7 +51,7 @@ class Converter {
     return Object.fromEntries(properties);
   }
 
-  /** Every keyword that says what a value must be; all of them hold at once. */
+  /** Converts every constraint keyword; all of them apply together. */
   #constraints(schema: JsonSchema, depth: number, trail: Trail): z.ZodType {
     const all: z.ZodType[] = [];
     const inPlace = (one: unknown) => this.convert(one, depth + 1, trail);
@@ -117,7 +119,7 @@ class Converter {
       array = array.refine((values) => values.length >= minItems, `at least ${minItems} items`);
     if (typeof maxItems === "number")
       array = array.refine((values) => values.length <= maxItems, `at most ${maxItems} items`);
-    if (schema.uniqueItems === true) array = array.refine(isUnique, "two items are the same");
+    if (schema.uniqueItems === true) array = array.refine(isUnique, "two items are equal");
     return array;
   }
 
@@ -137,7 +139,10 @@ class Converter {
     );
   }
 
-  /** Made when it is used: a schema may contain itself. One that leads back to itself for the same value says nothing. */
+  /**
+   * Created on first use, because a schema may contain itself. A reference that leads back to itself for the same value
+   * accepts any value.
+   */
   #reference(reference: string, trail: Trail): z.ZodType {
     if (trail.has(reference)) return z.unknown();
     return z.lazy(() => {
@@ -149,7 +154,7 @@ class Converter {
     });
   }
 
-  /** Follows a reference within the document; others lead nowhere. */
+  /** Resolves a reference within the document; returns `undefined` for other references. */
   #find(reference: string): unknown {
     if (reference !== "#" && !reference.startsWith("#/")) return undefined;
     let path: string;
@@ -196,7 +201,7 @@ function text(schema: JsonSchema): z.ZodType {
   return expression ? string.refine((value) => expression.test(value), `must match ${pattern}`) : string;
 }
 
-/** Characters, as JSON Schema counts them. */
+/** Counts characters as JSON Schema does. */
 function length(value: string): number {
   return [...value].length;
 }
@@ -227,7 +232,7 @@ function number(base: z.ZodType<number>, schema: JsonSchema): z.ZodType<number> 
   return value;
 }
 
-/** JSON has no order in objects, so values are compared by a form that has. */
+/** Objects in JSON have no order, so values are compared in a sorted form. */
 function canonical(value: unknown): string {
   return JSON.stringify(value, (_, inner: unknown) =>
     isSchema(inner) ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1))) : inner,

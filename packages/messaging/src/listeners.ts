@@ -1,14 +1,14 @@
-/** Those who want to hear of something. */
+/** A set of handlers for one kind of event. */
 export class Listeners<Args extends unknown[]> {
   readonly #handlers = new Set<{ handle: (...args: Args) => void }>();
   readonly #onFailure: (error: unknown) => void;
 
-  /** `onFailure` hears of a handler that throws: the others are called all the same. */
+  /** `onFailure` receives the error of a handler that throws; the other handlers are still called. */
   constructor(onFailure: (error: unknown) => void) {
     this.#onFailure = onFailure;
   }
 
-  /** Adds a handler, and calls it at once if there is something to say; what comes back removes it. */
+  /** Adds a handler, and calls it at once with `now` if given. Returns a function that removes it. */
   add(handle: (...args: Args) => void, now?: Args): () => void {
     const entry = { handle };
     this.#handlers.add(entry);
@@ -25,7 +25,7 @@ export class Listeners<Args extends unknown[]> {
   #call(handle: (...args: Args) => void, args: Args): void {
     try {
       const returned: unknown = handle(...args);
-      // An async handler's failure would be nobody's.
+      // Otherwise the failure of an async handler would be unhandled.
       if (returned instanceof Promise) returned.catch(this.#onFailure);
     } catch (error) {
       this.#onFailure(error);

@@ -4,11 +4,11 @@ import { ValidationError } from "./errors.js";
 import type { Participant } from "./roster.js";
 import { type AnySchema, type Checker, checker, type JsonSchema, type OutputOf } from "./schemas.js";
 
-/** What a method can do while it runs. */
+/** The context of a running method. */
 export interface MethodExecutionContext {
   callId: string;
   callerId: string;
-  /** Aborted when the caller cancels, or when nobody waits for the result any more. */
+  /** Aborted when the caller cancels, or when the result is not needed any more. */
   signal: AbortSignal;
   /** Sends a partial result. */
   stream(content: unknown): Promise<void>;
@@ -17,13 +17,13 @@ export interface MethodExecutionContext {
     attachments: AttachmentInput[],
     options?: { contentType?: string },
   ): Promise<void>;
-  /** To be returned by the method. */
+  /** A return value with attachments. */
   resultWithAttachments<T>(
     content: T,
     attachments: AttachmentInput[],
     options?: { contentType?: string },
   ): MethodResultWithAttachments<T>;
-  /** How much is done, in percent. */
+  /** Reports the progress in percent. */
   progress(percent: number): Promise<void>;
 }
 
@@ -45,19 +45,19 @@ export interface MethodDefinition<TArgs = AnySchema, TResult = unknown> {
   /** A Zod schema of version 3 or 4, or a JSON Schema. Default: any arguments. */
   parameters?: TArgs;
   returns?: AnySchema;
-  /** How long a caller should wait, in milliseconds. */
+  /** The timeout for a caller, in milliseconds. */
   timeout?: number;
   /** Whether it sends partial results. */
   streaming?: boolean;
   execute(args: OutputOf<TArgs>, context: MethodExecutionContext): Promise<TResult> | TResult;
 }
 
-/** A table of methods, each with arguments of its own. A method without parameters leaves its schema unknown. */
+/** A table of methods, each with its own arguments. A method without parameters has arguments of an unknown type. */
 export type MethodDefinitions<TSchemas extends Record<string, unknown>> = {
   [Name in keyof TSchemas]: MethodDefinition<TSchemas[Name]>;
 };
 
-/** A method as the roster has it. */
+/** A method as advertised in the roster. */
 export interface MethodAdvertisement {
   name: string;
   description?: string;
@@ -87,28 +87,31 @@ export interface MethodResultValue {
 
 /** A part of the result of a call. */
 export interface MethodResultChunk extends MethodResultValue {
-  /** Whether it is the last. */
+  /** Whether it is the last part. */
   complete: boolean;
   isError: boolean;
-  /** Percent. */
+  /** In percent. */
   progress?: number;
-  /** So many parts came before this one while nobody read them that there was no room for them. It says nothing else. */
+  /**
+   * The number of unread parts before this one that were dropped because of the buffer limit. The part has no other
+   * content.
+   */
   missed?: number;
 }
 
-/** A method whose schemas have been read. */
+/** A method with parsed schemas. */
 export interface Method {
   definition: MethodDefinition;
   parameters: Checker;
   returns?: Checker;
 }
 
-/** Reads the schemas of methods. Throws a {@link ValidationError} that names the method of one that is of no use. */
+/** Parses the schemas of methods. Throws a {@link ValidationError} that names the method of an invalid schema. */
 export function readMethods(methods: Record<string, MethodDefinition>): Record<string, Method> {
   const read = Object.entries(methods).map(([name, definition]) => {
     const what = `the method "${name}"`;
     if (typeof definition !== "object" || definition === null || typeof definition.execute !== "function") {
-      throw new ValidationError(`${what} needs a function "execute"`, "send", definition);
+      throw new ValidationError(`${what} must have a function "execute"`, "send", definition);
     }
     const parameters = checker(definition.parameters, "input", `"parameters" of ${what}`);
     const returns = definition.returns && checker(definition.returns, "output", `"returns" of ${what}`);
@@ -117,7 +120,7 @@ export function readMethods(methods: Record<string, MethodDefinition>): Record<s
   return Object.fromEntries(read);
 }
 
-/** How methods are told to the others. */
+/** Returns the methods as advertised to other participants. */
 export function advertise(methods: Record<string, Method>): MethodAdvertisement[] {
   return Object.entries(methods).map(([name, { definition, parameters, returns }]) => ({
     name,
@@ -138,7 +141,7 @@ const advertisement = z.object({
   timeout: z.number().positive().optional().catch(undefined),
 });
 
-/** The methods that a participant advertises, without those that cannot be read. */
+/** Returns the methods that a participant advertises, without unreadable ones. */
 export function methodsOf({ id, metadata }: Participant): DiscoveredMethod[] {
   const { methods, name: said } = metadata as { methods?: unknown; name?: unknown };
   const providerName = typeof said === "string" ? said : id;

@@ -2,21 +2,24 @@ import type { AttachmentInput } from "./attachments.js";
 import { AgenticError, knownCode, quiet } from "./errors.js";
 import { type ClientFrame, encodeFrame, type FailureFrame, type WireMessage } from "./wire.js";
 
-/** What the server answered. */
+/** The server's answer. */
 export type Answer = WireMessage | import("./wire.js").HistoryFrame;
 
 interface Pending {
   frame: ClientFrame;
   encoded: string | Uint8Array<ArrayBuffer>;
-  /** Whether it may go out a second time: the answer to the first may have been lost, and not the message. */
+  /**
+   * Whether the frame may be sent a second time: the server may have received the first one, and only the answer was
+   * lost.
+   */
   again: boolean;
-  /** On how many connections it went out. */
+  /** The number of connections that it was sent on. */
   sent: number;
   resolve(answer: Answer | undefined): void;
   reject(error: Error): void;
 }
 
-/** What was sent and not answered yet, in its order. It outlives connections. */
+/** Sent frames without an answer, in order. They survive lost connections. */
 export class Outbox {
   readonly #pending = new Map<number, Pending>();
   #nextRef = 1;
@@ -26,7 +29,7 @@ export class Outbox {
     return this.#pending.size;
   }
 
-  /** Enters a frame; `send` is called with it if there is a connection. Throws if it cannot be written as JSON. */
+  /** Adds a frame; calls `send` with it if there is a connection. Throws if it cannot be written as JSON. */
   add(
     make: (ref: number) => ClientFrame,
     attachments: readonly AttachmentInput[],
@@ -43,24 +46,24 @@ export class Outbox {
     return quiet(answered);
   }
 
-  /** The server has answered. Says whether this was waited for. */
+  /** Handles an answer of the server. Returns whether a frame was waiting for it. */
   answer(ref: number, answer: Answer): boolean {
     return this.#settle(ref, (pending) => pending.resolve(answer));
   }
 
-  /** The server refuses. */
+  /** Handles a refusal of the server. */
   refuse(failure: FailureFrame): boolean {
     if (failure.ref === undefined) return false;
     return this.#settle(failure.ref, (pending) => {
-      // The first one had arrived: that is why the second one is in its way.
+      // A conflict on the second attempt means that the server has the first one.
       if (failure.code === "conflict" && pending.sent > 1) return pending.resolve(undefined);
       pending.reject(new AgenticError(failure.error, knownCode(failure.code), failure));
     });
   }
 
   /**
-   * A message of ours came back among what was missed. For a server that cannot tell a message that is sent again, this
-   * is the sign that it has it.
+   * Handles a missed message that may be one of ours. If the server cannot detect duplicates, this confirms that it has
+   * the message.
    */
   recognise(message: WireMessage): void {
     const payload = JSON.stringify(message.payload);
@@ -72,7 +75,7 @@ export class Outbox {
     }
   }
 
-  /** The connection is gone. What must not go out twice, and may have gone out, fails. */
+  /** Called when the connection is lost. Fails the frames that may have been sent and must not be sent twice. */
   disconnected(): void {
     for (const [ref, pending] of [...this.#pending]) {
       if (pending.again || pending.sent === 0) continue;
@@ -81,7 +84,7 @@ export class Outbox {
     }
   }
 
-  /** Sends everything on a new connection. */
+  /** Sends all frames on a new connection. */
   resend(send: (data: string | Uint8Array<ArrayBuffer>) => void): void {
     for (const pending of [...this.#pending.values()]) {
       pending.sent += 1;
@@ -93,7 +96,7 @@ export class Outbox {
     for (const ref of [...this.#pending.keys()]) this.#settle(ref, (pending) => pending.reject(error));
   }
 
-  /** Resolves when nothing is waited for, or after this time. */
+  /** Resolves when no frame is pending, or after the timeout. */
   async empty(withinMs: number): Promise<void> {
     if (this.#pending.size === 0) return;
     await new Promise<void>((resolve) => {

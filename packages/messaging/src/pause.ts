@@ -5,23 +5,20 @@ import type { MethodDefinition } from "./methods.js";
 import type { AgenticClient } from "./types.js";
 
 const pauseArguments = z.object({
-  reason: z.string().optional().describe("Why to pause"),
-  messageId: z
-    .string()
-    .optional()
-    .describe("The message whose work is to pause; without it, whatever is being worked on"),
+  reason: z.string().optional().describe("Reason for the pause"),
+  messageId: z.string().optional().describe("The message whose work to pause. Default: the current work"),
 });
 
-const NO_REASON = "no reason was given";
+const NO_REASON = "no reason given";
 const PAUSE_METHOD = "pause";
 
-/** A method for others to pause this participant by. Give it the name `pause`. */
+/** Returns a method with which others pause this participant. Register it under the name `pause`. */
 export function createPauseMethodDefinition(
   onPause?: (reason: string) => void | Promise<void>,
 ): MethodDefinition<typeof pauseArguments, { paused: true; reason: string }> {
   return {
     description:
-      "Pauses what this participant is doing, so that somebody can step in. It goes on with the next message.",
+      "Pauses the current work of this participant, so that someone can intervene. It continues with the next message.",
     parameters: pauseArguments,
     async execute({ reason = NO_REASON }) {
       await onPause?.(reason);
@@ -32,25 +29,25 @@ export function createPauseMethodDefinition(
 
 export interface InterruptHandlerOptions {
   client: Pick<AgenticClient, "clientId" | "events" | "pubsub">;
-  /** The message that is being worked on. */
+  /** The message that the participant works on. */
   messageId: string;
   onPause: (reason: string) => void | Promise<void>;
   onResume?: (reason: string) => void | Promise<void>;
   /** Default: `onPause`. */
   onCancel?: (reason: string) => void | Promise<void>;
-  /** What the callbacks throw. Default: the client's own handlers of errors. */
+  /** Receives errors of the callbacks. Default: the client's own error handlers. */
   onError?: (error: Error) => void;
 }
 
 export interface InterruptHandler {
-  /** Watches until `cleanup` is called, or the client is closed. Never fails. */
+  /** Watches until `cleanup` is called or the client is closed. Never rejects. */
   monitor(): Promise<void>;
   isPaused(): boolean;
-  /** Ends the watch. */
+  /** Stops watching. */
   cleanup(): void;
 }
 
-/** Watches for those who want this participant to pause: by an `execution-pause` for the message, or a call of `pause`. */
+/** Watches for requests to pause this participant: an `execution-pause` for the message, or a call of `pause`. */
 export function createInterruptHandler(options: InterruptHandlerOptions): InterruptHandler {
   const { client, messageId, onPause, onResume, onCancel = onPause } = options;
   const report = options.onError ?? ((error: Error) => client.pubsub.report(error));
@@ -82,7 +79,7 @@ export function createInterruptHandler(options: InterruptHandlerOptions): Interr
       if (only !== undefined && only !== messageId) return;
       const wasPaused = paused;
       await pause(reason);
-      // The others are told, and what was asked for by a call looks the same as what was asked for by a message.
+      // Notifies the other participants. A pause by a call looks the same as a pause by a message.
       if (wasPaused) return;
       const told = { messageId, status: "paused", ...(reason === undefined ? {} : { reason }) };
       await client.pubsub.publish("execution-pause", told).catch(report);
@@ -97,7 +94,7 @@ export function createInterruptHandler(options: InterruptHandlerOptions): Interr
           for await (const event of events) await take(event);
           return;
         } catch (error) {
-          // A callback took so long that too much has come meanwhile. What comes from now on still counts.
+          // A callback took too long, and the event buffer overflowed. Events from now on still count.
           report(asError(error));
           events = undefined;
         }

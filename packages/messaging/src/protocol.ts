@@ -1,7 +1,7 @@
 import { z } from "zod/v4";
 import { ValidationError } from "./errors.js";
 
-/** An id of a message or a call: a UUID where this package makes it, any short text where others do. */
+/** The id of a message or a call: a UUID from this package, any short text from other clients. */
 const id = z.string().min(1).max(128);
 
 const schemas = {
@@ -49,9 +49,9 @@ export function isProtocolType(type: string): type is ProtocolType {
   return Object.hasOwn(schemas, type);
 }
 
-/** Checks a payload. Throws a {@link ValidationError} that says what is wrong with it. */
+/** Validates a payload. Throws a {@link ValidationError} with the reason. */
 export function check<T extends ProtocolType>(type: T, payload: unknown, direction: "send" | "receive"): Payload<T> {
   const read = schemas[type].safeParse(payload);
   if (read.success) return read.data as Payload<T>;
-  throw new ValidationError(`this is no ${type}: ${z.prettifyError(read.error)}`, direction, read.error.issues);
+  throw new ValidationError(`invalid ${type}: ${z.prettifyError(read.error)}`, direction, read.error.issues);
 }

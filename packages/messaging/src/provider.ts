@@ -4,14 +4,14 @@ import type { IncomingMethodCall, IncomingMethodResult } from "./events.js";
 import { type Method, type MethodExecutionContext, MethodResultWithAttachments } from "./methods.js";
 import type { Payload } from "./protocol.js";
 
-/** How many calls that have ended are remembered, so that none is run twice. */
+/** The number of ended calls that are remembered, so that no call runs twice. */
 const REMEMBERED = 1000;
-/** The most methods that run at once. */
+/** The maximum number of methods that run at once. */
 const MAX_RUNNING = 1000;
-/** How long a method has to end after its call was cancelled, before the call is answered without it. */
+/** The time that a method has to end after a cancel. After it, the call is answered without the method. */
 const CANCEL_GRACE_MS = 5000;
 
-/** Publishes a result; `attachments` go with it. */
+/** Publishes a result with its `attachments`. */
 export type SendResult = (
   payload: Payload<"method-result">,
   attachments?: readonly AttachmentInput[],
@@ -20,20 +20,20 @@ export type SendResult = (
 interface Running {
   callerId: string;
   abort: AbortController;
-  /** Its last result is out, or on its way. */
+  /** Whether its last result was sent, or is being sent. */
   ended: boolean;
-  /** Ends it, if it was cancelled and does not end by itself. */
+  /** Ends the call if it was cancelled and the method does not end by itself. */
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Runs the methods of this participant when others call them. */
+/** Runs the methods of this participant for other participants. */
 export class Provider {
   readonly #methods: Record<string, Method>;
   readonly #send: SendResult;
   readonly #report: (error: Error) => void;
   readonly #running = new Map<string, Running>();
   readonly #known = new Set<string>();
-  /** Calls that came while the client was away, until it is clear that they are still waited for. */
+  /** Calls that arrived while the client was disconnected, until it is known whether they are still open. */
   readonly #missed = new Map<string, IncomingMethodCall>();
 
   constructor(methods: Record<string, Method>, send: SendResult, report: (error: Error) => void) {
@@ -42,25 +42,25 @@ export class Provider {
     this.#report = report;
   }
 
-  /** Whether there is such a method. */
+  /** Whether the method exists. */
   has(method: string): boolean {
     return Object.hasOwn(this.#methods, method);
   }
 
-  /** Runs a call. One that was run before is not run again. */
+  /** Runs a call, unless it ran before. */
   call(event: IncomingMethodCall): void {
     if (this.#known.has(event.callId)) return;
     this.#remember(event.callId);
     void this.#run(event);
   }
 
-  /** A call that came while the client was away. */
+  /** Records a call that arrived while the client was disconnected. */
   missed(event: IncomingMethodCall): void {
-    // One from outside the channel has failed together with the connection that it waited on.
+    // A call from outside the channel has already failed, together with its connection.
     if (event.senderMetadata?.type !== "gateway") this.#missed.set(event.callId, event);
   }
 
-  /** Nothing more was missed: runs what is still waited for. */
+  /** Runs the missed calls that are still open, after all missed messages. */
   runMissed(): void {
     const calls = [...this.#missed.values()];
     this.#missed.clear();
@@ -71,24 +71,24 @@ export class Provider {
     this.#missed.delete(callId);
     const running = this.#running.get(callId);
     if (running?.callerId !== senderId) return;
-    running.abort.abort(new AgenticError("the caller has cancelled the call", "cancelled"));
+    running.abort.abort(new AgenticError("the caller cancelled the call", "cancelled"));
     running.timer ??= setTimeout(() => this.#giveUp(callId, running), CANCEL_GRACE_MS);
-    // A method that never ends does not keep a program alive by this.
+    // A method that never ends must not keep a program alive with this timer.
     (running.timer as { unref?: () => void }).unref?.();
   }
 
-  /** Somebody has answered a call: the server does, for a provider that it takes for gone. */
+  /** Handles an answer of another sender: the server answers for a provider that it considers disconnected. */
   answered({ callId, complete }: IncomingMethodResult): void {
     if (!complete) return;
     this.#missed.delete(callId);
     const running = this.#running.get(callId);
     if (running && !running.ended) {
       running.ended = true;
-      running.abort.abort(new AgenticError("nobody waits for the result any more", "cancelled"));
+      running.abort.abort(new AgenticError("the result is no longer needed", "cancelled"));
     }
   }
 
-  /** Aborts everything. */
+  /** Aborts all calls. */
   close(): void {
     this.#missed.clear();
     for (const running of this.#running.values()) {
@@ -101,7 +101,7 @@ export class Provider {
   async #run({ callId, methodName, senderId, args }: IncomingMethodCall): Promise<void> {
     const running: Running = { callerId: senderId, abort: new AbortController(), ended: false };
     if (this.#running.size >= MAX_RUNNING) {
-      const busy = `${MAX_RUNNING} calls run here already; try again when some have ended`;
+      const busy = `this participant is already running ${MAX_RUNNING} calls; try again when some have ended`;
       return await this.#fail(callId, new AgenticError(busy, "execution-error"));
     }
     this.#running.set(callId, running);
@@ -127,17 +127,17 @@ export class Provider {
     running: Running,
   ): Promise<MethodResultWithAttachments> {
     const method = this.has(methodName) ? this.#methods[methodName] : undefined;
-    if (!method) throw new AgenticError(`there is no method "${methodName}" here`, "method-not-found");
+    if (!method) throw new AgenticError(`this participant has no method "${methodName}"`, "method-not-found");
     const read = await method.parameters.check(args ?? {});
-    if ("why" in read) throw new AgenticError(`the arguments do not fit: ${read.why}`, "validation-error");
-    // Not begun, it need not be stopped.
+    if ("why" in read) throw new AgenticError(`the arguments are invalid: ${read.why}`, "validation-error");
+    // A call that was aborted before its method starts does not start it.
     running.abort.signal.throwIfAborted();
     const returned = await method.definition.execute(read.value, this.#context(callId, running));
     const outcome =
       returned instanceof MethodResultWithAttachments ? returned : new MethodResultWithAttachments(returned, []);
     const fits = await method.returns?.check(outcome.content);
     if (fits && "why" in fits) {
-      throw new AgenticError(`the result is not what it should be: ${fits.why}`, "validation-error");
+      throw new AgenticError(`the result does not match its schema: ${fits.why}`, "validation-error");
     }
     return outcome;
   }
@@ -154,7 +154,7 @@ export class Provider {
     try {
       await this.#send(payload, attachments);
     } catch (error) {
-      // The call has ended without this result, or the connection has: nobody waits for it.
+      // The call has ended without this result, or the connection is closed. No caller needs the result.
       if (!(error instanceof AgenticError) || error.code !== "validation-error") return;
       this.#report(error);
       if (isError) return;
@@ -166,12 +166,12 @@ export class Provider {
     await this.#finish(callId, new MethodResultWithAttachments(failure(reason, false), []), true);
   }
 
-  /** A method that was told to stop, and goes on: nobody waits for what it may still return. */
+  /** Ends a call with a cancelled method that continues. Its later result is ignored. */
   #giveUp(callId: string, running: Running): void {
     this.#running.delete(callId);
     if (running.ended) return;
     running.ended = true;
-    const reason = "the call was cancelled, and the method did not end by itself";
+    const reason = "the call was cancelled, and the method did not end in time";
     void this.#fail(callId, new AgenticError(reason, "cancelled"));
   }
 
@@ -185,11 +185,11 @@ export class Provider {
     };
     const progress = async (percent: number) => {
       if (typeof percent !== "number" || Number.isNaN(percent)) {
-        throw new ValidationError("progress is a number from 0 to 100", "send", percent);
+        throw new ValidationError("progress must be a number from 0 to 100", "send", percent);
       }
       await part({ progress: Math.min(100, Math.max(0, percent)) });
     };
-    // A method that does not wait for its parts to arrive is not ended by one that does not.
+    // A method that does not await its parts must not fail because of an unsent one.
     return {
       callId,
       callerId: running.callerId,

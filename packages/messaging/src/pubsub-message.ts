@@ -4,18 +4,18 @@ import type { ReconnectOptions } from "./reconnect.js";
 import type { WireMessage } from "./wire.js";
 
 export interface PubSubOptions extends Place {
-  /** What the roster is to say about this participant. */
+  /** The participant's metadata for the roster. */
   metadata: Record<string, unknown>;
-  /** Stored messages after this one are replayed; without it, none. */
+  /** Stored messages after this id are replayed; without it, none. */
   sinceId?: number | undefined;
   epoch?: string | undefined;
   reconnect?: boolean | ReconnectOptions | undefined;
 }
 
-/** A message of the channel's, of any type. */
+/** A message of the channel, of any type. */
 export interface PubSubMessage {
   kind: "replay" | "persisted" | "ephemeral";
-  /** Absent for one that is not stored. */
+  /** Absent if the message is not stored. */
   id?: number;
   type: string;
   payload: unknown;
@@ -23,7 +23,7 @@ export interface PubSubMessage {
   ts: number;
   senderMetadata?: Record<string, unknown>;
   attachments?: Attachment[];
-  /** It was sent while this client was away. */
+  /** Whether it was sent while this client was disconnected. */
   missed?: boolean;
 }
 
@@ -34,12 +34,12 @@ export interface PublishOptions {
 }
 
 export interface HistoryPage {
-  /** Oldest first. Attachments are not among them. */
+  /** Oldest first, without attachments. */
   messages: PubSubMessage[];
   hasMore: boolean;
 }
 
-/** A message of the wire's, as it is handed on. */
+/** Converts a message of the wire format. */
 export function messageOf(
   message: WireMessage,
   kind: PubSubMessage["kind"],

@@ -17,19 +17,19 @@ import { type Participant, Roster, type RosterUpdate } from "./roster.js";
 import { uuid } from "./uuid.js";
 import type { FailureFrame, ReadyFrame, ServerFrame, WireMessage } from "./wire.js";
 
-/** Closed with one of these, it is of no use to come again. */
+/** Close codes after which a reconnect is useless. */
 const FINAL_CODES: ReadonlySet<number> = new Set([4001, 4002, 4005, 4006]);
 const FLUSH_MS = 1000;
-const OTHER_HISTORY = new AgenticError("the channel has another history", "connection-error");
-/** References of what the client sends by itself. */
+const OTHER_HISTORY = new AgenticError("the history of the channel was replaced", "connection-error");
+/** References of frames that the client sends by itself. */
 const INTRODUCTION = 0;
 const PROBE = -1;
 
-/** The transport: messages of any type, in order, across connections. */
+/** The transport: messages of any type, in order, across reconnects. */
 export class PubSubClient {
   readonly #options: PubSubOptions;
   readonly #outbox = new Outbox();
-  /** Tells this program from others of the same participant: a call is for one of them. */
+  /** Distinguishes this program from others of the same participant: a call is for one of them. */
   readonly #instance = uuid();
   #cursor: Cursor;
   readonly #roster: Roster;
@@ -42,14 +42,14 @@ export class PubSubClient {
   #metadata: Record<string, unknown>;
   #state: "connecting" | "connected" | "waiting" | "closed" = "connecting";
   #connection: Connection | undefined;
-  /** What the current connection is waiting for before it is of use. */
+  /** The current connection's pending handshake. */
   #handshake: { resolve(frame: ReadyFrame): void; reject(error: Error): void } | undefined;
   #ready: ReadyFrame | undefined;
   #clientId: string | undefined;
   #opened = false;
-  /** Whether the server tells a message that is sent again. */
+  /** Whether the server detects a message that is sent again. */
   #idempotent = false;
-  /** Why it is of no use to try again. */
+  /** The reason why a reconnect is useless. */
   #hopeless: AgenticError | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -60,12 +60,12 @@ export class PubSubClient {
     this.#roster = new Roster((update) => this.#rosterUpdates.call(update));
   }
 
-  /** Connects, and resolves when everything that was asked for has been replayed. Called once. */
+  /** Connects, and resolves when all requested messages have been replayed. Called once. */
   async open(): Promise<void> {
     try {
       await this.#connect().catch(async (error: unknown) => {
         if (error !== OTHER_HISTORY) throw error;
-        // The channel was deleted and made anew since: it is read from its beginning.
+        // The channel was deleted and created again: read it from its beginning.
         this.#drop();
         this.#cursor = new Cursor(0);
         await this.#connect();
@@ -77,7 +77,7 @@ export class PubSubClient {
     }
   }
 
-  /** Publishes; resolves with the id when the message is stored, or without one when it was sent. */
+  /** Publishes a message. Resolves with the id when it is stored, or without one when an unstored message was sent. */
   publish(type: string, payload: unknown, options: PublishOptions = {}): Promise<number | undefined> {
     const { persist = true, attachments = [] } = options;
     const clientMessageId = uuid();
@@ -89,24 +89,23 @@ export class PubSubClient {
     return quiet(published);
   }
 
-  /** Replaces what the roster says about this participant. */
+  /** Replaces this participant's metadata in the roster. */
   async updateMetadata(metadata: Record<string, unknown>): Promise<void> {
     await this.#request((ref) => ({ action: "update-metadata", payload: metadata, ref }), true);
     this.#metadata = metadata;
   }
 
-  /** Stored messages that are older than this one. Only where the server has that to offer. */
+  /** Returns stored messages that are older than this one, if the server supports it. */
   async getMessagesBefore(before: number, limit = 100): Promise<HistoryPage> {
     if (!this.#can("get-messages-before")) {
-      throw new AgenticError("the server has no history to ask for; replay it instead", "connection-error");
+      throw new AgenticError("the server does not support history requests; use a replay instead", "connection-error");
     }
     const answer = await this.#request((ref) => ({ action: "get-messages-before", before, limit, ref }), true);
-    if (answer?.kind !== "history")
-      throw new AgenticError("the server did not answer with history", "connection-error");
+    if (answer?.kind !== "history") throw new AgenticError("the server did not return history", "connection-error");
     return { messages: answer.messages.map((message) => messageOf(message, "replay")), hasMore: answer.hasMore };
   }
 
-  /** This participant's id, which the server has from its token. */
+  /** This participant's id, which the server takes from its token. */
   get clientId(): string | undefined {
     return this.#clientId;
   }
@@ -115,12 +114,12 @@ export class PubSubClient {
     return this.#options.channel;
   }
 
-  /** The context that the channel belongs to, while this client is connected and the channel has one. */
+  /** The channel's context, while this client is connected and the channel has one. */
   get contextId(): string | undefined {
     return this.#ready?.contextId;
   }
 
-  /** What the channel was created with. */
+  /** The configuration that the channel was created with. */
   get channelConfig(): Record<string, unknown> | undefined {
     return this.#ready?.channelConfig;
   }
@@ -141,23 +140,23 @@ export class PubSubClient {
     return this.#roster.participants;
   }
 
-  /** How far the channel has been read, and in which history. */
+  /** The read position in the channel, and the id of its history. */
   get checkpoint(): { position?: number; epoch?: string } {
     const { position, epoch } = this.#cursor;
     return { ...(position === undefined ? {} : { position }), ...(epoch === undefined ? {} : { epoch }) };
   }
 
-  /** Whether the server sees to calls by itself: it fails those that cannot be answered. */
+  /** Whether the server watches calls: it fails calls that cannot be answered. */
   get serverWatchesCalls(): boolean {
     return this.#ready?.extensions !== undefined;
   }
 
-  /** Every message of every type, in order, once. */
+  /** Calls the handler with every message of every type, in order, once. */
   onMessage(handler: (message: PubSubMessage) => void): () => void {
     return this.#messages.add(handler);
   }
 
-  /** The roster as it is now, if anybody is known to be here, and whenever it changes. */
+  /** Calls the handler with the current roster if it is known, and at every change. */
   onRoster(handler: (update: RosterUpdate) => void): () => void {
     const participants = this.#roster.participants;
     const isKnown = Object.keys(participants).length > 0;
@@ -172,22 +171,22 @@ export class PubSubClient {
     return this.#disconnects.add(handler);
   }
 
-  /** Connected again, and everything that was missed has been handed on. */
+  /** Called after a reconnect, when all missed messages have been delivered. */
   onReconnect(handler: () => void): () => void {
     return this.#reconnects.add(handler);
   }
 
-  /** Closed, or lost for good. */
+  /** Called when the client is closed or the connection is lost for good. */
   onEnd(handler: () => void): () => void {
     return this.#ends.add(handler);
   }
 
-  /** Tells those who listen for errors. */
+  /** Reports an error to the error listeners. */
   report(error: unknown): void {
     this.#errors.call(asError(error));
   }
 
-  /** Leaves. What is on its way is waited for, for a moment. */
+  /** Disconnects, after a short wait for outgoing messages. */
   async close(): Promise<void> {
     if (this.#state === "closed") return;
     const connection = this.#state === "connected" ? this.#connection : undefined;
@@ -227,7 +226,7 @@ export class PubSubClient {
     }
   }
 
-  /** One connection, until it is of use. */
+  /** Opens one connection, and returns when it is ready. */
   async #connect(): Promise<void> {
     this.#state = "connecting";
     this.#roster.begin();
@@ -253,13 +252,14 @@ export class PubSubClient {
     this.#connection = connection;
     await ready;
     await this.#introduce(connection);
-    // It may have been lost, or the client closed, in the same moment.
-    if (this.#connection !== connection) throw new AgenticError("the connection was lost at once", "connection-error");
+    // The connection may be lost, or the client closed, at the same moment.
+    if (this.#connection !== connection)
+      throw new AgenticError("the connection was lost immediately", "connection-error");
     this.#state = "connected";
     this.#outbox.resend((data) => connection.send(data));
   }
 
-  /** Says who this is; only then can others call it. */
+  /** Sends this participant's metadata; only then can others call it. */
   async #introduce(connection: Connection): Promise<void> {
     const introduced = new Promise<ReadyFrame>((resolve, reject) => {
       this.#handshake = { resolve, reject };
@@ -290,10 +290,11 @@ export class PubSubClient {
       this.#handshake?.resolve(this.#ready as ReadyFrame);
     }
     if (type === "presence") this.#roster.apply(message);
-    // Who is here, told on arrival, is the roster's and no news.
+    // Initial presence belongs to the roster, and is not an event.
     if (!caughtUp && message.id === undefined) return;
     const isNew = this.#cursor.isNew(message, caughtUp);
-    // A duplicate is an answer and no news: it was handed on before, or is another program's of this participant.
+    // A duplicate is an answer, not an event: it was delivered before, or belongs to another program of this
+    // participant.
     if (isNew && !message.duplicate) {
       const kind = this.#opened && message.kind === "replay" ? "persisted" : message.kind;
       const missed = !caughtUp && this.#opened;
@@ -306,7 +307,7 @@ export class PubSubClient {
   /** Some servers answer an introduction without its reference. */
   #isIntroduction({ type, payload, senderId }: WireMessage): boolean {
     if (type !== "presence" || this.#state !== "connecting") return false;
-    // Another participant may say the same of itself; a server that names us would not take the one for the other.
+    // Another participant may have the same metadata; a server that reports our id would not confuse the two.
     if (this.#clientId !== undefined && senderId !== this.#clientId) return false;
     const { action, metadata } = (payload ?? {}) as { action?: unknown; metadata?: unknown };
     return action === "update" && JSON.stringify(metadata) === JSON.stringify(this.#metadata);
@@ -331,10 +332,10 @@ export class PubSubClient {
   }
 
   #probe(): boolean {
-    // One that is not ready yet owes an answer as it is.
+    // A connection that is not ready yet has a pending answer anyway.
     if (this.#state !== "connected") return true;
     if (!this.#can("get-messages-before")) return false;
-    // Before the first id there is nothing; the answer costs nobody anything.
+    // There are no messages before the first id, so the answer is small.
     this.#connection?.send(JSON.stringify({ action: "get-messages-before", before: 1, limit: 1, ref: PROBE }));
     return true;
   }
@@ -402,7 +403,7 @@ export class PubSubClient {
     try {
       this.#connection?.send(JSON.stringify({ action: "close", ref: 0 }));
     } catch {
-      // It is not open any more.
+      // The connection is not open any more.
     }
     this.#drop();
     if (!told) this.#ends.call();

@@ -5,13 +5,13 @@ export interface QueueOptions<T> {
   onReturn?: () => void;
   bounds: Bounds;
   weigh: (value: T) => number;
-  /** What the reader is told, after all values that it was given, when one came for which there is no room. */
+  /** Creates the error that the reader gets, after all buffered values, when a value exceeds the buffer. */
   overrun: () => Error;
 }
 
 /**
- * Values for one reader, in the order in which they came. They end with an error when so many are unread that there is no
- * room for more: nothing is left out in between.
+ * A queue of values for one reader, in order. If unread values exceed the buffer, the queue ends with an error; no
+ * value is missing in between.
  */
 export class AsyncQueue<T> implements AsyncIterableIterator<T> {
   readonly #values: { value: T; bytes: number }[] = [];
@@ -25,7 +25,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     this.#options = options;
   }
 
-  /** Adds a value; says whether it was taken. */
+  /** Adds a value; returns whether it was accepted. */
   push(value: T): boolean {
     if (this.#ended) return false;
     const reader = this.#waiting.shift();
@@ -36,7 +36,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     const { bounds, weigh, overrun } = this.#options;
     const bytes = weigh(value);
     const isFull = this.#values.length >= bounds.events || this.#bytes + bytes > bounds.bytes;
-    // One always fits, for a reader that is there for it.
+    // One value is always accepted, so that an active reader can get it.
     if (isFull && this.#values.length > 0) {
       this.#error = overrun();
       this.end();
@@ -47,7 +47,7 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
     return true;
   }
 
-  /** No more values will come. Those that are there can still be read. */
+  /** Ends the queue. Buffered values can still be read. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -83,16 +83,18 @@ export class AsyncQueue<T> implements AsyncIterableIterator<T> {
 export interface ReplayableOptions<T> {
   bounds: Bounds;
   weigh: (value: T) => number;
-  /** What a reader gets in place of so many values that there was no room for. */
+  /** Creates the value that a reader gets in place of this number of dropped values. */
   lagged: (missed: number) => T;
 }
 
-/** Values that every reader gets from the first one on, however late it comes. The oldest make room when there are many. */
+/**
+ * Values that every reader gets from the first one on, even if it starts late. The oldest are dropped beyond the limit.
+ */
 export class Replayable<T> implements AsyncIterable<T> {
   readonly #options: ReplayableOptions<T>;
   readonly #values: { value: T; bytes: number }[] = [];
   readonly #waiting: (() => void)[] = [];
-  /** How many values have made room. */
+  /** The number of dropped values. */
   #dropped = 0;
   #bytes = 0;
   #end: { error?: Error } | undefined;
@@ -114,7 +116,7 @@ export class Replayable<T> implements AsyncIterable<T> {
     this.#wake();
   }
 
-  /** No more values will come; with an error, readers get that after the last value. */
+  /** Ends the values; readers get the error, if any, after the last value. */
   end(error?: Error): void {
     if (this.#end) return;
     this.#end = error ? { error } : {};
@@ -132,7 +134,7 @@ export class Replayable<T> implements AsyncIterable<T> {
       if (missed > 0) {
         at = this.#dropped;
         yield this.#options.lagged(missed);
-        // More may have made room while that was looked at.
+        // More values may have been dropped while the reader handled this one.
         at -= 1;
         continue;
       }

@@ -1,13 +1,13 @@
 export interface ReconnectOptions {
-  /** Before the first attempt; doubled for each one after it. Default 1000. */
+  /** The delay before the first attempt; doubled for each later one. Default 1000. */
   delayMs?: number;
   /** Default 30000. */
   maxDelayMs?: number;
-  /** Without one it is tried for as long as the client is not closed. */
+  /** Without a limit, the client reconnects until it is closed. */
   maxAttempts?: number;
 }
 
-/** How long to wait before this attempt (from 1); `undefined` when there is to be no more. */
+/** Returns the delay before this attempt (from 1); `undefined` if there are no more attempts. */
 export function delayBefore(attempt: number, reconnect: boolean | ReconnectOptions | undefined): number | undefined {
   if (!reconnect) return undefined;
   const {
@@ -17,6 +17,6 @@ export function delayBefore(attempt: number, reconnect: boolean | ReconnectOptio
   } = reconnect === true ? {} : reconnect;
   if (attempt > maxAttempts) return undefined;
   const delay = Math.min(maxDelayMs, delayMs * 2 ** Math.min(attempt - 1, 30));
-  // Not all at once after a restart of the server's.
+  // A random part, so that clients do not all reconnect at once after a restart of the server.
   return delay * (0.5 + Math.random() / 2);
 }

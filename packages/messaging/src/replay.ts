@@ -1,12 +1,12 @@
 import type { IncomingEvent, IncomingMethodResult, IncomingNewMessage } from "./events.js";
 
-/** Puts replayed events together: a message with its updates is one event, and so is a call's result. */
+/** Combines replayed events: a message with its updates is one event, and so is a call's result. */
 export function collect(events: readonly IncomingEvent[]): IncomingEvent[] {
   const collected: IncomingEvent[] = [];
   const messages = new Map<string, IncomingNewMessage>();
   const results = new Map<string, IncomingMethodResult>();
 
-  /** The message that an update is for; it begins with the update if its own beginning was not stored. */
+  /** Returns the message of an update; it starts with the update if its beginning was not stored. */
   const messageOf = (event: Extract<IncomingEvent, { type: "update-message" | "error" }>): IncomingNewMessage => {
     const known = messages.get(event.id);
     if (known) return known;
@@ -50,14 +50,14 @@ export function collect(events: readonly IncomingEvent[]): IncomingEvent[] {
           results.set(event.callId, begun);
           collected.push(begun);
         } else if (!before.complete) {
-          // Attachments of the parts are kept: the last one seldom repeats them.
+          // Keeps the attachments of the parts, because the last part rarely repeats them.
           const attachments = [...(before.attachments ?? []), ...(event.attachments ?? [])];
           Object.assign(before, event, attachments.length > 0 ? { attachments } : {});
         }
         break;
       }
       case "presence":
-        // Who came and went is history; who is here is in the roster.
+        // Presence changes are history; the roster has the current participants.
         break;
       default:
         collected.push(event);

@@ -10,9 +10,9 @@ export interface Participant<T = ParticipantMetadata> {
 
 export interface RosterUpdate<T = ParticipantMetadata> {
   participants: Record<string, Participant<T>>;
-  /** When it became so, in milliseconds. */
+  /** The time of the change, in milliseconds. */
   ts: number;
-  /** Who came, changed or left; absent when the whole roster is new. */
+  /** The participant that joined, changed or left; absent if the whole roster is new. */
   change?: { type: "join" | "update" | "leave"; participantId: string; leaveReason?: "graceful" | "disconnect" };
 }
 
@@ -26,15 +26,15 @@ export const presencePayload = z.object({
 
 type Participants = Record<string, Participant>;
 
-/** Participants by id, and nothing else: no id finds what objects inherit, whatever it is called. */
+/** Participants by id, without a prototype: no id finds an inherited property. */
 function byId(participants: Participants = {}): Participants {
   return Object.assign(Object.create(null), participants);
 }
 
-/** Who is here. Each state of it is an object of its own, which never changes. */
+/** The participants of the channel. Each state is a separate object that never changes. */
 export class Roster {
   #now = byId();
-  /** What is being put together before `ready`. */
+  /** The roster under construction, before `ready`. */
   #next: Participants | undefined = byId();
   readonly #onUpdate: (update: RosterUpdate) => void;
 
@@ -46,7 +46,7 @@ export class Roster {
     return this.#now;
   }
 
-  /** A new connection tells all over again who is here. */
+  /** Starts a new roster, because a new connection sends all participants again. */
   begin(): void {
     this.#next = byId();
   }
@@ -67,7 +67,7 @@ export class Roster {
     this.#onUpdate({ participants, ts, change });
   }
 
-  /** Everybody has been named; with a snapshot, by that. */
+  /** Completes the roster; a snapshot replaces it. */
   ready(snapshot: Record<string, unknown> | undefined): void {
     const named = Object.entries(snapshot ?? {}).map(([id, about]) => {
       const read = snapshotEntry.safeParse(about);

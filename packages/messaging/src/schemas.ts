@@ -15,35 +15,35 @@ export interface ZodSchema {
   >;
 }
 
-/** What describes arguments and results: a Zod schema of version 3 or 4, or a JSON Schema. */
+/** A schema of arguments or results: a Zod schema of version 3 or 4, or a JSON Schema. */
 export type AnySchema = ZodSchema | JsonSchema;
 
-/** The values of a schema. Those of a JSON Schema are known at run time alone. */
+/** The values of a schema. The values of a JSON Schema are known only at run time. */
 // biome-ignore lint/suspicious/noExplicitAny: as above.
 export type OutputOf<TSchema> = TSchema extends { readonly _output: infer Output } ? Output : any;
 
-/** A schema that checks values, and that can be advertised as JSON Schema. */
+/** A schema that validates values and can be advertised as JSON Schema. */
 export interface Checker {
   json: JsonSchema;
-  /** The value with its defaults filled in, or why it does not fit. */
+  /** Returns the value with its defaults filled in, or the reason why it does not fit. */
   check(value: unknown): Promise<{ value: unknown } | { why: string; issues: readonly object[] }>;
 }
 
 const ANYTHING: JsonSchema = { type: "object", properties: {} };
 
-/** Throws a {@link ValidationError} that says `what` is wrong if this is no schema. */
+/** Throws a {@link ValidationError} that names `what` if this is not a schema. */
 export function checker(schema: unknown, io: "input" | "output", what: string): Checker {
   if (schema === undefined) return { json: ANYTHING, check: async (value) => ({ value }) };
   try {
     const json = describe(schema, io);
     if (json) return { json, check: (value) => parse(isZod(schema) ? schema : jsonSchemaToZod(json), value) };
   } catch (error) {
-    throw new ValidationError(`${what} cannot be written as JSON Schema: ${String(error)}`, "send", error);
+    throw new ValidationError(`${what} cannot be converted to JSON Schema: ${String(error)}`, "send", error);
   }
   throw new ValidationError(`${what} must be a Zod schema or a JSON Schema`, "send", schema);
 }
 
-/** Checks a value by a Zod schema of either version. */
+/** Validates a value with a Zod schema of either version. */
 export async function parse(schema: ZodSchema, value: unknown): ReturnType<Checker["check"]> {
   const read = await schema.safeParseAsync(value);
   if (read.success) return { value: read.data };
@@ -54,7 +54,7 @@ function describe(schema: unknown, io: "input" | "output"): JsonSchema | undefin
   if (!isZod(schema)) return isJsonSchema(schema) ? schema : undefined;
   const { $schema: _, ...json } =
     "_zod" in schema
-      ? // What JSON Schema has no words for may be anything: values are checked by the schema itself.
+      ? // Constraints that JSON Schema cannot express become "any": the Zod schema itself validates the values.
         z.toJSONSchema(schema as unknown as z.ZodType, { io, unrepresentable: "any" })
       : zodToJsonSchema(schema as never);
   return json as JsonSchema;
@@ -65,7 +65,7 @@ function isZod(schema: unknown): schema is ZodSchema {
   return typeof (schema as Partial<ZodSchema>).safeParseAsync === "function";
 }
 
-/** Whether this is data that can be a JSON Schema. A table of Zod schemas, for one, cannot. */
+/** Whether this is data that can be a JSON Schema. A table of Zod schemas, for example, cannot. */
 function isJsonSchema(schema: unknown): schema is JsonSchema {
   if (typeof schema !== "object" || schema === null || Array.isArray(schema) || !isData(schema)) return false;
   const { type } = schema as { type?: unknown };

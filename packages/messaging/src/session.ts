@@ -1,6 +1,6 @@
 import type { PubSubClient } from "./pubsub.js";
 
-/** Where a session's place in its channel is kept. `localStorage` is one. */
+/** Stores the read positions of sessions. `localStorage` is one. */
 export interface SessionStore {
   getItem(key: string): string | null;
   setItem(key: string, value: string): void;
@@ -11,14 +11,16 @@ export interface Checkpoint {
   epoch?: string;
 }
 
-/** For programs without a store: sessions last as long as the program. */
+/** For programs without a store: sessions last as long as the process. */
 const memory = new Map<string, string>();
 const inMemory: SessionStore = {
   getItem: (key) => memory.get(key) ?? null,
   setItem: (key, value) => void memory.set(key, value),
 };
 
-/** Remembers how far a participant of a workspace has read a channel, so that the next connection goes on there. */
+/**
+ * Remembers the read position of a participant of a workspace in a channel, so that the next connection resumes there.
+ */
 export class Session {
   readonly #key: string;
   readonly #store: SessionStore;
@@ -36,12 +38,12 @@ export class Session {
         ...(typeof epoch === "string" ? { epoch } : {}),
       };
     } catch {
-      // Somebody else's value. The session begins anew.
+      // The value was written by another program. The session starts from the beginning.
       return {};
     }
   }
 
-  /** Keeps the place up to date until the client ends. */
+  /** Saves the position until the client ends. */
   follow(pubsub: PubSubClient): void {
     const save = () => {
       try {
@@ -57,10 +59,10 @@ export class Session {
 
 function webStorage(): SessionStore | undefined {
   try {
-    // Node.js has one that warns, and that needs a file.
+    // Node.js has a `localStorage` that prints a warning and needs a file.
     return typeof document === "undefined" ? undefined : globalThis.localStorage;
   } catch {
-    // A page may be without, for its privacy.
+    // A page may have no storage, for privacy.
     return undefined;
   }
 }

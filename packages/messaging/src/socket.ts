@@ -1,4 +1,4 @@
-/** One WebSocket, whatever provides it. */
+/** One WebSocket, of any implementation. */
 export interface Socket {
   send(data: string | Uint8Array<ArrayBuffer>): void;
   close(code?: number, reason?: string): void;
@@ -6,14 +6,14 @@ export interface Socket {
 
 export interface SocketHandlers {
   message(data: string | Uint8Array): void;
-  /** Called once, after it was open. */
+  /** Called once, after the socket was open. */
   closed(code: number, reason: string): void;
 }
 
-/** How long a connection may take to open. */
+/** The timeout of opening a connection. */
 const OPEN_WITHIN_MS = 30_000;
 
-/** Opens a WebSocket; fails if it cannot be opened. */
+/** Opens a WebSocket; rejects if it cannot be opened. */
 export async function openSocket(url: string, handlers: SocketHandlers): Promise<Socket> {
   const Implementation = await implementation();
   const socket = new Implementation(url);
@@ -28,7 +28,7 @@ export async function openSocket(url: string, handlers: SocketHandlers): Promise
       ended = true;
       clearTimeout(timer);
       if (opened) handlers.closed(code, reason);
-      else reject(new Error(`the connection cannot be opened: ${reason || why || `it was closed with ${code}`}`));
+      else reject(new Error(`the connection could not be opened: ${reason || why || `it was closed (code ${code})`}`));
     };
     const fail = (reason: string) => {
       end(1006, reason);
@@ -51,7 +51,7 @@ export async function openSocket(url: string, handlers: SocketHandlers): Promise
       const data: unknown = event.data;
       handlers.message(typeof data === "string" ? data : new Uint8Array(data as ArrayBuffer));
     });
-    // Always followed by a close; browsers tell no reason.
+    // A close always follows; browsers give no reason.
     socket.addEventListener("error", (event: Event) => {
       why = (event as Event & { message?: string }).message ?? "";
     });
@@ -63,13 +63,14 @@ function close(socket: WebSocket, code: number, reason: string): void {
   try {
     socket.close(code, reason);
   } catch {
-    // One that is not open yet, or is gone.
+    // The socket is not open yet, or is closed.
   }
 }
 
 async function implementation(): Promise<typeof WebSocket> {
   if (typeof globalThis.WebSocket === "function") return globalThis.WebSocket;
-  // Node.js has none of its own before 22. The name is no literal, so that no bundler takes the package into a web page.
+  // Node.js has no WebSocket before 22. The name is not a literal, so that no bundler includes the package in a web
+  // page.
   const name = "ws";
   const module = (await import(/* @vite-ignore */ /* webpackIgnore: true */ name)) as { WebSocket: typeof WebSocket };
   return module.WebSocket;

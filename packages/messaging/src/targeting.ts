@@ -1,8 +1,8 @@
 import type { IncomingNewMessage } from "./events.js";
 
 /**
- * Whether a message is for this participant: it names the participant by id or handle, or it names nobody and so is for
- * everybody.
+ * Whether a message is for this participant: it names the participant by id or handle, or it has no recipients and is
+ * for all participants.
  */
 export function isMessageTargetedAt(
   message: Pick<IncomingNewMessage, "at">,
@@ -23,7 +23,7 @@ export function isNamed(
   return names.some((name) => name === participantId || isHandle(name));
 }
 
-/** The form in which handles are compared: without case, and without a leading `@`. */
+/** The form in which handles are compared: lower case, and without a leading `@`. */
 function handleKey(handle: string): string {
   return handle.replace(/^@/, "").toLowerCase();
 }

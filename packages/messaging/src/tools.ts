@@ -4,9 +4,9 @@ import type { DiscoveredMethod, MethodResultValue } from "./methods.js";
 import type { JsonSchema } from "./schemas.js";
 import type { AgenticClient } from "./types.js";
 
-/** A method of somebody in the channel, as models are told of tools. */
+/** A participant's method as a tool for models. */
 export interface AgentSDKToolDefinition {
-  /** Unique, and fit for every model's API: at most 64 of `a-z A-Z 0-9 _ -`. */
+  /** Unique, and valid for every model's API: at most 64 of `a-z A-Z 0-9 _ -`. */
   name: string;
   /** Begins with the provider's name in brackets. */
   description: string;
@@ -18,7 +18,7 @@ export interface AgentSDKToolDefinition {
 export interface AgentSDKTools {
   definitions: AgentSDKToolDefinition[];
   /**
-   * Calls a tool by its name. Resolves with the result's content, or with `{ content, attachments }` where there are
+   * Calls a tool by its name. Resolves with the result's content, or with `{ content, attachments }` if there are
    * attachments.
    */
   execute(name: string, args: unknown, signal?: AbortSignal): Promise<unknown>;
@@ -32,7 +32,7 @@ export interface ToolsOptions {
 
 const MAX_NAME = 64;
 
-/** The methods of everybody who is here, for the use of a model. */
+/** Returns the methods of all participants as tools for a model. */
 export function createToolsForAgentSDK(
   client: Pick<AgenticClient, "discoverMethodDefs" | "callMethod">,
   { namePrefix = "pubsub", filter = () => true }: ToolsOptions = {},
@@ -59,7 +59,7 @@ export function createToolsForAgentSDK(
   };
 }
 
-/** A name for each method. Where two would have the same, or one was cut, a mark that belongs to the method is added. */
+/** Returns a name for each method. If two would have the same name, or one was cut, a hash of the method is added. */
 function toolNames(methods: readonly DiscoveredMethod[], prefix: string): string[] {
   const wished = methods.map(({ providerId, name }) =>
     `${prefix}_${providerId}_${name}`.replace(/[^a-zA-Z0-9_-]/g, "_"),
@@ -78,7 +78,7 @@ function toolNames(methods: readonly DiscoveredMethod[], prefix: string): string
   });
 }
 
-/** FNV-1a, in eight digits. */
+/** FNV-1a, as eight hexadecimal digits. */
 function hash(text: string): string {
   let value = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(text)) value = Math.imul(value ^ byte, 0x01000193) >>> 0;

@@ -10,7 +10,7 @@ import type { Participant, RosterUpdate } from "./roster.js";
 import type { AnySchema } from "./schemas.js";
 import type { SessionStore } from "./session.js";
 
-/** What the roster says about a participant. */
+/** The metadata of a participant in the roster. */
 export interface AgenticParticipantMetadata {
   name: string;
   type: string;
@@ -28,42 +28,42 @@ export interface ConnectOptions<TSchemas extends Record<string, unknown> = Recor
   handle: string;
   name: string;
   type: string;
-  /** The context that the channel must belong to. A channel without one takes the first that is named. */
+  /** The context that the channel must belong to. A channel without a context takes the first one given. */
   contextId?: string;
-  /** Stored if this connection creates the channel. `client.pubsub.channelConfig` is what was stored. */
+  /** Stored if this connection creates the channel. `client.pubsub.channelConfig` is the stored value. */
   channelConfig?: Record<string, unknown>;
-  /** More for the roster to say. */
+  /** More metadata for the roster. */
   extraMetadata?: Record<string, unknown>;
-  /** What others may call. */
+  /** The methods that others may call. */
   methods?: MethodDefinitions<TSchemas>;
-  /** Names a session: the next client with this, the channel and the handle is replayed only what this one has not had. */
+  /** Names a session: the next client with the same id, channel and handle is replayed only the unread messages. */
   workspaceId?: string;
-  /** Where sessions are kept. Default: `localStorage` in a web page, else in this process alone. */
+  /** The store of sessions. Default: `localStorage` in a web page, else the memory of this process. */
   sessionStore?: SessionStore;
   /**
-   * What becomes of messages from before: put together (`collect`, the default), handed on one by one (`stream`), or not
-   * asked for (`skip`).
+   * The handling of earlier messages: combined (`collect`, the default), one by one (`stream`), or not requested
+   * (`skip`).
    */
   replayMode?: ReplayMode;
-  /** Replay begins after this message, and not with the first. */
+  /** Replay begins after this message instead of with the first. */
   replaySinceId?: number;
-  /** Whether to connect again when the connection is lost. Default false. */
+  /** Whether to reconnect when the connection is lost. Default false. */
   reconnect?: boolean | ReconnectOptions;
-  /** Another id by which `skipOwnMessages` knows this client. Its own id comes from the token. */
+  /** Another id of this client for `skipOwnMessages`. Its own id comes from the token. */
   clientId?: string;
-  /** Whether `events()` leaves out what this client has sent. Default false. */
+  /** Whether `events()` omits the messages of this client. Default false. */
   skipOwnMessages?: boolean;
-  /** How much may wait for a reader of `events()`, and for one of a call's `stream`. */
+  /** The buffer limits for a reader of `events()`, and for one of a call's `stream`. */
   eventBuffer?: EventBuffer;
 }
 
 export interface SendOptions {
   replyTo?: string;
-  /** Whether it is stored. Default true. */
+  /** Whether the message is stored. Default true. */
   persist?: boolean;
   attachments?: AttachmentInput[];
   contentType?: string;
-  /** Ids or handles of those whom it is for. */
+  /** Ids or handles of the recipients. */
   at?: string[];
   metadata?: Record<string, unknown>;
 }
@@ -77,7 +77,7 @@ export interface UpdateOptions {
 
 export interface SendResult {
   messageId: string;
-  /** The server's id; `undefined` for what is not stored. */
+  /** The server's id; `undefined` if the message is not stored. */
   pubsubId: number | undefined;
 }
 
@@ -98,8 +98,8 @@ export interface AgenticClient<T extends AgenticParticipantMetadata = AgenticPar
   complete(messageId: string, options?: { persist?: boolean }): Promise<number | undefined>;
   error(messageId: string, error: string, code?: string, options?: { persist?: boolean }): Promise<number | undefined>;
   /**
-   * Everything that comes from now on. A reader that leaves more unread than the `eventBuffer` holds gets what it had, and
-   * then an error with the code `lagged`, whose `cause.replaySinceId` is where to go on.
+   * Yields all events from now on. A reader that exceeds the `eventBuffer` gets the buffered events, and then an error
+   * with the code `lagged`. Its `cause.replaySinceId` is the position to resume from.
    */
   events(filter?: EventFilterOptions): AsyncIterableIterator<IncomingEvent>;
 
@@ -113,6 +113,6 @@ export interface AgenticClient<T extends AgenticParticipantMetadata = AgenticPar
   onError(handler: (error: Error) => void): () => void;
   onDisconnect(handler: () => void): () => void;
   onReconnect(handler: () => void): () => void;
-  /** Leaves the channel; what is on its way is waited for, for a moment. */
+  /** Leaves the channel, after a short wait for outgoing messages. */
   close(): Promise<void>;
 }

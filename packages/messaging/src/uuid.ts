@@ -1,4 +1,4 @@
-/** A random UUID. Pages that were loaded without TLS have no `crypto.randomUUID`. */
+/** Returns a random UUID. Pages that were loaded without TLS have no `crypto.randomUUID`. */
 export function uuid(): string {
   if (typeof crypto.randomUUID === "function") return crypto.randomUUID();
   const bytes = crypto.getRandomValues(new Uint8Array(16));

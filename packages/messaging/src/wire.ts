@@ -2,7 +2,7 @@ import { z } from "zod/v4";
 import { type Attachment, type AttachmentInput, cut, decodeBinary, describe, encodeBinary } from "./attachments.js";
 import { ValidationError } from "./errors.js";
 
-/** What a participant sends. */
+/** A frame that a participant sends. */
 export type ClientFrame =
   | {
       action: "publish";
@@ -49,7 +49,7 @@ const ready = z.object({
   recovered: z.boolean().optional(),
   contextId: z.string().optional(),
   channelConfig: metadata.optional(),
-  // Its entries are read one by one: no id is lost, and one that cannot be read is no reason to do without the others.
+  // Entries are read one by one, so that no id is lost and one unreadable entry does not remove the others.
   roster: z.custom<Record<string, unknown>>((value) => typeof value === "object" && value !== null).optional(),
 });
 
@@ -79,7 +79,7 @@ export type ServerFrame =
   | FailureFrame
   | HistoryFrame;
 
-/** Nothing that a server passes on is as deep. */
+/** Servers pass on no frame that is nested as deeply. */
 const MAX_DEPTH = 256;
 
 /** Whether a JSON text is nested deeper than {@link MAX_DEPTH}. */
@@ -99,26 +99,26 @@ function isTooDeep(json: string): boolean {
 
 const KINDS: ReadonlySet<unknown> = new Set(["persisted", "ephemeral", "replay", "ready", "error", "history"]);
 
-/** Reads a frame of the server's; `undefined` for a kind that is not known here. Throws if it cannot be read. */
+/** Reads a frame of the server; returns `undefined` for an unknown kind. Throws if it cannot be read. */
 export function decodeFrame(data: string | Uint8Array): ServerFrame | undefined {
   const { json, rest } = typeof data === "string" ? { json: data, rest: undefined } : decodeBinary(data);
-  // It can be read, but not written again: whoever tries runs out of stack.
+  // Such JSON can be parsed but not written again: that would overflow the stack.
   if (isTooDeep(json)) {
-    throw new ValidationError(`a frame of the server's is nested deeper than ${MAX_DEPTH} levels`, "receive");
+    throw new ValidationError(`a frame of the server is nested deeper than ${MAX_DEPTH} levels`, "receive");
   }
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch (error) {
-    throw new ValidationError("a frame of the server's is no JSON", "receive", error);
+    throw new ValidationError("a frame of the server is not valid JSON", "receive", error);
   }
   const kind = typeof value === "object" && value !== null && "kind" in value ? value.kind : undefined;
   if (typeof kind === "string" && !KINDS.has(kind)) return undefined;
-  // The acknowledgement of a close, which has nothing else to say.
+  // The acknowledgement of a close, without any other content.
   if (kind === "persisted" && !("type" in (value as object)) && "ref" in (value as object)) return undefined;
   const read = frame.safeParse(value);
   if (!read.success) {
-    throw new ValidationError("a frame of the server's cannot be read", "receive", read.error.issues);
+    throw new ValidationError("a frame of the server is invalid", "receive", read.error.issues);
   }
   if (read.data.kind === "ready" || read.data.kind === "error" || read.data.kind === "history") return read.data;
   const described = read.data.attachmentMeta;

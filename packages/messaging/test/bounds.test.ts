@@ -1,10 +1,10 @@
-// Who does not read what comes costs a bounded amount of memory, and is told where to go on.
+// A slow reader uses a bounded amount of memory, and gets the position to resume from.
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { AgenticError, createInterruptHandler, type IncomingEvent, type MethodExecutionContext } from "../src/index.js";
 import { join, once, serve, take } from "./support.js";
 
-/** What a reader has been given up to its end, and what it ended with. */
+/** Returns the values that a reader got until its end, and its error. */
 async function rest(events: AsyncIterable<IncomingEvent>): Promise<{ ids: unknown[]; error?: AgenticError }> {
   const ids: unknown[] = [];
   try {
@@ -25,7 +25,7 @@ test.each([
   ann.onError((error) => errors.push(error));
   const stopped = ann.events();
   const reading = ann.events();
-  // Both have had what comes with joining.
+  // Both have read the presence events of joining.
   await take(stopped, "presence", 2);
   await take(reading, "presence", 2);
   const seen: number[] = [];
@@ -41,7 +41,7 @@ test.each([
   expect(error?.message).toContain(`after pubsubId ${seen[9]}`);
   expect(await stopped.next(), "and then it is over").toEqual({ done: true, value: undefined });
 
-  // Where to go on is what `connect` takes.
+  // `connect` accepts this position.
   const { replaySinceId } = (error as AgenticError).cause as { replaySinceId: number };
   const again = await join(server, "again", { replayMode: "stream", replaySinceId });
   const missed = again.events({ includeReplay: true });

@@ -1,4 +1,4 @@
-// What counts as new, in the orders in which servers send.
+// Which messages count as new, in the orders in which servers send them.
 import { expect, test } from "vitest";
 import { Cursor } from "../src/cursor.js";
 import type { WireMessage } from "../src/wire.js";
@@ -13,7 +13,7 @@ test("presence may come ahead of older messages, and the connection may break in
   expect(cursor.isNew(message(20, "presence"), false)).toBe(true);
   expect(cursor.isNew(message(11), false)).toBe(true);
   expect(cursor.position).toBe(11);
-  // Cut. All over again, from 11.
+  // The connection is lost. Everything is sent again, from 11.
   expect(cursor.isNew(message(20, "presence"), false)).toBe(false);
   expect(cursor.isNew(message(11), false)).toBe(false);
   expect(cursor.isNew(message(12), false)).toBe(true);

@@ -1,4 +1,4 @@
-// `events()` gives each reader what it asked for, from the moment it asked.
+// `events()` gives each reader the requested events, from the moment of the call.
 import { expect, test } from "vitest";
 import { join, serve, take } from "./support.js";
 

@@ -1,11 +1,11 @@
-// What a server announces in `ready` is used, and what it says about calls is believed.
+// The client uses the extensions that a server announces in `ready`, and accepts its results of calls.
 import { expect, test, vi } from "vitest";
 import { type WebSocket, WebSocketServer } from "ws";
 import { z } from "zod";
 import { connect } from "../src/index.js";
 import { once } from "./support.js";
 
-/** A server that says exactly what the test wants, to one client. */
+/** A server that sends exactly the frames of the test, to one client. */
 async function script(
   ready: (query: URLSearchParams, connection: number) => Record<string, unknown>,
   replay: (connection: number) => unknown[] = () => [],
@@ -95,7 +95,7 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
   const [first, second] = server.frames.filter(({ type }) => type === "message");
   expect(first?.clientMessageId).toBeTypeOf("string");
   expect(second?.clientMessageId).toBe(first?.clientMessageId);
-  // The answer to the second is no message: everybody has had it.
+  // The answer to the second frame is not a message event, because all readers already have the message.
   server.send({
     kind: "persisted",
     type: "message",
@@ -201,7 +201,7 @@ test("a call of a method that nobody has declared is answered", async () => {
   const base = { kind: "persisted", ts: 1, senderMetadata: {} };
   const presence = { action: "update", metadata: { methods: [{ name: "theirs" }] } };
   server.send({ ...base, type: "presence", senderId: "ann", id: 101, payload: presence });
-  // The first is another connection's to answer, and the second is nobody's.
+  // Another connection answers the first call, and no other connection answers the second.
   for (const [id, methodName] of [
     [102, "theirs"],
     [103, "nobodys"],
@@ -235,7 +235,7 @@ test("a method stops when the server has answered in its place", async () => {
   const result = { callId: "c1", content: { error: "left", code: "provider-offline" }, complete: true, isError: true };
   server.send({ ...base, type: "method-result", senderId: "ann", id: 102, payload: result });
   await vi.waitFor(() => expect(aborted).toHaveBeenCalledOnce());
-  // One that was answered before it was begun is not begun.
+  // A call that was answered before it started does not start.
   server.send({ ...base, type: "method-call", senderId: "bob", id: 103, payload: { ...call, callId: "c2" } });
   server.send({ ...base, type: "method-result", senderId: "ann", id: 104, payload: { ...result, callId: "c2" } });
   await ann.send("anything");
@@ -272,7 +272,7 @@ test("a server that is gone without a word is noticed", async () => {
     const ann = await connect({ ...about, serverUrl: server.url, reconnect: false });
     const lost = once((handler) => ann.onDisconnect(handler));
     const probes = () => server.frames.filter(({ action }) => action === "get-messages-before");
-    // Something was heard in the first of these, and nothing in the second.
+    // The client received frames in the first interval, and none in the second.
     vi.advanceTimersByTime(25_000);
     vi.advanceTimersByTime(25_000);
     while (probes().length === 0) await new Promise((resolve) => setImmediate(resolve));
@@ -299,7 +299,7 @@ test("a server that never becomes ready is given up", async () => {
     });
     connecting.catch(() => {});
     await connected;
-    // The client's end opens some turns later, and its watch begins.
+    // The client's socket opens some turns later, and then its timer starts.
     for (let turn = 0; turn < 200; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     const message = expect.stringContaining("does not answer");
     const failed = expect(connecting).rejects.toMatchObject({ code: "connection-error", message });

@@ -1,4 +1,4 @@
-// Whatever comes instead of a frame, it is read, passed over, or refused with the one error that says so.
+// Any input in place of a frame is read, ignored, or refused with the one documented error.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { encodeBinary } from "../src/attachments.js";
@@ -7,7 +7,7 @@ import { ValidationError } from "../src/errors.js";
 import { check, isProtocolType } from "../src/protocol.js";
 import { decodeFrame } from "../src/wire.js";
 
-/** It is read, or refused with that error. */
+/** Asserts that the input is read, or refused with that error. */
 function read(data: string | Uint8Array): void {
   try {
     decodeFrame(data);
@@ -46,7 +46,7 @@ const FRAMES = [
   { kind: "history", messages: [MESSAGE], hasMore: false },
 ];
 
-/** A frame with one field that is something else, or gone. */
+/** A frame with one field changed or removed. */
 const nearly = fc
   .tuple(
     fc.constantFrom(...FRAMES),
@@ -107,7 +107,7 @@ test("a frame that is nested too deeply is refused, and never runs out of stack"
   for (const depth of [1_000, 100_000, 1_000_000]) expect(() => decodeFrame(nested(depth))).toThrow(ValidationError);
   const frame = decodeFrame(nested(100));
   expect(frame?.kind === "message" && weigh(frame.message.payload)).toBeGreaterThan(200);
-  // Brackets in a text are no depth.
+  // Brackets in a text do not count as depth.
   expect(decodeFrame(JSON.stringify({ ...MESSAGE, payload: `"${"[{\\".repeat(1_000)}` }))).toBeDefined();
 });
 

@@ -1,4 +1,4 @@
-// What others are called, and what they send, is data: it reaches nothing that is not meant for it.
+// Names and messages of other participants are data: they never reach prototypes or other participants' state.
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import type { IncomingMethodCall } from "../src/index.js";

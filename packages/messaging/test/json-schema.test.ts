@@ -1,4 +1,4 @@
-// A Zod schema accepts what the JSON Schema does, and nothing that it does not.
+// A Zod schema accepts exactly the values that the JSON Schema accepts.
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { jsonSchemaToZod, jsonSchemaToZodRawShape } from "../src/index.js";
@@ -32,11 +32,11 @@ test("schemas of others that go round in circles, lead nowhere, or ask for too m
     { $ref: "#/$defs/a", $defs: { a: { $ref: "#/$defs/b" }, b: { $ref: "#/$defs/a" } } },
   ];
   for (const schema of [...circles, { $ref: "#/%" }, { $ref: "#/constructor/name" }]) check(schema, ["x"], []);
-  // Each doubles the checks of the one before.
+  // Each schema doubles the checks of the one before.
   const doubled = (n: number) => ({ allOf: [{ $ref: `#/$defs/d${n + 1}` }, { $ref: `#/$defs/d${n + 1}` }] });
   const $defs = Object.fromEntries(Array.from({ length: 30 }, (_, n) => [`d${n}`, doubled(n)]));
   check({ $ref: "#/$defs/d0", $defs }, ["x"], []);
-  // One that contains itself for a part of the value goes as deep as the value.
+  // A schema that contains itself for a part of the value goes as deep as the value.
   const tree = { type: "object", properties: { left: { $ref: "#" }, name: { type: "string" } } };
   check(tree, [{ left: { left: { name: "x" } } }], [{ left: { left: { name: 1 } } }]);
 });

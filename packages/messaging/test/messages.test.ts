@@ -1,4 +1,4 @@
-// Messages go out checked and come in checked, whole and in order.
+// Messages are validated when they are sent and received, and arrive complete and in order.
 import { expect, test } from "vitest";
 import { AgenticError, ValidationError } from "../src/index.js";
 import { join, serve, take } from "./support.js";

@@ -120,7 +120,7 @@ test("what goes wrong has a code", async () => {
     expect([call.complete, call.isError]).toEqual([true, true]);
     return call;
   };
-  /** Nobody has answered: that is what whoever reads the parts is told. */
+  /** The provider has not answered, so readers of the parts get the error. */
   const silent = async (...what: Parameters<typeof check>) => {
     await expect(all((await check(...what)).stream)).rejects.toMatchObject({ code: what[3] });
   };

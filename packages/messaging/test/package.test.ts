@@ -1,4 +1,4 @@
-// What others get when they install the package: its size in a web page, and its types for old settings of the compiler.
+// The installed package: its size in a web page, and its types for old compiler settings.
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";

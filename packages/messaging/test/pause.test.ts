@@ -1,4 +1,4 @@
-// Those who pause a participant are heard: the callbacks are called, once for each time.
+// Requests to pause a participant call the callbacks, once for each request.
 import { expect, test, vi } from "vitest";
 import { createInterruptHandler, createPauseMethodDefinition } from "../src/index.js";
 import { join, serve, take } from "./support.js";

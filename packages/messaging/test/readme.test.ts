@@ -1,4 +1,4 @@
-// The program in the README is the one that is compiled and run.
+// The program in the README is compiled and run.
 import { readFile } from "node:fs/promises";
 import { afterEach, expect, test, vi } from "vitest";
 import { serve } from "./support.js";

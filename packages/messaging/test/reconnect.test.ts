@@ -1,4 +1,4 @@
-// A lost connection is made anew: nothing is missed, nothing comes twice, also where the server has no help to offer.
+// After a reconnect no message is missing or duplicated, even if the server supports no extensions.
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
 import { connect, type IncomingEvent, type MethodExecutionContext } from "../src/index.js";
@@ -49,7 +49,7 @@ test("what is not stored does not go out twice", async () => {
   lose = true;
   await expect(ann.send("passing", { persist: false })).rejects.toMatchObject({ code: "connection-error" });
   lose = false;
-  // What is said while there is no connection has not gone out yet.
+  // Messages that are sent while there is no connection have not been transmitted yet.
   await ann.send("waits", { persist: false });
   const sent = server.received.filter(({ type }) => type === "message").map(({ payload }) => payload);
   expect(sent).toMatchObject([{ content: "passing" }, { content: "waits" }]);
@@ -144,7 +144,7 @@ test("what nobody waits for ends no program", async () => {
   const call = ann.callMethod("worker", "work", {});
   await vi.waitFor(() => expect(context).toHaveLength(1));
   await Promise.all([ann.close(), worker.close()]);
-  // Each of these fails, and a rejection that nobody looks at would end this run.
+  // Each of these fails; an unhandled rejection would end this run.
   void ann.send("x");
   void ann.update("m", "x");
   void ann.complete("m");

@@ -1,4 +1,4 @@
-// What was said before is collected, streamed or skipped.
+// Earlier messages are collected, streamed or skipped.
 import { expect, test } from "vitest";
 import { type ConnectOptions, connect, type IncomingEvent } from "../src/index.js";
 import type { PlainServer } from "./server.js";
@@ -82,7 +82,7 @@ test("a session goes on where the last one ended", async () => {
   };
   const session = { workspaceId: "my-workspace", sessionStore };
   expect(await replayed(server, session)).toHaveLength(3);
-  // The first one is still there and has read everything, up to its own message.
+  // The first client is still connected and has read everything, including its own message.
   const again = await connect({
     ...{ serverUrl: server.url, token: "bob", channel: "room", handle: "bob", name: "Bob", type: "test" },
     ...session,

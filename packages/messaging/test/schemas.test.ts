@@ -1,7 +1,9 @@
-// Methods are described by Zod 3, Zod 4, JSON Schema or nothing, and behave the same.
+// Methods are described by Zod 3, Zod 4, JSON Schema or nothing, and behave the same. Zod 3 is a package of its own, or
+// the part of Zod 4 that is named so.
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { z as z3 } from "zod/v3";
+import { z as old } from "zod-3";
 import type { AnySchema } from "../src/index.js";
 import { join, serve } from "./support.js";
 
@@ -13,6 +15,10 @@ const KINDS: Record<string, { parameters: AnySchema; returns: AnySchema }> = {
   "Zod 3": {
     parameters: z3.object({ name: z3.string().describe("Who"), times: z3.number().default(2) }),
     returns: z3.string(),
+  },
+  "the package zod 3": {
+    parameters: old.object({ name: old.string().describe("Who"), times: old.number().default(2) }),
+    returns: old.string(),
   },
   "JSON Schema": {
     parameters: {
@@ -50,7 +56,8 @@ test("arguments are checked before they are sent by a schema of either version",
   const server = await serve();
   await join(server, "worker", { methods: { any: { execute: (args: unknown) => args } } });
   const ann = await join(server, "ann");
-  for (const validateArgs of [z.object({ n: z.number() }), z3.object({ n: z3.number() })]) {
+  const schemas = [z.object({ n: z.number() }), z3.object({ n: z3.number() }), old.object({ n: old.number() })];
+  for (const validateArgs of schemas) {
     const call = ann.callMethod("worker", "any", { n: "x" }, { validateArgs });
     await expect(call.result).rejects.toMatchObject({ code: "validation-error" });
   }

@@ -1,6 +1,6 @@
 import { WebSocket, WebSocketServer } from "ws";
 
-/** A message as the server keeps it. */
+/** A message as the server stores it. */
 interface Stored {
   id?: number;
   type: string;
@@ -13,19 +13,19 @@ interface Stored {
 }
 
 export interface ServerOptions {
-  /** Whether publishes are dropped after they were stored, before they are answered: the answer is what gets lost. */
+  /** Whether publishes are dropped after they are stored and before they are answered: only the answer is lost. */
   loseAnswers?: (frame: { type: string; payload: unknown }) => boolean;
   /** Whether an introduction is answered with its reference. */
   answersIntroductions?: boolean;
 }
 
 /**
- * A server of the protocol's first version, without any extension: what the package has to work with where there is no
- * gateway. Who connects is named by the token.
+ * A server of the protocol's first version, without extensions: the package must also work without a gateway. The token
+ * is the name of the participant.
  */
 export class PlainServer {
   readonly log: Stored[] = [];
-  /** Every frame that came, in order. */
+  /** Every received frame, in order. */
   readonly received: Record<string, unknown>[] = [];
   readonly #server: WebSocketServer;
   readonly #present = new Map<WebSocket, { id: string; metadata: unknown }>();
@@ -53,17 +53,17 @@ export class PlainServer {
     return this.#server.clients.size;
   }
 
-  /** Cuts every connection of this participant's, without a goodbye. */
+  /** Cuts every connection of this participant, without a close frame. */
   cut(id: string): void {
     for (const [socket, { id: other }] of this.#present) if (other === id) socket.terminate();
   }
 
-  /** Sends a frame as it is to everybody. */
+  /** Sends a frame unchanged to all participants. */
   raw(data: string | Buffer): void {
     for (const socket of this.#server.clients) socket.send(data);
   }
 
-  /** Says something in the name of anybody. */
+  /** Sends a message in the name of any participant. */
   say(senderId: string, type: string, payload: unknown, persist = true): void {
     this.#spread({ type, payload, senderId, ts: Date.now(), senderMetadata: {} }, persist);
   }

@@ -9,7 +9,7 @@ afterEach(async () => {
   for (const end of toEnd.splice(0).reverse()) await end();
 });
 
-/** A server that is gone after the test. */
+/** A server that is closed after the test. */
 export async function serve(options?: ServerOptions): Promise<PlainServer> {
   const server = await PlainServer.start(options);
   toEnd.push(() => server.stop());
@@ -36,7 +36,7 @@ export async function join(
   return client;
 }
 
-/** Reads until this many events of this type have come. */
+/** Reads until this number of events of this type has arrived. */
 export async function take<T extends IncomingEvent["type"]>(
   events: AsyncIterator<IncomingEvent>,
   type: T,

@@ -1,4 +1,4 @@
-// Handles are compared without case and a leading @.
+// Handles are compared without case and without a leading @.
 import { expect, test } from "vitest";
 import { isMessageTargetedAt } from "../src/index.js";
 

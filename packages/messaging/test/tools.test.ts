@@ -1,4 +1,4 @@
-// Methods as tools for a model: names that fit everywhere, none lost, attachments kept.
+// Methods as tools for a model: names that are valid everywhere, all methods present, attachments kept.
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { createToolsForAgentSDK, type DiscoveredMethod } from "../src/index.js";

@@ -1,4 +1,4 @@
-// What a program's compiler knows.
+// The types that a program's compiler sees.
 import { expectTypeOf, test } from "vitest";
 import { z } from "zod";
 import { z as z3 } from "zod/v3";

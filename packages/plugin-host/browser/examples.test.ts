@@ -1,4 +1,4 @@
-// The example plugins answer as their manifests promise, and are shown by the host.
+// The example plugins answer as their manifests declare, and the host shows them.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -52,7 +52,7 @@ async function start(name: string) {
 
 const show = (wanted: Wanted) => page.evaluate((options) => window.host.showPlugin(options), wanted);
 const inPlugin = (selector: string) => page.frameLocator("iframe").locator(selector);
-/** For people who want to look: `SCREENSHOTS=DIRECTORY`. */
+/** For visual checks: `SCREENSHOTS=DIRECTORY`. */
 const picture = async (name: string) => {
   if (process.env.SCREENSHOTS) await page.screenshot({ path: `${process.env.SCREENSHOTS}/${name}.png` });
 };

@@ -1,4 +1,4 @@
-// In a real browser: plugins made with our SDK and with the published one work in our host, and nobody else gets anything out of it.
+// In a real browser, plugins of our SDK and of the published SDK work in our host, and no other page gets any data.
 
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -22,7 +22,7 @@ let failures: string[];
 beforeAll(async () => {
   [host, plugins, strangers] = [await hostSite(), await new Site().open(), await new Site().open()];
   const [author, published, appScript, evil, climber] = await Promise.all([
-    // In the form that leaves the least time between the SDK's start and the first render.
+    // In the format with the least time between the SDK's start and the first render.
     bundle(at("../../plugin-sdk/test/author/page.tsx"), "iife"),
     bundle(at("pages/published.tsx")),
     bundle(at("pages/app.ts")),
@@ -81,7 +81,7 @@ const state = () => page.evaluate(() => window.host.view?.status.state);
 const inPlugin = (selector: string) => page.frameLocator("iframe").locator(selector);
 const text = (selector: string) => inPlugin(selector).textContent();
 
-/** The frame with this address, once it is there. */
+/** Returns the frame with this address, once it exists. */
 async function frameAt(path: string): Promise<Frame> {
   const found = () => page.frames().find((frame) => new URL(frame.url(), "http://none").pathname === path);
   await expect.poll(found).toBeDefined();
@@ -156,10 +156,10 @@ test("a page made with the published SDK works as well", async () => {
 });
 
 describe("nobody else gets anything", () => {
-  /** Lets the stranger ask, and waits until the host has had every chance to answer. */
+  /** Lets the foreign page send its messages, and waits until the host could have answered all of them. */
   async function expectNothing(frame: Frame): Promise<void> {
     await frame.waitForFunction("window.asked");
-    // A message of the test's own, there and back, comes after all that the stranger's could have caused.
+    // The test's own message round trip ends after all effects of the foreign page's messages.
     await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 0)));
     await frame.evaluate(
       "new Promise((resolve) => { const own = new MessageChannel(); own.port1.onmessage = resolve; own.port2.postMessage(0); })",
@@ -199,7 +199,7 @@ describe("nobody else gets anything", () => {
   });
 });
 
-/** What a page that tries to climb out of its frame was told each time. */
+/** Returns the results of a page that tries to escape from its frame. */
 async function climbed(): Promise<Record<string, string>> {
   const frame = await frameAt("/climber");
   await frame.waitForFunction("window.heard");

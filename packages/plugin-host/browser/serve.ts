@@ -12,7 +12,7 @@ export interface Page {
   status?: number;
 }
 
-/** A web server on a port of its own, and so with an origin of its own. */
+/** A web server on a separate port, and so with a separate origin. */
 export class Site {
   readonly pages = new Map<string, Page>();
   readonly #server: Server;
@@ -47,21 +47,21 @@ export class Site {
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 
-/** Where `cargo xtask test` puts other people's SDKs. */
+/** Returns the directory in which `cargo xtask test` installs the SDKs of other projects. */
 function peers(): string {
   const place = process.env.SWITCHBOARD_PLUGIN_PAGES;
   if (place) return place;
   throw new Error("SWITCHBOARD_PLUGIN_PAGES is not set: run these tests with `cargo xtask test plugin_host_browser`.");
 }
 
-/** A page's script as one piece, with each package taken from where it was installed. */
+/** Bundles a page's script into one file, with each package from its installation. */
 export async function bundle(entry: string, format: "es" | "iife" = "es"): Promise<string> {
   const fromPeers = createRequire(join(peers(), "package.json"));
   const result = await build({
     configFile: false,
     logLevel: "silent",
     mode: "production",
-    // Or else the test runner's own mode decides, and React is bundled for production and called as in development.
+    // Otherwise the test runner's mode applies: React would be bundled for production, but called as in development.
     oxc: { jsx: { runtime: "automatic", development: false } },
     define: { "process.env.NODE_ENV": '"production"' },
     resolve: {
@@ -84,12 +84,12 @@ export async function bundle(entry: string, format: "es" | "iife" = "es"): Promi
   return output.output[0].code;
 }
 
-/** A page with a script in it. */
+/** Returns a page with a script in it. */
 export function scripted(code: string, attributes = "", type = "module"): string {
   return `<!doctype html><html${attributes}><meta charset="utf-8"><body><script type="${type}">${code.replaceAll("</script", "<\\/script")}</script></body></html>`;
 }
 
-/** A site with the host's page on it, and with what a test adds. */
+/** Returns a site with the host's page. A test may add more pages. */
 export async function hostSite(): Promise<Site> {
   const site = await new Site().open();
   const html = '<!doctype html><title>host</title><main></main><script type="module" src="/host.js"></script>';

@@ -1,24 +1,24 @@
 import { jsonFault } from "./json.js";
 import { Bucket, type Limits } from "./limits.js";
 
-/** Why a message was not listened to. Messages from other windows are nobody's business and are not reported. */
+/** The reason why a message was refused. Messages from other windows are ignored and not reported. */
 export type Refusal = "wrong-origin" | "not-json" | "too-large" | "too-deep" | "too-many" | "malformed";
 
 export interface DoorOptions {
   /** The host's own window. */
   window: Window;
   frame: HTMLIFrameElement;
-  /** The one origin that is listened to and answered; `"null"` for a frame without an origin of its own. */
+  /** The only accepted origin; `"null"` for a frame without an origin. */
   origin: string;
   limits: Limits;
   now?: () => number;
   onMessage(data: unknown): void;
   onRefused(reason: Refusal): void;
-  /** Called once, when a frame goes on sending far above its rate. */
+  /** Called once, when a frame continues to send far above its rate. */
   onFlood(): void;
 }
 
-/** The only way between a frame and its host: everything in either direction passes here. */
+/** The only channel between a frame and its host, in both directions. */
 export class Door {
   readonly #bucket: Bucket;
   #refusedForRate = 0;
@@ -28,9 +28,9 @@ export class Door {
     options.window.addEventListener("message", this.#receive);
   }
 
-  /** Sends to the frame, and only if a page of its origin is still in it. */
+  /** Sends a message to the frame, only if it still shows a page of its origin. */
   post(message: object): void {
-    // A frame without an origin cannot be named as a target; whoever opens its door sees to it that it stays where it is.
+    // A frame without an origin cannot be named as a target; the owner of the channel must prevent its navigation.
     this.options.frame.contentWindow?.postMessage(message, this.options.origin === "null" ? "*" : this.options.origin);
   }
 
@@ -41,11 +41,11 @@ export class Door {
   readonly #receive = (event: MessageEvent): void => {
     const { frame, origin, limits } = this.options;
     if (event.source === null || event.source !== frame.contentWindow) return;
-    // Counted before anything is looked at, so that refusing is as cheap as can be.
+    // The rate is checked before the content, so that a refusal is as cheap as possible.
     if (!this.#bucket.take()) {
       this.#refusedForRate += 1;
       if (this.#refusedForRate === limits.floodAfter) this.options.onFlood();
-      // One report for a burst, not one for each message of it.
+      // One report for a burst, not one for each of its messages.
       else if (this.#refusedForRate % 100 === 1) this.options.onRefused("too-many");
       return;
     }

@@ -1,14 +1,17 @@
-/** What a frame may do, and the origin that its messages carry. */
+/** The permissions of a frame, and the origin of its messages. */
 export interface FrameRules {
   url: string;
   origin: string;
   sandbox: string;
 }
 
-/** Scripts and forms, and pages in new tabs, which stay as confined as the frame. Nothing that reaches the host's page or tab. */
+/**
+ * Allows scripts, forms, and pages in new tabs, which are as confined as the frame. Allows no access to the host's page
+ * or tab.
+ */
 const PLUGIN_SANDBOX = "allow-scripts allow-forms allow-popups";
 
-/** A page's address cannot be shown. The message says why and what to do. */
+/** A page's address cannot be shown. The message has the reason and a suggested action. */
 export class FrameAddressError extends Error {
   override readonly name = "FrameAddressError";
 }
@@ -16,9 +19,9 @@ export class FrameAddressError extends Error {
 /**
  * Decides how a page is framed.
  *
- * A page of another origin keeps its origin: it needs its own storage and its own server, and its messages can be told from those of
- * whatever it navigates to. A page of the host's own origin must not keep it: with scripts it could reach through `parent` into the
- * host and take its sandbox off. It gets an origin of its own that nothing else has, as do pages without one.
+ * A page of another origin keeps its origin. It needs its own storage and its own server, and after a navigation its
+ * messages have a different origin. A page of the host's own origin must not keep it: with scripts it could access the
+ * host through `parent` and remove its sandbox. It gets a unique opaque origin, and so do pages without an origin.
  */
 export function frameRules(address: string, hostUrl: string): FrameRules {
   let url: URL;
@@ -26,24 +29,24 @@ export function frameRules(address: string, hostUrl: string): FrameRules {
     url = new URL(address, hostUrl);
   } catch {
     throw new FrameAddressError(
-      `The page's address "${address}" is not a URL. The plugin's manifest has it in ui.url.`,
+      `The page address "${address}" is not a URL. It is set in ui.url of the plugin's manifest.`,
     );
   }
   if (url.protocol !== "https:" && url.protocol !== "http:") {
     throw new FrameAddressError(
-      `The page's address begins with "${url.protocol}", and only https: and http: are shown. The plugin's manifest has it in ui.url.`,
+      `The page address starts with "${url.protocol}", but only https: and http: are allowed. It is set in ui.url of the plugin's manifest.`,
     );
   }
   if (url.username !== "" || url.password !== "") {
     throw new FrameAddressError(
-      "The page's address has a user name or password in it. Take it out of the manifest's ui.url.",
+      "The page address contains a user name or password. Remove it from ui.url of the plugin's manifest.",
     );
   }
   if (url.origin === new URL(hostUrl).origin) return { url: url.href, origin: "null", sandbox: PLUGIN_SANDBOX };
   return { url: url.href, origin: url.origin, sandbox: `${PLUGIN_SANDBOX} allow-same-origin` };
 }
 
-/** A frame that is not in the document yet, so that its limits are in place before anything loads. */
+/** Creates a frame outside the document, so that its limits are set before anything loads. */
 export function createFrame(document: Document, sandbox: string, title: string): HTMLIFrameElement {
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", sandbox);
@@ -58,7 +61,7 @@ export function createFrame(document: Document, sandbox: string, title: string):
   return frame;
 }
 
-/** What the manifest asks for, within what a page can bear. The width never exceeds the container's. */
+/** Returns the size in the manifest, within reasonable limits. The width never exceeds the container's width. */
 export function frameSize(ui: { width?: number; height?: number }): { width: string; height: string } {
   const pixels = (value: number | undefined, least: number, most: number): number | undefined =>
     typeof value === "number" && Number.isFinite(value)

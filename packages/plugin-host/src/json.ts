@@ -1,15 +1,15 @@
-/** What can be written as JSON. */
+/** A JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
 
-/** Why a value is refused at the door. */
+/** The reason why a value is refused. */
 export type JsonFault = "not-json" | "too-large" | "too-deep";
 
 /**
- * Measures a value that came through `postMessage` before anything else looks at it.
+ * Checks a value from `postMessage` before any other code reads it.
  *
- * Such a value may be cyclic, or hold maps, dates and buffers, so it cannot simply be written as JSON to see how long it gets. The walk
- * ends as soon as a limit is reached, whatever the size of the value.
+ * Such a value may be cyclic, or hold maps, dates and buffers. Therefore it cannot be written as JSON to measure its
+ * length. The check ends as soon as a limit is reached, whatever the size of the value.
  */
 export function jsonFault(value: unknown, limits: { maxBytes: number; maxDepth: number }): JsonFault | undefined {
   let left = limits.maxBytes;
@@ -25,7 +25,7 @@ export function jsonFault(value: unknown, limits: { maxBytes: number; maxDepth: 
     if (typeof item !== "object") return "not-json";
     if (depth === 0) return "too-deep";
     if (Array.isArray(item)) {
-      // A sparse array's length costs the sender nothing; it is charged here before it is walked.
+      // A sparse array's length costs the sender nothing, so it is charged before the loop.
       if (item.length > left) return "too-large";
       for (const member of item) {
         const fault = walk(member, depth - 1);
@@ -44,12 +44,12 @@ export function jsonFault(value: unknown, limits: { maxBytes: number; maxDepth: 
   return walk(value, limits.maxDepth);
 }
 
-/** True for objects that are neither arrays nor of a class of their own. */
+/** Returns true for objects that are neither arrays nor instances of a built-in class. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return Object.prototype.toString.call(value) === "[object Object]";
 }
 
-/** A message's text as a plugin expects it: parsed when it is JSON, as it is when not. */
+/** Returns a message's text as a plugin expects it: parsed if it is JSON, otherwise unchanged. */
 export function parsedContent(content: unknown): unknown {
   if (typeof content !== "string") return content;
   try {

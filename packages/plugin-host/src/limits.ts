@@ -1,18 +1,18 @@
-/** How much a frame may ask of its host. */
+/** The limits of a frame's requests to its host. */
 export interface Limits {
-  /** Size of one message, roughly its length as JSON. */
+  /** The maximum size of one message, approximately its length as JSON. */
   maxBytes: number;
   maxDepth: number;
-  /** Messages a second, and how many of them may come at once. */
+  /** The rate of messages per second, and the maximum burst. */
   messagesPerSecond: number;
   messageBurst: number;
-  /** What costs the user money or fills the conversation: triggering the model, new messages. */
+  /** The rate of actions that cost money or fill the conversation: triggering the model, new messages. */
   actionsPerMinute: number;
-  /** Messages that wait for an answer at the same time. */
+  /** The maximum number of messages that wait for an answer. */
   maxWaiting: number;
-  /** A frame that had this many messages refused for their rate is taken down. */
+  /** A frame is removed after this number of messages above its rate. */
   floodAfter: number;
-  /** State that one message's plugin may keep. */
+  /** The maximum state of one message's plugin. */
   maxStateKeys: number;
   maxStateBytes: number;
 }
@@ -29,7 +29,7 @@ export const DEFAULT_LIMITS: Limits = {
   maxStateBytes: 1_048_576,
 };
 
-/** A token bucket: `burst` at once, `perSecond` in the long run. */
+/** A token bucket: `burst` at once, `perSecond` on average. */
 export class Bucket {
   #tokens: number;
   #filledAt: number;

@@ -1,13 +1,13 @@
 /**
- * Shows Markdown as nodes of the page.
+ * Renders Markdown as DOM nodes.
  *
- * The text comes from a plugin's server, so nothing in it becomes HTML, addresses other than web and mail ones are left as text, and
- * images are shown as links: loading one would tell a stranger's server who is looking.
+ * The text comes from a plugin's server, so nothing in it becomes HTML. Addresses other than web and mail addresses
+ * stay text. Images are shown as links, because loading one would reveal the reader to a foreign server.
  */
 export function renderMarkdown(text: string, document: Document): Node {
   const root = document.createElement("div");
   root.className = "switchboard-markdown";
-  // More than this is no answer that a person reads, and inline matching is not free.
+  // No person reads a longer answer, and inline matching takes time.
   appendBlocks(text.slice(0, 200_000).replaceAll("\r\n", "\n").split("\n"), root, 8);
   return root;
 }
@@ -70,7 +70,10 @@ function appendBlocks(lines: string[], parent: Element, depth: number): void {
   }
 }
 
-/** A heading may be closed by as many signs as one likes. Taken off step by step: an expression for it would try all ways of dividing the blanks. */
+/**
+ * Removes the closing signs of a heading. A loop does this, because a regular expression would backtrack over all
+ * splits of the blanks.
+ */
 function headingText(text: string): string {
   const trimmed = text.trim();
   let end = trimmed.length;
@@ -97,7 +100,7 @@ function appendList(lines: string[], start: number, parent: Element, depth: numb
     if (!item || (item[1]?.length ?? 0) < indent) break;
     const body = [item[3] ?? ""];
     at += 1;
-    // What is indented further than the marker, and lines that go on without one, belong to the item.
+    // Lines that are indented further than the marker, and continuation lines without one, belong to the item.
     while (at < lines.length) {
       const line = lines[at] ?? "";
       const inner = ITEM.exec(line);
@@ -139,7 +142,7 @@ function appendTable(lines: string[], table: HTMLElement): void {
   table.append(thead, tbody);
 }
 
-/** One of these at a time, whichever comes first. Each is bounded in length, so that no text makes the matching slow. */
+/** Matches the first inline element. Each alternative is bounded in length, so that no text makes the matching slow. */
 const INLINE =
   /(?<code>`{1,3})(?<codeText>[^`]{1,2000})\k<code>|!?\[(?<label>[^\]\n]{0,500})\]\((?<address>[^()\s]{1,2000})\)|(?<strong>\*\*|__)(?<strongText>(?:(?!\k<strong>).){1,2000})\k<strong>|~~(?<struck>[^~\n]{1,2000})~~|(?<![\w*])(?<em>[*_])(?<emText>[^*_\s](?:[^*_\n]{0,2000}[^*_\s])?)\k<em>(?![\w*])|(?<bare>https?:\/\/[^\s<>()[\]"']{1,2000}[^\s<>()[\]"'.,;:!?])|\\(?<escaped>[\\`*_{}[\]()#+\-.!|>~])/s;
 
@@ -183,7 +186,7 @@ function link(document: Document, address: string, label: string): HTMLElement |
   return anchor;
 }
 
-/** The words of a link. Words that read like an address are followed by where the link leads, unless it is there. */
+/** Returns the text of a link. If the text looks like an address, the real host is appended, unless it is the same. */
 export function linkWords(words: string, address: string): string {
   const { host } = new URL(address);
   const named = /^\s*(?:https?:\/\/)?([\w-]+(?:\.[\w-]+)+(?::\d+)?)(?:[/?#]|\s*$)/i.exec(words)?.[1]?.toLowerCase();

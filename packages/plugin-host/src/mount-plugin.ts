@@ -8,14 +8,14 @@ import { PluginSession, type SessionOptions } from "./plugin-session.js";
 import { DEFAULT_WORDS, type Problem, type Status, StatusPanel, type Words } from "./status-panel.js";
 
 export interface PluginViewOptions extends SessionOptions {
-  /** How long a page may take to say its first word. */
+  /** The timeout for a page's first message. */
   readyTimeoutMs?: number;
   limits?: Partial<Limits>;
   words?: Partial<Words>;
-  /** Shows a Markdown plugin's text. The one of this library shows no images and no HTML. */
+  /** Renders a Markdown plugin's text. The default renderer shows no images and no HTML. */
   renderMarkdown?(text: string, document: Document): Node;
   onStatus?(status: Status): void;
-  /** Something that a page asked for was refused or failed. For logs, and for people who write plugins. */
+  /** A request of a page was refused or failed. For logs, and for plugin authors. */
   onProblem?(problem: string): void;
   now?(): number;
 }
@@ -26,9 +26,9 @@ export interface PluginView {
   readonly status: Status;
   /** Shows new content of the message. */
   setContent(content: unknown): void;
-  /** Loads the page anew. State and settings are kept. */
+  /** Loads the page again. State and settings are kept. */
   reload(): void;
-  /** Takes everything off the page again. */
+  /** Removes the view from the page. */
   destroy(): void;
 }
 
@@ -101,8 +101,7 @@ class FramedPlugin implements PluginView {
   #load(rules: FrameRules): void {
     const { manifest, onProblem, now } = this.options;
     const window = this.container.ownerDocument.defaultView;
-    if (!window)
-      throw new FrameAddressError("The container is in a document without a window, where nothing can be shown.");
+    if (!window) throw new FrameAddressError("The container must be in a document with a window.");
     const frame = createFrame(this.container.ownerDocument, rules.sandbox, manifest.meta?.title ?? manifest.identifier);
     const problem = (text: string): void => onProblem?.(`${manifest.identifier}: ${text}`);
     const door = new Door({
@@ -116,7 +115,7 @@ class FramedPlugin implements PluginView {
       onFlood: () =>
         this.#fail(
           "flood",
-          "The plugin's page was stopped: it sent messages without end. Try again, or report it to the plugin's author.",
+          "The plugin's page was stopped because it sent too many messages. Try again, or report it to the plugin's author.",
         ),
     });
     this.#frame = frame;
@@ -136,15 +135,15 @@ class FramedPlugin implements PluginView {
     this.#panel.element.prepend(frame);
     const patience = this.options.readyTimeoutMs ?? 15_000;
     this.#timer = setTimeout(() => {
-      const message = `The plugin's page at ${new URL(rules.url).host} did not answer within ${patience / 1000} s. It may be down, or refuse to be shown in other pages.`;
+      const message = `The plugin's page at ${new URL(rules.url).host} did not answer within ${patience / 1000} s. It may be unavailable, or not allow other pages to embed it.`;
       this.#panel.status = { state: "error", problem: { kind: "timeout", message } };
     }, patience);
   }
 
   /**
-   * A page that has its origin may navigate: what comes next has another one, and is not heard. Without an origin the next page looks
-   * just the same, so the frame is taken down as soon as it has loaded one. What it hears until then, the page before it could
-   * have handed on as well.
+   * A page with an origin may navigate: the next page has another origin, and its messages are refused. Without an
+   * origin the next page cannot be distinguished, so the frame is removed as soon as it has loaded one. Until then the
+   * previous page could have forwarded the same messages.
    */
   #watchNavigation(frame: HTMLIFrameElement): void {
     let loaded = false;
@@ -152,7 +151,7 @@ class FramedPlugin implements PluginView {
       if (loaded)
         this.#fail(
           "navigated",
-          "The plugin's page was closed because it went to another address. Try again to get it back.",
+          "The plugin's page was closed because it navigated to another address. Try again to reload it.",
         );
       loaded = true;
     });
@@ -167,13 +166,14 @@ class FramedPlugin implements PluginView {
       problem("malformed");
       return;
     }
-    // Any word shows that the page runs, and some pages never say that they are ready. A late one heals a timeout.
+    // Any message shows that the page runs, and some pages never report that they are ready. A late message clears a
+    // timeout error.
     clearTimeout(this.#timer);
     this.#panel.status = { state: "ready" };
     if (!this.#session?.receive(incoming)) problem("too-many");
   }
 
-  /** The host's actions, with a note of what the page made of its message, so that it is still there after `reload`. */
+  /** The host's actions. They also record a page's change to its message, so that it survives `reload`. */
   #actions(): NonNullable<SessionOptions["actions"]> {
     const { actions } = this.options;
     const setMessage = actions?.setMessage;
@@ -206,17 +206,17 @@ class FramedPlugin implements PluginView {
 
 class UnsupportedError extends Error {
   override readonly message =
-    'The plugin\'s page is a module (ui.mode), which would run inside this page. Only pages in frames are shown; ask its author for "iframe".';
+    'The plugin\'s page is a module (ui.mode), which would run inside this page. Only pages in frames are supported; ask its author for "iframe".';
 }
 
 const REFUSALS: Record<Refusal, string> = {
   "wrong-origin":
-    "a message came from another origin than the page's own; the page may have navigated away or been redirected",
-  "not-json": "a message holds something that is not JSON",
+    "a message came from a different origin than the page; the page may have navigated away or been redirected",
+  "not-json": "a message contains something that is not JSON",
   "too-large": "a message is too large",
   "too-deep": "a message is nested too deeply",
-  "too-many": "messages come faster than they are let through; some are dropped",
-  malformed: "a message is not as its channel wants it",
+  "too-many": "too many messages per second; some are dropped",
+  malformed: "a message does not have the format of its channel",
 };
 
 function mountText(
@@ -243,7 +243,7 @@ function mountText(
   };
 }
 
-/** A plugin without a page: its result, readable. */
+/** Shows the result of a plugin without a page as readable text. */
 function plainText(text: string, document: Document): Node {
   const parsed = parsedContent(text);
   const block = document.createElement("pre");

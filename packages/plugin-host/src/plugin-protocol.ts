@@ -1,10 +1,10 @@
 import { isRecord } from "./json.js";
 
-/** Both families of plugins use the same channels under their own prefix. An answer carries the prefix of the question. */
+/** Both families of plugins use the same channels with different prefixes. An answer has the prefix of the request. */
 export const PREFIXES = ["speraxos", "lobe-chat"] as const;
 export type Prefix = (typeof PREFIXES)[number];
 
-/** What a plugin's page says to its host. */
+/** A message of a plugin's page to its host. */
 export type PluginMessage =
   | { channel: "plugin-ready-for-render" | "init-standalone-plugin" }
   | { channel: "fetch-plugin-message" }
@@ -16,13 +16,13 @@ export type PluginMessage =
   | { channel: "trigger-ai-message"; id: string | undefined }
   | { channel: "create-assistant-message"; content: string };
 
-/** What the host says to a plugin's page. */
+/** A message of the host to a plugin's page. */
 export type HostChannel = "render-plugin" | "init-standalone-plugin" | "render-plugin-state" | "render-plugin-settings";
 
-/** A message that was understood: what it says, and what its answer must repeat. */
+/** A parsed message: its content, and the fields that its answer must repeat. */
 export interface Incoming {
   prefix: Prefix;
-  /** Ours alone: lets a page with several questions on their way tell the answers apart. */
+  /** An extension of ours: lets a page with several open requests match the answers. */
   requestId: string | undefined;
   message: PluginMessage;
 }
@@ -30,7 +30,8 @@ export interface Incoming {
 const MAX_KEY_LENGTH = 256;
 
 /**
- * Reads a message. `"foreign"` is one of some other protocol, which pages are free to speak; `"malformed"` is one of ours that is wrong.
+ * Reads a message. `"foreign"` is a message of another protocol, which pages may use. `"malformed"` is an invalid
+ * message of this protocol.
  */
 export function readPluginMessage(data: unknown): Incoming | "foreign" | "malformed" {
   if (!isRecord(data) || typeof data.type !== "string") return "foreign";

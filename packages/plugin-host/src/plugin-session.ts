@@ -4,7 +4,7 @@ import type { HostChannel, Incoming, PluginMessage, Prefix } from "./plugin-prot
 import { mergeSettings, secretPaths, splitSecrets, withSecrets } from "./secrets.js";
 import type { StateStore } from "./store.js";
 
-/** The parts of a plugin's manifest that its page is shown by. */
+/** The parts of a plugin's manifest that are needed to show its page. */
 export interface PluginManifest {
   identifier: string;
   type?: "default" | "markdown" | "standalone";
@@ -14,25 +14,25 @@ export interface PluginManifest {
   meta?: { title?: string; description?: string; avatar?: string; tags?: string[] };
 }
 
-/** The call whose result a page shows. */
+/** The call with the result that a page shows. */
 export interface PluginCall {
-  /** The message that the call belongs to. State is kept by it. */
+  /** The message that the call belongs to. It is the key of the state. */
   messageId: string;
   apiName: string;
-  /** As the model wrote them, or as an object. */
+  /** The arguments as written by the model, or as an object. */
   arguments?: string | Record<string, unknown>;
 }
 
 export interface SettingsSource {
   read(): Promise<Record<string, unknown>> | Record<string, unknown>;
-  /** Gets the settings that changed, each as a whole. */
+  /** Receives the changed settings, each with its whole value. */
   write(changes: Record<string, unknown>): Promise<void> | void;
 }
 
-/** A page wants to see or change settings that are marked as secret. */
+/** A page requests to read or change settings that are marked as secret. */
 export interface SecretsRequest {
   identifier: string;
-  /** Where the page comes from, to show to the user. */
+  /** The origin of the page, to show to the user. */
   origin: string;
   purpose: "read" | "write";
   /** Names of the settings, such as `apiKey` or `account.token`. */
@@ -40,12 +40,12 @@ export interface SecretsRequest {
 }
 
 /**
- * What the user said to it. A host that keeps its secrets where it cannot read them itself lets the user give them anew: `values` has
- * what the page may see, by the names of the fields. A plain yes shows the page what `settings.read` has.
+ * The user's answer. A host that cannot read its stored secrets lets the user type them: `values` has the values that
+ * the page may see, by field name. A plain `true` shows the page the secrets of `settings.read`.
  */
 export type SecretsAnswer = boolean | { values: Record<string, unknown> };
 
-/** What a page can cause outside of its frame. What is left out is refused. */
+/** The actions that a page can cause outside of its frame. Missing ones are refused. */
 export interface PluginActions {
   /** The page changed its message's content, which is JSON of any kind. */
   setMessage?(content: unknown): Promise<void> | void;
@@ -60,9 +60,9 @@ export interface SessionOptions {
   content?: unknown;
   store: StateStore;
   settings?: SettingsSource;
-  /** Asks the user. Without it, secrets reach no page. A yes lasts as long as the view. */
+  /** Asks the user. Without it, no page gets secrets. An approval lasts as long as the view. */
   requestSecrets?(request: SecretsRequest): Promise<SecretsAnswer> | SecretsAnswer;
-  /** What the user has granted this page before, so that its first question is answered with it. */
+  /** Returns an earlier grant for this page, so that its first request gets the secrets. */
   grantedSecrets?(page: { identifier: string; origin: string }): SecretsAnswer | undefined;
   actions?: PluginActions;
 }
@@ -76,18 +76,18 @@ interface SessionSurroundings {
 }
 
 /**
- * Answers one page. It knows no frames: whoever makes it sees to it that only the right page is heard.
+ * Answers one page. It does not handle frames: the caller must pass only messages of the right page.
  *
- * Messages are worked off one after another, so that a page which writes and then reads, reads what it wrote.
+ * Messages are processed in order, so that a page that writes and then reads gets the written value.
  */
 export class PluginSession {
   readonly #secretPaths;
   readonly #actions: Bucket;
   #content: unknown;
-  /** How the page begins its words; nothing until it has said one. */
+  /** The prefix of the page's messages; unset before its first message. */
   #prefix: Prefix | undefined;
   readonly #asked = new Map<SecretsRequest["purpose"], Promise<boolean>>();
-  /** The secrets that the page may see: none, what is stored, or what the user gave. */
+  /** The secrets that the page may see: none, the stored ones, or values from the user. */
   #granted: SecretsAnswer;
   #line: Promise<void> = Promise.resolve();
   #waiting = 0;
@@ -103,7 +103,7 @@ export class PluginSession {
     this.#actions = new Bucket(around.limits.actionsPerMinute, around.limits.actionsPerMinute / 60, around.now);
   }
 
-  /** False when so much is waiting already that the message is dropped. */
+  /** Returns false if too many messages are waiting and the message is dropped. */
   receive(incoming: Incoming): boolean {
     if (this.#waiting >= this.around.limits.maxWaiting) return false;
     this.#waiting += 1;
@@ -123,8 +123,9 @@ export class PluginSession {
   }
 
   /**
-   * New content of the message. A running page gets it at once; a page that has sent nothing yet asks for it when it is ready. A page's own
-   * write is not sent back: published SDKs know no request ids, and would take it for the answer to their next question.
+   * Sets new content of the message. A running page gets it at once. A page that has sent no message yet requests it
+   * when it is ready. A page's own write is not sent back: published SDKs use no request ids, and would take it for the
+   * answer to their next request.
    */
   setContent(content: unknown): void {
     const known = isSame(content, this.#content);
@@ -152,7 +153,7 @@ export class PluginSession {
       case "fetch-plugin-settings":
         return this.#sendSettings(prefix, requestId);
       case "update-plugin-settings":
-        if (!settings) throw new Error("this host keeps no settings for the plugin");
+        if (!settings) throw new Error("this host does not store settings for the plugin");
         return this.#updateSettings(message.value, settings);
       case "trigger-ai-message":
         return this.#act("triggerAi", actions?.triggerAi, message.id ?? call.messageId);
@@ -161,7 +162,10 @@ export class PluginSession {
     }
   }
 
-  /** Both greetings go to both kinds of page: either may ask for the call's arguments, and either may watch its message. */
+  /**
+   * Both start messages go to both kinds of page: either kind may request the call's arguments, and either may watch
+   * its message.
+   */
   async #sendStart(prefix: Prefix, requestId: string | undefined): Promise<void> {
     const { manifest, call, store } = this.options;
     const written = call.arguments ?? "{}";
@@ -186,9 +190,9 @@ export class PluginSession {
 
   async #fill(message: Extract<PluginMessage, { channel: "fill-plugin-content" }>): Promise<void> {
     const { actions, call } = this.options;
-    if (!actions?.setMessage) throw new Error("this host does not let plugins change their message");
+    if (!actions?.setMessage) throw new Error("this host does not allow plugins to change their message");
     const before = this.#content;
-    // First, because the host may set the content that it is given here.
+    // Set before the action, because the host may set its content during it.
     this.#content = message.content;
     try {
       await actions.setMessage(message.content);
@@ -205,24 +209,24 @@ export class PluginSession {
     const state = new Map(Object.entries(await store.read(call.messageId)));
     state.set(key, value);
     if (state.size > limits.maxStateKeys)
-      throw new Error(`more than ${limits.maxStateKeys} keys of state; remove some`);
+      throw new Error(`the state has more than ${limits.maxStateKeys} keys; remove some`);
     const fault = jsonFault(Object.fromEntries(state), {
       maxBytes: limits.maxStateBytes,
       maxDepth: limits.maxDepth + 1,
     });
-    if (fault) throw new Error(`the state would be ${fault}; it may hold ${limits.maxStateBytes} bytes in all`);
+    if (fault) throw new Error(`the state was rejected (${fault}); it may have at most ${limits.maxStateBytes} bytes`);
     await store.write(call.messageId, key, value);
   }
 
   /**
-   * A page is answered at once, without the secrets. If there are any, the user is asked beside it, and a page that was granted them is
-   * told the settings again: waiting for the user first would keep the page from what it may see anyway.
+   * Answers a page at once, without the secrets. If there are any, the user is asked in the meantime. A page that is
+   * granted them gets the settings again. Otherwise the page would wait for settings that it may see anyway.
    */
   async #sendSettings(prefix: Prefix, requestId: string | undefined): Promise<void> {
     const { visible, withheld } = await this.#readSettings();
     this.#send(prefix, "render-plugin-settings", { value: visible }, requestId);
     if (withheld.length === 0) return;
-    // Who asks again while the user thinks waits for the same answer, and is told once.
+    // A repeated request while the user decides waits for the same answer, and gets one message.
     const first = !this.#asked.has("read");
     const granted = this.#ask("read", withheld);
     if (!first) return;
@@ -231,12 +235,12 @@ export class PluginSession {
         if (yes)
           this.#send(prefix, "render-plugin-settings", { value: (await this.#readSettings()).visible }, undefined);
       })
-      .catch((error: unknown) => this.around.onProblem(`reading the granted settings failed: ${String(error)}`));
+      .catch((error: unknown) => this.around.onProblem(`cannot read the granted settings: ${String(error)}`));
   }
 
   async #updateSettings(changes: Record<string, unknown>, settings: SettingsSource): Promise<void> {
     const { visible } = await this.#readSettings();
-    // Pages like to send everything back. A secret that is as the page was shown it is no change.
+    // Pages often send all settings back. A secret with the value that the page was shown is not a change.
     const { secret: shown } = splitSecrets(visible, this.#secretPaths);
     const { open, secret, fields } = splitSecrets(withoutSame(changes, shown), this.#secretPaths);
     const write = async (part: Record<string, unknown>): Promise<void> => {
@@ -247,7 +251,7 @@ export class PluginSession {
     if (fields.length === 0) return;
     void this.#ask("write", fields)
       .then((granted) => (granted ? write(secret) : undefined))
-      .catch((error: unknown) => this.around.onProblem(`writing secret settings failed: ${String(error)}`));
+      .catch((error: unknown) => this.around.onProblem(`cannot write the secret settings: ${String(error)}`));
   }
 
   async #readSettings(): Promise<{ visible: Record<string, unknown>; withheld: string[] }> {
@@ -262,7 +266,7 @@ export class PluginSession {
     };
   }
 
-  /** The user is asked once for each purpose. A no is not asked again in this view. */
+  /** Asks the user once for each purpose. After a refusal, this view does not ask again. */
   #ask(purpose: SecretsRequest["purpose"], fields: string[]): Promise<boolean> {
     const { requestSecrets, manifest } = this.options;
     const request = { identifier: manifest.identifier, origin: this.around.origin, purpose, fields };
@@ -276,7 +280,7 @@ export class PluginSession {
         return answer !== false;
       })
       .catch((error: unknown) => {
-        this.around.onProblem(`asking for secret settings failed: ${String(error)}`);
+        this.around.onProblem(`cannot ask for secret settings: ${String(error)}`);
         return false;
       });
     this.#asked.set(purpose, answer);
@@ -288,9 +292,9 @@ export class PluginSession {
     action: ((text: string) => Promise<void> | void) | undefined,
     argument: string,
   ): Promise<void> {
-    if (!action) throw new Error(`this host has no ${name} for plugins`);
+    if (!action) throw new Error(`this host does not offer ${name} to plugins`);
     if (!this.#actions.take()) {
-      throw new Error(`more than ${this.around.limits.actionsPerMinute} of these a minute are not let through`);
+      throw new Error(`at most ${this.around.limits.actionsPerMinute} of these requests per minute are allowed`);
     }
     await action.call(this.options.actions, argument);
   }
@@ -300,18 +304,18 @@ export class PluginSession {
   }
 }
 
-/** Whether a page would be sent the same. */
+/** Whether a page would be sent the same content. */
 function isSame(one: unknown, other: unknown): boolean {
   return JSON.stringify(parsedContent(one)) === JSON.stringify(parsedContent(other));
 }
 
-/** Anything but a clear yes is a no. */
+/** Only a clear approval counts; any other value is a refusal. */
 function readAnswer(said: unknown): SecretsAnswer {
   if (said === true) return true;
   return isRecord(said) && isRecord(said.values) ? { values: { ...said.values } } : false;
 }
 
-/** Changes without those that would leave a value as it is. */
+/** Returns the changes without those that leave a value unchanged. */
 function withoutSame(changes: Record<string, unknown>, known: Record<string, unknown>): Record<string, unknown> {
   const left: [string, unknown][] = [];
   for (const [key, value] of Object.entries(changes)) {
@@ -319,6 +323,6 @@ function withoutSame(changes: Record<string, unknown>, known: Record<string, unk
     if (isRecord(value) && isRecord(before)) left.push([key, withoutSame(value, before)]);
     else if (before === undefined || JSON.stringify(value) !== JSON.stringify(before)) left.push([key, value]);
   }
-  // From entries, which define their keys: assigning would follow one called `__proto__`.
+  // `fromEntries` defines its keys: an assignment would follow a key `__proto__`.
   return Object.fromEntries(left);
 }

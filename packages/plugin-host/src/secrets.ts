@@ -7,9 +7,10 @@ const MAX_DEPTH = 16;
 const MAX_STEPS = 10_000;
 
 /**
- * The settings that a schema marks as secret, by `format: password` or `writeOnly`, as paths. The empty path means all of them.
+ * Returns the paths of the settings that a schema marks as secret, by `format: password` or `writeOnly`. The empty path
+ * means all settings.
  *
- * What cannot be understood, such as a reference that leads nowhere, counts as secret.
+ * Unreadable parts, such as a reference without a target, count as secret.
  */
 export function secretPaths(schema: unknown): Path[] {
   const found: Path[] = [];
@@ -44,7 +45,7 @@ export function secretPaths(schema: unknown): Path[] {
   return found;
 }
 
-/** Splits settings into what anybody may see and what only a granted page may, each with the shape of the whole. */
+/** Splits settings into public ones and secret ones for a granted page, each with the shape of the whole. */
 export function splitSecrets(
   settings: Record<string, unknown>,
   paths: readonly Path[],
@@ -65,7 +66,7 @@ export function splitSecrets(
   return { open, secret, fields };
 }
 
-/** Settings with secrets put in that somebody gave for them, by their names. What the schema does not mark as secret is left out. */
+/** Returns settings with given secrets added by name. Values that the schema does not mark as secret are dropped. */
 export function withSecrets(
   open: Record<string, unknown>,
   paths: readonly Path[],
@@ -83,7 +84,10 @@ export function withSecrets(
   return settings;
 }
 
-/** Changes on top of settings, member by member, so that a page which cannot see a secret does not wipe it with what is around it. */
+/**
+ * Merges changes into settings, member by member, so that a page without access to a secret does not delete it with its
+ * parent object.
+ */
 export function mergeSettings(
   settings: Record<string, unknown>,
   changes: Record<string, unknown>,
@@ -117,7 +121,7 @@ function put(target: Record<string, unknown>, path: Path, value: unknown): void 
   if (last !== undefined) define(node, last, value);
 }
 
-/** Assigning would follow a key called `__proto__` into the prototype. */
+/** Defines a property. An assignment would follow a key `__proto__` into the prototype. */
 function define(target: Record<string, unknown>, key: string, value: unknown): void {
   Object.defineProperty(target, key, { value, writable: true, enumerable: true, configurable: true });
 }

@@ -1,13 +1,13 @@
-/** Why a page is not shown. */
+/** The reason why a page is not shown. */
 export interface Problem {
   kind: "timeout" | "bad-address" | "flood" | "navigated" | "unsupported";
-  /** What happened, why, and what to do. */
+  /** The error, its cause and a suggested action. */
   message: string;
 }
 
 export type Status = { state: "loading" } | { state: "ready" } | { state: "error"; problem: Problem };
 
-/** The words a person sees. A host in another language brings its own. */
+/** The texts for the user. A host in another language sets its own. */
 export interface Words {
   loading: string;
   retry: string;
@@ -15,7 +15,7 @@ export interface Words {
 
 export const DEFAULT_WORDS: Words = { loading: "Loading the plugin…", retry: "Try again" };
 
-/** The box around a frame: it keeps the size from the start, so that nothing jumps, and says what is going on. */
+/** The box around a frame: it keeps its size from the start, so that the layout does not jump, and shows the status. */
 export class StatusPanel {
   readonly element: HTMLElement;
   readonly #notice: HTMLElement;
@@ -30,7 +30,7 @@ export class StatusPanel {
   ) {
     this.element = document.createElement("div");
     this.element.className = "switchboard-plugin";
-    // Set through the object model, which a strict content security policy lets pass, unlike a style attribute.
+    // Set through the object model, which a strict content security policy allows, unlike a style attribute.
     Object.assign(this.element.style, {
       position: "relative",
       width: size.width,

@@ -1,7 +1,7 @@
-/** Where plugins' state is kept, by the message that the plugin belongs to. Values are JSON. */
+/** Stores plugins' state, by the message that the plugin belongs to. Values are JSON. */
 export interface StateStore {
   read(messageId: string): Promise<Record<string, unknown>> | Record<string, unknown>;
-  /** `undefined` takes the key out. */
+  /** `undefined` removes the key. */
   write(messageId: string, key: string, value: unknown): Promise<void> | void;
 }
 
@@ -9,7 +9,7 @@ export interface StateStore {
 export function memoryStore(): StateStore {
   const messages = new Map<string, Map<string, unknown>>();
   return {
-    // From entries, which define their keys: assigning would follow one called `__proto__`.
+    // `fromEntries` defines its keys: an assignment would follow a key `__proto__`.
     read: (messageId) => structuredClone(Object.fromEntries(messages.get(messageId) ?? [])),
     write(messageId, key, value) {
       const state = messages.get(messageId) ?? new Map<string, unknown>();
@@ -20,7 +20,7 @@ export function memoryStore(): StateStore {
   };
 }
 
-/** State that survives a reload, in `localStorage` or `sessionStorage`, one entry a message. */
+/** State that survives a reload, in `localStorage` or `sessionStorage`, one entry per message. */
 export function webStorageStore(storage: Storage, prefix = "switchboard:plugin-state:"): StateStore {
   const read = (messageId: string): Record<string, unknown> => {
     const text = storage.getItem(prefix + messageId);
@@ -28,7 +28,7 @@ export function webStorageStore(storage: Storage, prefix = "switchboard:plugin-s
     try {
       return Object(JSON.parse(text)) as Record<string, unknown>;
     } catch {
-      // Somebody else wrote there. A plugin that starts anew is better off than one that cannot start.
+      // Another program wrote this value. A plugin with an empty state is better than a plugin that cannot start.
       return {};
     }
   };

@@ -1,4 +1,4 @@
-// Every channel is answered, in the prefix of the question.
+// Every channel is answered, with the prefix of the request.
 
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { memoryStore, webStorageStore } from "../src/index.js";
@@ -25,7 +25,7 @@ describe.each(["speraxos", "lobe-chat"])("in the prefix %s", (prefix) => {
     const render = await hosted.ask({ type: `${prefix}:plugin-ready-for-render` }, `${prefix}:render-plugin`);
     const props = { content: { temperature: 7 }, name: "forecast" };
     expect(render).toMatchObject({ props, payload: props });
-    // Such a page may ask for its arguments as well.
+    // Such a page may also request its arguments.
     await vi.waitFor(() => expect(hosted.answers.at(-1)?.message.type).toBe(`${prefix}:init-standalone-plugin`));
   });
 

@@ -1,10 +1,10 @@
-// Whatever a plugin's page posts, it is understood, somebody else's, or malformed; and it is measured in bounded time.
+// Any message of a plugin's page is parsed, foreign, or malformed; it is measured in bounded time.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { jsonFault, parsedContent } from "../src/json.js";
 import { PREFIXES, readPluginMessage } from "../src/plugin-protocol.js";
 
-/** What `postMessage` can carry, and more. */
+/** Values that `postMessage` can carry, and more. */
 const anything = fc.anything({
   withBigInt: true,
   withDate: true,
@@ -65,7 +65,7 @@ test("what is let in can be written as JSON, in about the bytes that it was meas
       (value, maxBytes, maxDepth) => {
         if (jsonFault(value, { maxBytes, maxDepth })) return;
         const text = JSON.stringify(value) ?? "";
-        // Escapes make a character six, and each value and key has its marks.
+        // An escape turns one character into six, and each value and key has its delimiters.
         expect(text.length).toBeLessThanOrEqual(12 * (maxBytes + 1));
       },
     ),

@@ -5,9 +5,9 @@ export const PAGE = "https://plugin.example/page";
 
 const POLL = { interval: 1 };
 
-/** A mounted plugin, and the test in the place of its page. */
+/** A mounted plugin; the test acts as its page. */
 export class Hosted {
-  /** Outside of the document, where frames stay empty: real pages are for the tests in a browser. */
+  /** Outside of the document, where frames stay empty: the browser tests use real pages. */
   readonly container = document.createElement("div");
   readonly problems: string[] = [];
   readonly states: string[] = [];
@@ -40,7 +40,7 @@ export class Hosted {
     return frame;
   }
 
-  /** The window of the page in the frame: a stand-in that notes what it is sent. */
+  /** The window of the page in the frame: a mock that records its messages. */
   get page(): object {
     const frame = this.frame;
     if (!frame.contentWindow) {
@@ -52,14 +52,14 @@ export class Hosted {
     return frame.contentWindow as object;
   }
 
-  /** Says something as the page, or as whoever the test names. */
+  /** Sends a message as the page, or as the given source. */
   say(data: unknown, source: unknown = this.page, origin = "https://plugin.example"): void {
     const event = new MessageEvent("message", { data, origin });
     Object.defineProperty(event, "source", { value: source });
     window.dispatchEvent(event);
   }
 
-  /** Says something and waits until an answer on the channel is there. */
+  /** Sends a message and waits for an answer on the channel. */
   async ask(data: Record<string, unknown>, channel: string): Promise<Record<string, unknown>> {
     const before = this.answers.length;
     this.say(data);
@@ -70,7 +70,7 @@ export class Hosted {
     }, POLL);
   }
 
-  /** Waits until everything that was said before has been worked off. */
+  /** Waits until all earlier messages have been processed. */
   async settle(): Promise<void> {
     const id = Math.random().toString();
     const before = this.answers.length;

@@ -1,4 +1,4 @@
-// Markdown plugins show formatted text, and nothing in the text becomes code or reaches out.
+// Markdown plugins show formatted text, and nothing in the text becomes code or loads a remote resource.
 
 import { expect, test } from "vitest";
 import { memoryStore, mountPlugin, renderMarkdown } from "../src/index.js";
@@ -80,7 +80,7 @@ test("a link that reads like another address says where it leads", () => {
   expect(html("[mail.me](mailto:a@b.example)")).toContain(">mail.me</a>");
 });
 
-// Each of these has many ways to be taken apart; trying them all takes longer than anybody waits.
+// Each text can be matched in many ways; trying all of them would take too long.
 test.each([
   ["a heading with blanks in it", `# a${" ".repeat(50_000)}x`],
   ["a heading that is not closed", `# ${"#".repeat(50_000)} x`],

@@ -1,4 +1,5 @@
-// An MCP App gets what the protocol promises, after its handshake and not before, and what was not offered to it is refused.
+// An MCP App gets the features of the protocol only after its handshake, and features that were not offered are
+// refused.
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { type AppView, type AppViewOptions, mountMcpApp } from "../src/index.js";

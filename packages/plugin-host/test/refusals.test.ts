@@ -1,4 +1,4 @@
-// What comes from elsewhere, is wrong, or is too much, gets nothing.
+// Foreign, invalid or excessive messages get no answer.
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Hosted } from "./hosted.js";

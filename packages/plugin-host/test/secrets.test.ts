@@ -94,7 +94,7 @@ test.each([true, false])("changing one needs its own yes (%s)", async (yes) => {
   await vi.waitFor(() => expect(ask).toHaveBeenCalledTimes(1));
   await page.settle();
   expect(settings).toEqual({ apiKey: yes ? "k-2" : "k-1", endpoint: "f", account: { name: "Bob", token: "t-1" } });
-  // Being allowed to write is not being allowed to read.
+  // Permission to write does not include permission to read.
   expect((await page.ask(FETCH, "speraxos:render-plugin-settings")).value).toEqual({
     endpoint: "f",
     account: { name: "Bob" },

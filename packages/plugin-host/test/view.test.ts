@@ -1,4 +1,4 @@
-// A view has the manifest's size, says what is going on, and frames pages so that they cannot reach their host.
+// A view has the manifest's size, shows its status, and frames pages so that they cannot access their host.
 
 import { afterEach, expect, test, vi } from "vitest";
 import { frameRules } from "../src/frame.js";

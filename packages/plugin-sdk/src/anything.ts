@@ -1,3 +1,3 @@
-/** The shape is the plugin author's: without a type argument, anything goes. */
+/** The plugin author defines the shape: without a type argument, any shape is accepted. */
 // biome-ignore lint/suspicious/noExplicitAny: `unknown` would make every use of an untyped answer an error.
 export type Anything = any;

@@ -17,14 +17,14 @@ export const CHANNELS = {
 
 export type ChannelName = keyof typeof CHANNELS;
 
-/** `speraxos` is what hosts of this family speak; others of the same make speak `lobe-chat`. */
+/** Hosts of this family use `speraxos`; similar hosts use `lobe-chat`. */
 export type ChannelPrefix = "speraxos" | "lobe-chat";
 
 type Channels<Prefix extends ChannelPrefix> = {
   readonly [Name in ChannelName]: `${Prefix}:${(typeof CHANNELS)[Name]}`;
 };
 
-/** The names as they are on the wire, for pages that use `postMessage` themselves. */
+/** The names in the messages, for pages that use `postMessage` directly. */
 export function channelsOf<Prefix extends ChannelPrefix>(prefix: Prefix): Channels<Prefix> {
   const named = Object.entries(CHANNELS).map(([name, channel]) => [name, `${prefix}:${channel}`]);
   return Object.fromEntries(named) as Channels<Prefix>;

@@ -1,4 +1,4 @@
-/** For a plugin's page: the client, and hooks for those who use React. */
+/** For a plugin's page: the client, and hooks for React. */
 
 import type { Anything } from "./anything.js";
 import type { PluginHooks } from "./hook-types.js";
@@ -11,7 +11,7 @@ export type { PluginHooks, Setter, WatchedMessage } from "./hook-types.js";
 export { type ClientOptions, DEFAULT_TIMEOUT_MS, PluginHostError } from "./mailbox.js";
 export { createPluginClient, type PluginClient, type PluginPayload, type SperaxOS, speraxOS } from "./speraxos.js";
 
-/** The same as `speraxOS.getPluginMessage()`, under the name that templates use. */
+/** The same as `speraxOS.getPluginMessage()`, under the name in templates. */
 export const fetchPluginMessage = <T = Anything>(): Promise<T> => speraxOS.getPluginMessage<T>();
 
 const hooks = createHooks(lazyReact, speraxOS);

@@ -1,4 +1,4 @@
-/** What can go wrong between a host, the gateway and a plugin's server. The numbers are HTTP statuses. */
+/** The errors of a host, the gateway and a plugin's server. The numbers are HTTP statuses. */
 export const PluginErrorType = {
   MethodNotAllowed: "MethodNotAllowed",
   PluginGatewayError: "PluginGatewayError",
@@ -48,15 +48,15 @@ const STATUSES: Readonly<Record<string, number>> = {
   PluginOpenApiInitError: 500,
 };
 
-/** The HTTP status of an error type; 500 for one that nobody knows. */
+/** Returns the HTTP status of an error type; 500 for an unknown type. */
 export function getPluginErrorStatus(errorType: string | number): number {
   const status =
     typeof errorType === "number" ? errorType : Object.hasOwn(STATUSES, errorType) ? STATUSES[errorType] : 500;
-  // Anything else makes the constructor of a response throw, and hides the error that was to be reported.
+  // With any other value the constructor of a response throws, and hides the original error.
   return status !== undefined && Number.isInteger(status) && status >= 200 && status <= 599 ? status : 500;
 }
 
-/** An error as hosts understand it. `PluginSettingsInvalid` makes them show the settings. */
+/** Returns an error in the hosts' format. With `PluginSettingsInvalid` they show the settings. */
 export function createErrorResponse(errorType: string | number, body?: unknown): Response {
   const content: ErrorResponse = { body, errorType };
   return new Response(JSON.stringify(content), {

@@ -2,20 +2,23 @@ import { createErrorResponse, PluginErrorType } from "./error.js";
 import { PLUGIN_SETTINGS_HEADERS } from "./settings.js";
 
 export interface GatewayOptions {
-  /** Where Switchboard is. By default the environment's `SWITCHBOARD_URL`, else this machine. */
+  /** The address of Switchboard. By default the environment's `SWITCHBOARD_URL`, else this machine. */
   url?: string;
-  /** A token of Switchboard's. By default the environment's `SWITCHBOARD_TOKEN`. Whoever reaches this handler acts with it. */
+  /**
+   * A token of Switchboard. By default the environment's `SWITCHBOARD_TOKEN`. Every client of this handler acts with
+   * it.
+   */
   token?: string;
   timeoutMs?: number;
-  /** The largest request that is passed on. */
+  /** The maximum size of a forwarded request. */
   maxBytes?: number;
   /** Pages that may call this handler; `*` for any. */
   allowOrigin?: string;
-  /** For runtimes that bring their own. */
+  /** For runtimes with their own implementation. */
   fetch?: typeof fetch;
 }
 
-/** Node's request, as far as it is needed; some platforms have read and parsed its body already. */
+/** The used parts of Node's request; some platforms have already read and parsed its body. */
 export interface NodeRequest extends AsyncIterable<Uint8Array> {
   method?: string | undefined;
   headers: Readonly<Record<string, string | string[] | undefined>>;
@@ -31,9 +34,10 @@ export interface NodeResponse {
 const DEFAULT_URL = "http://127.0.0.1:3210";
 
 /**
- * A handler for web runtimes that passes plugin calls on to a Switchboard.
+ * Returns a handler for web runtimes that forwards plugin calls to a Switchboard.
  *
- * Only what the gateway needs goes on: the body, its type, and the user's settings. Cookies and credentials of the request stay here.
+ * Only the required parts are forwarded: the body, its type, and the user's settings. Cookies and credentials of the
+ * request are not forwarded.
  */
 export function createSperaxChatPluginGateway(options: GatewayOptions = {}): (request: Request) => Promise<Response> {
   return async (request) => {
@@ -47,7 +51,7 @@ export function createSperaxChatPluginGateway(options: GatewayOptions = {}): (re
   };
 }
 
-/** The same under the names that templates use. */
+/** The same under the names in templates. */
 export const createSperaxPluginGateway: typeof createSperaxChatPluginGateway = createSperaxChatPluginGateway;
 export const createGatewayOnEdgeRuntime: typeof createSperaxChatPluginGateway = createSperaxChatPluginGateway;
 
@@ -74,7 +78,7 @@ export function createGatewayOnNodeRuntime(
 
 async function forward(request: Request, options: GatewayOptions): Promise<Response> {
   if (request.method !== "POST") {
-    return createErrorResponse(PluginErrorType.MethodNotAllowed, { message: "Plugin calls are sent with POST." });
+    return createErrorResponse(PluginErrorType.MethodNotAllowed, { message: "Plugin calls must use POST." });
   }
   const body = await readLimited(request.body, maxBytes(options));
   if (body === undefined) return tooLarge(options);
@@ -89,12 +93,12 @@ async function forward(request: Request, options: GatewayOptions): Promise<Respo
   const timeoutMs = options.timeoutMs ?? 65_000;
   const signal = AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]);
   try {
-    // Redirects are not followed: the token is for this address alone.
+    // Redirects are not followed: the token is only for this address.
     return await (options.fetch ?? fetch)(address, { method: "POST", headers, body, signal, redirect: "error" });
   } catch (error) {
     const why =
       error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error);
-    const message = `Switchboard at ${address.origin} did not answer: ${why}. Is it running, and is SWITCHBOARD_URL right?`;
+    const message = `Switchboard at ${address.origin} did not answer: ${why}. Check that it is running, and that SWITCHBOARD_URL is correct.`;
     return createErrorResponse(PluginErrorType.PluginGatewayError, { message });
   }
 }
@@ -116,7 +120,7 @@ function tooLarge(options: GatewayOptions): Response {
   return createErrorResponse(413, { message: `The request is larger than ${maxBytes(options)} bytes.` });
 }
 
-/** Reads no more than `limit`, however much is sent; `undefined` if there is more. */
+/** Reads at most `limit` bytes; returns `undefined` if there are more. */
 async function readLimited(body: ReadableStream<Uint8Array> | null, limit: number): Promise<Blob | undefined> {
   const parts: BlobPart[] = [];
   let length = 0;
@@ -132,7 +136,7 @@ async function readLimited(body: ReadableStream<Uint8Array> | null, limit: numbe
   return new Blob(parts);
 }
 
-/** `undefined` if there is more of it than `limit`. */
+/** Returns `undefined` if the body is larger than `limit`. */
 async function readBody(incoming: NodeRequest, limit: number): Promise<string | Blob | undefined> {
   if (incoming.body !== undefined)
     return typeof incoming.body === "string" ? incoming.body : JSON.stringify(incoming.body);

@@ -1,10 +1,10 @@
 import type { PluginHooks, Setter, WatchedMessage } from "./hook-types.js";
 import type { PluginClient } from "./speraxos.js";
 
-/** The parts of React that the hooks are made of. */
+/** The parts of React that the hooks use. */
 export type ReactParts = Pick<typeof import("react"), "useCallback" | "useEffect" | "useRef" | "useState">;
 
-/** Makes the hooks. React is asked for when one is used, not before. */
+/** Creates the hooks. React is requested only when a hook is used. */
 export function createHooks(react: () => ReactParts, client: PluginClient): PluginHooks {
   return {
     useWatchPluginMessage<T>() {
@@ -12,7 +12,7 @@ export function createHooks(react: () => ReactParts, client: PluginClient): Plug
       const [watched, setWatched] = useState<WatchedMessage<T>>({ data: undefined, loading: true, error: undefined });
       useEffect(() => {
         const stop = client.watchMessage((data) => setWatched({ data: data as T, loading: false, error: undefined }));
-        // Asking as well finds out whether anybody is there, and reaches hosts that answer only questions.
+        // The request detects a missing host, and supports hosts that only answer requests.
         client.getPluginMessage().catch((error: Error) => {
           setWatched((last) => (last.loading ? { ...last, error } : last));
         });
@@ -46,7 +46,7 @@ export function createHooks(react: () => ReactParts, client: PluginClient): Plug
         setValue(() => next);
       });
       useEffect(() => {
-        // What was set while the answer was on its way is newer than the answer.
+        // A value that was set during the request is newer than the answer.
         let settled = false;
         const stop = client.watchState(key, (next) => {
           settled = true;
@@ -56,7 +56,7 @@ export function createHooks(react: () => ReactParts, client: PluginClient): Plug
           (kept) => {
             if (!settled && kept !== undefined) show.current(kept);
           },
-          // Without a host the initial value stays, and the page works as it does before anything was kept.
+          // Without a host the initial value stays, and the page works as if nothing was stored.
           () => undefined,
         );
         return () => {

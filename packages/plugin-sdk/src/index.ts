@@ -1,4 +1,6 @@
-/** For a plugin's server, and for what both sides share. The page's part is in `@switchboard/plugin-sdk/client`. */
+/**
+ * For a plugin's server, and for code that both sides share. The page's part is in `@switchboard/plugin-sdk/client`.
+ */
 
 export { CHANNELS, type ChannelName, type ChannelPrefix, channelsOf, PluginChannel } from "./channels.js";
 export * from "./error.js";

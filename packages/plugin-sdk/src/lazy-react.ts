@@ -3,7 +3,10 @@ import type { ReactParts } from "./hooks.js";
 let loaded: ReactParts | undefined;
 let failed: unknown;
 
-/** Begun at once, so that React is here long before a component is rendered, and allowed to fail, so that pages without it work. */
+/**
+ * Starts at once, so that React is loaded before a component is rendered. It may fail, so that pages without React
+ * work.
+ */
 const loading: Promise<void> = import("react").then(
   (module) => {
     loaded = module.default ?? module;
@@ -14,10 +17,10 @@ const loading: Promise<void> = import("react").then(
 );
 
 /**
- * React, for hooks that are exported beside what needs no React.
+ * React, for hooks that are exported together with code that does not need React.
  *
- * A component that is rendered before it is here suspends until it is. `@switchboard/plugin-sdk/react` has the same hooks with an
- * ordinary import, for pages that always have React.
+ * A component that is rendered before React is loaded suspends until then. `@switchboard/plugin-sdk/react` has the same
+ * hooks with an ordinary import, for pages that always have React.
  */
 export function lazyReact(): ReactParts {
   if (loaded) return loaded;

@@ -1,10 +1,10 @@
 import { CHANNELS, type ChannelName, type ChannelPrefix } from "./channels.js";
 
 export interface ClientOptions {
-  /** How long a getter waits for the host; `Infinity` for as long as it takes. */
+  /** The timeout of a getter; `Infinity` for no timeout. */
   timeoutMs?: number;
   prefix?: ChannelPrefix;
-  /** The only origin that is spoken to. Any, if it is not given: a plugin seldom knows who shows it. */
+  /** The only accepted origin. Default: any origin, because a plugin rarely knows its host. */
   hostOrigin?: string;
   /** The plugin's own window. */
   window?: Window;
@@ -26,7 +26,7 @@ export class PluginHostError extends Error {
   }
 }
 
-/** What came from the host, with its prefix taken off. */
+/** A message of the host, without its prefix. */
 export interface HostMessage {
   channel: string;
   data: Record<string, unknown>;
@@ -39,10 +39,11 @@ interface Waiter {
 }
 
 /**
- * Sends to the host, and hands out what comes back.
+ * Sends messages to the host, and distributes the received ones.
  *
- * Answers of hosts that repeat the question's id go to whoever asked it. Others carry no id, but come in the order of the questions, so
- * they go to whoever has waited longest for their kind. There is a listener only while somebody waits or watches.
+ * If a host repeats the request's id, the answer goes to that request. Other answers have no id, but come in the order
+ * of the requests. They go to the oldest waiting request of their kind. There is a listener only while there is a
+ * request or a watcher.
  */
 export class Mailbox {
   readonly #waiters = new Set<Waiter>();
@@ -67,11 +68,11 @@ export class Mailbox {
     }
   }
 
-  /** Sends a question and waits for the message that `isAnswer` recognises. */
+  /** Sends a request and waits for the message that satisfies `isAnswer`. */
   ask(channel: ChannelName, body: object, isAnswer: (message: HostMessage) => boolean): Promise<HostMessage> {
     return new Promise((resolve, reject) => {
       const timeoutMs = this.options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
-      // Unlike any id of another copy of this library on the same page.
+      // Differs from any id of another copy of this library on the same page.
       const requestId = `${this.#nextId++}-${Math.random().toString(36).slice(2)}`;
       const leave = (): void => {
         clearTimeout(timer);
@@ -90,7 +91,7 @@ export class Mailbox {
         leave();
         reject(new PluginHostError("timeout", this.#silence(channel, timeoutMs)));
       };
-      // Timers take a longer time, infinity among them, for none at all. Who asks for one waits for as long as it takes.
+      // Timers treat a longer time, including infinity, as zero. In this case there is no timeout.
       const timer = timeoutMs <= LONGEST_MS ? setTimeout(giveUp, timeoutMs) : undefined;
       try {
         this.#listen();
@@ -103,7 +104,7 @@ export class Mailbox {
     });
   }
 
-  /** Calls back for everything that the host says. Returns how to stop. */
+  /** Calls back for every message of the host. Returns a function that stops it. */
   watch(callback: (message: HostMessage, answered: boolean) => void): () => void {
     const watcher = (message: HostMessage, answered: boolean): void => callback(message, answered);
     this.#listen();
@@ -148,7 +149,7 @@ export class Mailbox {
     if (window) return window;
     throw new PluginHostError(
       "no-window",
-      "There is no browser window here. Call this from the plugin's page, not from its server.",
+      "There is no browser window. Call this function in the plugin's page, not on its server.",
     );
   }
 
@@ -159,8 +160,8 @@ export class Mailbox {
   #silence(channel: ChannelName, timeoutMs: number): string {
     const alone = this.#window().parent === this.#window();
     const why = alone
-      ? "this page is not inside a host: open it from a chat"
-      : "the host may not know this channel, or not trust this page";
+      ? "this page is not embedded in a host; open it from a chat"
+      : "the host may not support this channel, or not trust this page";
     return `The host did not answer "${this.#prefix()}:${CHANNELS[channel]}" within ${timeoutMs} ms; ${why}.`;
   }
 }

@@ -1,4 +1,7 @@
-/** The shapes of what plugins publish and hosts send, to check them with. Unknown members are let pass: published files have many. */
+/**
+ * Schemas of the formats that plugins publish and hosts send, for validation. Unknown members are allowed: published
+ * files have many.
+ */
 
 import { z } from "zod";
 
@@ -33,7 +36,7 @@ export const pluginUiSchema = z.looseObject({
 });
 
 export const pluginManifestSchema = z.looseObject({
-  /** Missing where an OpenAPI document describes the functions. */
+  /** Absent if an OpenAPI document describes the functions. */
   api: z.array(pluginApiSchema).optional(),
   author: z.string().optional(),
   createAt: z.string().optional(),
@@ -49,7 +52,7 @@ export const pluginManifestSchema = z.looseObject({
   ui: pluginUiSchema.optional(),
 });
 
-/** One plugin in an index. */
+/** A plugin in an index. */
 export const pluginMetaSchema = z.looseObject({
   author: z.string().optional(),
   createdAt: z.string().optional(),
@@ -65,10 +68,10 @@ export const marketIndexSchema = z.looseObject({
   schemaVersion: z.number(),
 });
 
-/** What a host posts to the gateway. */
+/** The body that a host posts to the gateway. */
 export const pluginRequestPayloadSchema = z.looseObject({
   apiName: z.string(),
-  /** JSON, as the model wrote it. */
+  /** JSON, as written by the model. */
   arguments: z.string().optional(),
   identifier: z.string().min(1),
   indexUrl: z.string().optional(),

@@ -1,6 +1,9 @@
 import type { Anything } from "./anything.js";
 
-/** The headers that carry a user's settings to a plugin's server, as the hosts of this family name them. The first that is there counts. */
+/**
+ * The headers with a user's settings for a plugin's server, with the names of the hosts of this family. The first one
+ * present counts.
+ */
 export const PLUGIN_SETTINGS_HEADERS = [
   "X-Sperax-Plugin-Settings",
   "Sperax-Plugin-Settings",
@@ -11,7 +14,7 @@ export const PLUGIN_SETTINGS_HEADERS = [
 /** Headers of a web request, or of Node's. */
 type AnyHeaders = Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** The user's settings. `undefined` if the request has none, or none that can be read. */
+/** Returns the user's settings. `undefined` if the request has none, or no readable ones. */
 export function getPluginSettingsFromRequest<T = Anything>(request: { headers: AnyHeaders }): T | undefined {
   return getPluginSettingsFromHeaders<T>(request.headers);
 }
@@ -22,17 +25,17 @@ export function getPluginSettingsFromHeaders<T = Anything>(headers: AnyHeaders):
     if (!written) continue;
     try {
       const settings: unknown = JSON.parse(written);
-      // Settings are an object. Anything else would fail later, and further away from its cause.
+      // Settings are an object. Any other value would fail later, far from its cause.
       if (typeof settings === "object" && settings !== null && !Array.isArray(settings)) return settings as T;
     } catch {
-      // Not from a host, then.
+      // The header does not come from a host.
     }
     return undefined;
   }
   return undefined;
 }
 
-/** Headers with the settings added, as a host sends them: JSON in ASCII. */
+/** Returns headers with the settings added, as a host sends them: JSON in ASCII. */
 export function createHeadersWithPluginSettings(settings: unknown, headers: HeadersInit = {}): Record<string, string> {
   const written = (typeof settings === "string" ? settings : JSON.stringify(settings)).replace(
     /[^\x20-\x7e]/g,

@@ -2,17 +2,17 @@ import type { Anything } from "./anything.js";
 import { CHANNELS } from "./channels.js";
 import { type ClientOptions, type HostMessage, Mailbox, PluginHostError } from "./mailbox.js";
 
-/** What a plugin's page is started with. */
+/** The start parameters of a plugin's page. */
 export interface PluginPayload<T = Anything> {
   /** The arguments of the function call. */
   arguments?: T;
-  /** The function that was called. */
+  /** The name of the called function. */
   name: string;
   settings?: Record<string, Anything>;
   state?: Record<string, Anything>;
 }
 
-/** What a page and its host say to each other, as methods. They may be taken off the object and passed around. */
+/** The messages between a page and its host, as methods. They also work when detached from the object. */
 export interface SperaxOS {
   getPluginPayload<T = Anything>(): Promise<PluginPayload<T>>;
   getPluginMessage<T = Anything>(): Promise<T>;
@@ -22,19 +22,19 @@ export interface SperaxOS {
   getPluginState<T = Anything>(key: string): Promise<T>;
   /** `undefined` removes the key. */
   setPluginState(key: string, value: unknown): Promise<void>;
-  /** The settings that this page may see. Secret ones are among them only if the user has granted it. */
+  /** Returns the settings that this page may see. Secret ones are included only if the user has granted it. */
   getPluginSettings<T = Anything>(): Promise<T>;
-  /** Changes the settings that are named, and leaves the others. */
+  /** Changes the given settings, and leaves the others. */
   setPluginSettings(changes: object): Promise<void>;
   triggerAIMessage(id?: string): Promise<void>;
   createAssistantMessage(content: string): Promise<void>;
 }
 
-/** The nine methods, and what the hooks are made of. */
+/** The nine methods, and the functions that the hooks use. */
 export interface PluginClient extends SperaxOS {
-  /** Changes the timeout, the prefix or the host's origin for what is asked from now on. */
+  /** Changes the timeout, the prefix or the host's origin for later requests. */
   configure(options: ClientOptions): void;
-  /** Says that the page is ready, and calls back with the message's content, now and whenever it changes. */
+  /** Reports that the page is ready, and calls back with the message's content, at the start and at every change. */
   watchMessage(callback: (content: unknown) => void): () => void;
   /** Calls back when another part of this page sets the key. */
   watchState(key: string, callback: (value: unknown) => void): () => void;
@@ -112,7 +112,7 @@ export function createPluginClient(options: ClientOptions = {}): PluginClient {
     watchSettings(callback) {
       const watcher = (settings: Record<string, unknown>) => callback(settings);
       settingsWatchers.add(watcher);
-      // An answer belongs to whoever asked; what nobody asked for is news.
+      // An answer belongs to its request; an unrequested message is a change.
       const stop = mailbox.watch((message, answered) => {
         if (is("renderPluginSettings")(message) && !answered) watcher(record(message.data.value));
       });
@@ -124,15 +124,15 @@ export function createPluginClient(options: ClientOptions = {}): PluginClient {
   };
 }
 
-/** The client that most pages need. It touches the window only when it is used, so a server may import it. */
+/** The default client for pages. It accesses the window only when it is used, so a server may import it. */
 export const speraxOS: PluginClient = createPluginClient();
 
-/** Hosts put the same into `props`, `payload` or both. */
+/** Hosts put the same content into `props`, `payload` or both. */
 function readContent({ data }: HostMessage): unknown {
   return record(data.props ?? data.payload).content;
 }
 
-/** Content as the host would send it: JSON in a text is parsed. */
+/** Returns content as the host would send it: JSON in a text is parsed. */
 function parsed(content: unknown): unknown {
   if (typeof content !== "string") return content;
   try {
@@ -152,7 +152,7 @@ function readPayload<T>({ data }: HostMessage): PluginPayload<T> {
     } catch (error) {
       throw new PluginHostError(
         "bad-answer",
-        "The arguments of the function call are not JSON. The model may have written them wrongly.",
+        "The arguments of the function call are not valid JSON. The model may have made a mistake.",
         {
           cause: error,
         },

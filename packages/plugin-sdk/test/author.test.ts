@@ -1,5 +1,6 @@
-// A plugin that was written for the package names of its hosts' documentation compiles and runs once those names stand for this
-// package. Without React, what needs no React works.
+// A plugin with the package names of its hosts' documentation compiles and runs when those names resolve to this
+// package.
+// The parts without React work if React is not installed.
 // @vitest-environment node
 
 import { execFile } from "node:child_process";
@@ -22,7 +23,7 @@ beforeEach(async () => {
 
 afterEach(() => rm(project, { recursive: true, force: true }));
 
-/** What `npm install NAME@npm:@switchboard/plugin-sdk` does, from what would be published. */
+/** Installs the published files, as `npm install NAME@npm:@switchboard/plugin-sdk` does. */
 async function installAs(name: string): Promise<void> {
   const place = join(project, "node_modules", name);
   await cp(join(sdk, "dist"), join(place, "dist"), { recursive: true });
@@ -66,6 +67,31 @@ test("the documentation's programs compile strictly, and the server answers", as
   const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program], { cwd: project });
   expect(JSON.parse(stdout)).toEqual([400, { answer: "HI", signedWith: 4 }, "function", "function"]);
 }, 60_000);
+
+test("the programs compile under moduleResolution node10", async () => {
+  await installAs("@sperax/plugin-sdk");
+  await installAs("@sperax/chat-plugins-gateway");
+  await install("zod", "react", "react-dom", "@types/react", "@types/react-dom", "csstype");
+  await cp(join(sdk, "test/author"), join(project, "src"), { recursive: true });
+  for (const module of ["CommonJS", "ESNext"]) {
+    const compilerOptions = {
+      target: "ES2022",
+      module,
+      moduleResolution: "node10",
+      // Under this resolution, TypeScript takes React for a module with one export.
+      esModuleInterop: true,
+      lib: ["ES2023", "DOM", "DOM.Iterable"],
+      jsx: "react-jsx",
+      strict: true,
+      noEmit: true,
+      types: [],
+    };
+    await writeFile(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["src"] }));
+    const compiler = join(modules, "typescript-5/bin/tsc");
+    const compiled = await run(process.execPath, [compiler, "--project", project]).catch((error) => error);
+    expect(compiled.stdout, module).toBe("");
+  }
+}, 120_000);
 
 test("old resolution finds every entry without the field exports", async () => {
   const { main, types, typesVersions, exports } = JSON.parse(await readFile(join(sdk, "package.json"), "utf8"));

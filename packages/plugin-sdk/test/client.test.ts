@@ -1,4 +1,4 @@
-// The client asks its host and nobody else, and each question gets its own answer.
+// The client sends requests only to its host, and each request gets its own answer.
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { createPluginClient, type PluginClient } from "../src/client.js";

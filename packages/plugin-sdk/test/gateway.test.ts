@@ -1,4 +1,4 @@
-// The gateway handlers pass on what a plugin call needs, and nothing that belongs to whoever sent it.
+// The gateway handlers forward the parts that a plugin call needs, and no credentials of the sender.
 // @vitest-environment node
 
 import { createServer, type IncomingHttpHeaders, type Server } from "node:http";

@@ -1,4 +1,4 @@
-// The hooks show what the host says, keep what the page sets, and leave nothing behind.
+// The hooks show the host's messages, store the page's values, and leave no listeners behind.
 
 import * as React from "react";
 import { act } from "react";

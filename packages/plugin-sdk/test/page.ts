@@ -1,6 +1,6 @@
 import { vi } from "vitest";
 
-/** A plugin's window with a host around it that answers what the test tells it to. */
+/** A plugin's window with a host around it that answers as the test specifies. */
 export class Page extends EventTarget {
   readonly parent = { postMessage: vi.fn<(message: Record<string, unknown>, origin: string) => void>() };
   listeners = 0;
@@ -23,7 +23,7 @@ export class Page extends EventTarget {
     return this.parent.postMessage.mock.calls.map(([message]) => message);
   }
 
-  /** What was sent last on a channel. */
+  /** Returns the last message on a channel. */
   last(channel: string): Record<string, unknown> {
     const found = this.sent.findLast(({ type }) => type === channel);
     if (!found) throw new Error(`nothing was sent on ${channel}`);

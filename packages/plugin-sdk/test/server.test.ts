@@ -1,4 +1,4 @@
-// A plugin's server reads settings from any host, and its errors have the status and body that hosts know.
+// A plugin's server reads settings from any host, and its errors have the status and body that hosts expect.
 // @vitest-environment node
 
 import { expect, test } from "vitest";

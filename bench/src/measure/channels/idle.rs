@@ -1,4 +1,4 @@
-//! What a participant costs that does nothing.
+//! Measures the cost of an idle participant.
 
 use std::time::Duration;
 
@@ -14,12 +14,14 @@ use crate::report::{Report, Row};
 const KB: f64 = 1024.0;
 const BUDGET_KB: f64 = 8.0;
 const WARM: usize = 200;
-/// Everybody in a room hears of everybody who comes, so that ten thousand in one are told fifty million things first.
+/// Participants per channel. Each participant receives every join event, so ten thousand in one
+/// channel would first receive fifty million events.
 const PER_ROOM: usize = 100;
 
 pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::Result<()> {
     let counts: &[usize] = if bench.args.quick { &[1_000] } else { &[1_000, 10_000] };
-    let gateway = Gateway::start(&bench.args.switchboard, &bench.dir.join("idle-participants")).await?;
+    let gateway =
+        Gateway::start(&bench.args.switchboard, &bench.dir.join("idle-participants")).await?;
     let mut tokens = String::new();
     for number in 0..PER_ROOM {
         tokens += &gateway.participant(&format!("idle{number}")).await?;
@@ -32,12 +34,16 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     let before = connected(&mut participants, &gateway, WARM).await?;
     for &count in counts {
         if count as u64 + 200 > proc::file_limit() {
-            report.note(format!("{count} participants need more descriptors than {}", proc::file_limit()));
+            report.note(format!(
+                "{count} participants need more file descriptors than {}",
+                proc::file_limit()
+            ));
             break;
         }
         let taken = connected(&mut participants, &gateway, count).await? as f64 - before as f64;
         let each = taken / KB / (count - WARM) as f64;
-        let mut row = Row::new(format!("resident memory of an idle participant, of {count}"), each, "KB");
+        let mut row =
+            Row::new(format!("resident memory of an idle participant, of {count}"), each, "KB");
         if let Some(program) = bench.nats {
             let theirs = subscriber(program, bench, count).await?;
             row = row.beside("an idle NATS subscriber", each / theirs);
@@ -47,8 +53,12 @@ pub(super) async fn measure(bench: &Bench<'_>, report: &mut Report) -> anyhow::R
     Ok(())
 }
 
-/// What a subscriber of NATS costs, of so many, in KB.
-async fn subscriber(program: &std::path::Path, bench: &Bench<'_>, count: usize) -> anyhow::Result<f64> {
+/// Returns the memory for each of `count` NATS subscribers, in KB.
+async fn subscriber(
+    program: &std::path::Path,
+    bench: &Bench<'_>,
+    count: usize,
+) -> anyhow::Result<f64> {
     let server = Nats::start(program, bench.dir, Keep::Nothing).await?;
     let settle = || tokio::time::sleep(Duration::from_secs(1));
     let place = Place::Nats(server.address);

@@ -1,4 +1,4 @@
-//! What `doctor` says about nodes.
+//! The checks of `doctor` for nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,35 @@ use sa_core::clock;
 use serde_json::Value;
 
 use super::Finding;
-use crate::cli::lists::text;
-use crate::cli::output;
+use crate::lists::text;
+use crate::output;
 
-/// How often, within which time, connections of one node replace each other before it is reported. A node that changes its
-/// network does so once. One of the SDK waits for a minute when it was replaced, so two of them do so every minute or so.
+/// The number of replaced connections of one node, within a time window, that is reported. A node
+/// that changes its network replaces its connection once. An SDK node that was replaced waits a
+/// minute, so two such nodes replace each other about once a minute.
 const REPLACED_OFTEN: usize = 3;
 const REPLACED_WITHIN_MS: i64 = 10 * 60 * 1_000;
 
-pub(super) fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings: &mut Vec<Finding>) {
+pub(super) fn nodes_of(
+    nodes: &Value,
+    has_others: bool,
+    tools: &Value,
+    findings: &mut Vec<Finding>,
+) {
     let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
     if nodes.is_empty() && has_others {
-        findings.push(Finding::good("no node is connected; there are tools of plugins or other servers"));
+        findings.push(Finding::good(
+            "no node is connected; there are tools of plugins or other servers",
+        ));
     } else if nodes.is_empty() {
-        // Nothing is wrong with a gateway that waits for its first node.
-        let own = if *tools == 0 { "there are no tools".to_owned() } else { format!("all {tools} tools are its own") };
+        // A gateway without nodes is not a problem.
+        let own = if *tools == 0 {
+            "there are no tools".to_owned()
+        } else {
+            format!("all {tools} tools are built in")
+        };
         findings.push(Finding::note(format!(
-            "no node is connected, and {own}; to offer this machine's shell and files: switchboard node"
+            "no node is connected, and {own}; run `switchboard node` to offer this machine's shell and files"
         )));
     }
     for node in nodes {
@@ -32,45 +44,54 @@ pub(super) fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings:
         } else {
             let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
             if node["stopped"] == true {
-                findings
-                    .push(Finding::note(format!("the node \"{id}\" was stopped {gone} ago; its tools are offline")));
+                findings.push(Finding::note(format!(
+                    "the node \"{id}\" was stopped {gone} ago; its tools are offline"
+                )));
                 continue;
             }
-            findings
-                .push(Finding::bad(format!("the node \"{id}\" went away {gone} ago"), "start it again on its machine"));
+            findings.push(Finding::bad(
+                format!("the node \"{id}\" disconnected {gone} ago"),
+                "start it again on its machine",
+            ));
         }
         for blocked in node["blocked"].as_array().into_iter().flatten() {
             let (name, holder, kind) =
                 (text(&blocked["name"]), text(&blocked["held_by"]), text(&blocked["held_by_kind"]));
             if kind != "node" {
                 findings.push(Finding::bad(
-                    format!("the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""),
-                    "what an operator installed goes first: rename the tool in the node",
+                    format!(
+                        "the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""
+                    ),
+                    "rename the tool in the node; servers and plugins that an operator installed have priority",
                 ));
                 continue;
             }
             let away = nodes.iter().any(|node| node["id"] == *holder && node["online"] == false);
-            let mut fix = "give both nodes the same token if they may stand in for each other".to_owned();
+            let mut fix =
+                "give both nodes the same token if they may replace each other".to_owned();
             if away {
                 fix.push_str(&format!(
-                    "; \"{holder}\" is away: what it holds is free when it is forgotten, or its token revoked"
+                    "; \"{holder}\" is offline: its names become free when it is forgotten, or when its token is revoked"
                 ));
             }
-            findings.push(Finding::bad(format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"), fix));
+            findings.push(Finding::bad(
+                format!("the node \"{id}\" offers {name}, which \"{holder}\" holds"),
+                fix,
+            ));
         }
         for ignored in node["about"]["ignored"].as_array().into_iter().flatten() {
             findings.push(Finding::bad(
                 format!("the node \"{id}\" offers a name that cannot be used: {}", text(ignored)),
-                "mend the name in the node",
+                "fix the name in the node",
             ));
         }
         for flaw in node["unusable_schemas"].as_array().into_iter().flatten() {
             let (tool, why) = (text(&flaw["tool"]), text(&flaw["why"]));
             findings.push(Finding::bad(
                 format!(
-                    "every call of {tool} fails: the input_schema that the node \"{id}\" gives it cannot be used: {why}"
+                    "every call of {tool} fails: the input_schema from the node \"{id}\" cannot be used: {why}"
                 ),
-                "mend the schema in the node, and start it again",
+                "fix the schema in the node, and restart it",
             ));
         }
         if let Some(count) = node["bad_frames"]["count"].as_u64() {
@@ -78,15 +99,15 @@ pub(super) fn nodes_of(nodes: &Value, has_others: bool, tools: &Value, findings:
             let last = text(&node["bad_frames"]["last"]);
             findings.push(Finding::bad(
                 format!(
-                    "the node \"{id}\" has sent {frames} that cannot be read; what was wrong with the last: {last}"
+                    "the node \"{id}\" has sent {frames} that cannot be read; error of the last one: {last}"
                 ),
-                "mend what the node sends; docs/nodes.md has the frames",
+                "fix the frames that the node sends; see docs/nodes.md",
             ));
         }
     }
 }
 
-/// Reports nodes that lost their ids within a day to what an operator installed.
+/// Reports nodes that lost their ids in the last day to an installed provider.
 pub(super) fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
     let day_ago = clock::now_ms() - 24 * 3_600 * 1_000;
     let mut seen = BTreeSet::new();
@@ -94,25 +115,36 @@ pub(super) fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
         let (what, detail) = (text(&event["what"]), text(&event["detail"]));
         let lost = what == "name.contested" && detail.starts_with("the id ");
         if lost && event["at_ms"].as_i64() > Some(day_ago) && seen.insert(text(&event["subject"])) {
-            findings.push(Finding::note(format!("{detail}; to connect the node again, give it another id")));
+            findings.push(Finding::note(format!(
+                "{detail}; to connect the node again, give it another id"
+            )));
         }
     }
 }
 
-/// Reports node ids under which new connections keep replacing open ones: most likely two processes have the same id.
+/// Reports node ids with new connections that keep replacing open ones. The likely cause is that
+/// two processes use the same id.
 pub(super) fn replaced_nodes(events: &Value, now_ms: i64, findings: &mut Vec<Finding>) {
     let since = now_ms - REPLACED_WITHIN_MS;
     let mut replaced: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for event in events.as_array().into_iter().flatten() {
-        let [what, who, subject, detail] = ["what", "who", "subject", "detail"].map(|key| text(&event[key]));
-        if what == "node.connected" && detail == sa_nodes::TOOK_PLACE && event["at_ms"].as_i64() > Some(since) {
+        let [what, who, subject, detail] =
+            ["what", "who", "subject", "detail"].map(|key| text(&event[key]));
+        if what == "node.connected"
+            && detail == sa_nodes::TOOK_PLACE
+            && event["at_ms"].as_i64() > Some(since)
+        {
             let (count, from) = replaced.entry(subject).or_default();
             *count += 1;
-            // The port is another one each time.
-            from.extend(who.rsplit_once(" from ").and_then(|(_, remote)| Some(remote.rsplit_once(':')?.0)));
+            // The port is left out because it differs for each connection.
+            from.extend(
+                who.rsplit_once(" from ").and_then(|(_, remote)| Some(remote.rsplit_once(':')?.0)),
+            );
         }
     }
-    for (id, (count, from)) in replaced.into_iter().filter(|(_, (count, _))| *count >= REPLACED_OFTEN) {
+    for (id, (count, from)) in
+        replaced.into_iter().filter(|(_, (count, _))| *count >= REPLACED_OFTEN)
+    {
         let from = from.into_iter().collect::<Vec<_>>().join(", ");
         let minutes = REPLACED_WITHIN_MS / 60_000;
         findings.push(Finding::bad(
@@ -120,7 +152,7 @@ pub(super) fn replaced_nodes(events: &Value, now_ms: i64, findings: &mut Vec<Fin
                 "connections with the node id \"{id}\" replaced each other {count} times within {minutes} minutes (from {from}): \
                  two processes seem to have the same id"
             ),
-            "give each node an id of its own: SA_NODE_ID, or switchboard node --id NAME",
+            "give each node its own id, with SA_NODE_ID or `switchboard node --id NAME`",
         ));
     }
 }
@@ -138,8 +170,13 @@ mod tests {
             json!({ "what": "node.connected", "who": who, "subject": id, "detail": detail, "at_ms": 1_000_000 - age_ms })
         };
         let took = sa_nodes::TOOK_PLACE;
-        let mut events: Vec<Value> = (0..4).map(|n| event("twice", 4_000 + n, 1_000, took)).collect();
-        events.extend([event("roams", 1, 1_000, took), event("roams", 1, 2_000, took), event("roams", 1, 3_000, "")]);
+        let mut events: Vec<Value> =
+            (0..4).map(|n| event("twice", 4_000 + n, 1_000, took)).collect();
+        events.extend([
+            event("roams", 1, 1_000, took),
+            event("roams", 1, 2_000, took),
+            event("roams", 1, 3_000, ""),
+        ]);
         events.extend((0..4).map(|n| event("long-ago", n, REPLACED_WITHIN_MS, took)));
         let mut findings = Vec::new();
         replaced_nodes(&Value::Array(events), 1_000_000, &mut findings);

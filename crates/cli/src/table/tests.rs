@@ -1,4 +1,4 @@
-//! Tables fit their terminal, and say everything that has to be typed.
+//! Rule: tables fit the terminal width and never shorten values that the user has to type.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn where_there_is_no_terminal_nothing_is_cut() {
         let laid_out = lay_out(&[column, whole("B")], &rows, None);
         assert!(laid_out.contains(&long) && !laid_out.contains('…'), "{:?}", column.fit);
         assert_eq!(laid_out.lines().count(), 3, "a row is a line");
-        // Nobody is far to the right of it for its sake.
+        // The long value does not push other rows far to the right.
         let far = |line: &str| !line.starts_with('ä') && line.chars().count() >= 2 * MAX_PADDED;
         assert!(!laid_out.lines().any(far), "{:?}", column.fit);
     }
@@ -27,10 +27,12 @@ fn what_has_to_be_typed_is_cut_nowhere() {
         let text = lay_out(&[whole("ID"), cut("WHY")], &[cells(&[&long, "because"])], Some(room));
         assert!(text.contains(&long) && !text.contains('…'), "{room}: {text}");
     }
-    // Behind a long name, the rest of its row goes on below.
+    // After a long name, the rest of the row continues below.
     let columns = [whole("AT"), name("TOOL"), whole("OUTCOME"), whole("ID")];
-    let rows =
-        [cells(&["13:27", "github__create_pull_request", "ok", "0123456789"]), cells(&["13:28", "echo", "ok", "7"])];
+    let rows = [
+        cells(&["13:27", "github__create_pull_request", "ok", "0123456789"]),
+        cells(&["13:28", "echo", "ok", "7"]),
+    ];
     let expected = "AT     TOOL          OUTCOME  ID\n13:27  github__create_pull_request\n                     ok       0123456789\n\
         13:28  echo          ok       7\n";
     assert_eq!(lay_out(&columns, &rows, Some(40)), expected);
@@ -42,11 +44,18 @@ fn what_has_to_be_typed_is_cut_nowhere() {
 fn of_an_id_that_can_be_typed_by_its_beginning_there_is_enough_of_it_to_tell_it_apart() {
     let columns = [whole("AT"), name("TOOL"), whole("TOOK"), cut("BY"), begun("ID")];
     let ids = ["019a8f6b-1234-7000-8000-00000000000a", "019a8f6b-1234-7000-8000-00000000000b"];
-    let row = |id: &str| cells(&["13:27:58", "github__create_pull_request_now", "12.3 ms", "operator", id]);
+    let row = |id: &str| {
+        cells(&["13:27:58", "github__create_pull_request_now", "12.3 ms", "operator", id])
+    };
     let other = "019a8f6b-9999-7000-8000-00000000000a";
-    let shown = |ids: &[&str], room| lay_out(&columns, &ids.iter().map(|id| row(id)).collect::<Vec<_>>(), room);
+    let shown = |ids: &[&str], room| {
+        lay_out(&columns, &ids.iter().map(|id| row(id)).collect::<Vec<_>>(), room)
+    };
     let text = shown(&[ids[0], other], Some(80));
-    assert!(text.contains("12.3 ms  operator  019a8f6b-1234\n") && text.contains("  019a8f6b-9999\n"), "{text}");
+    assert!(
+        text.contains("12.3 ms  operator  019a8f6b-1234\n") && text.contains("  019a8f6b-9999\n"),
+        "{text}"
+    );
     assert!(shown(&ids, Some(80)).contains(ids[0]), "they differ at their ends");
     for room in [None, Some(120)] {
         assert!(shown(&[ids[0], other], room).contains(ids[0]), "{room:?}");
@@ -75,12 +84,18 @@ fn what_can_be_spared_goes_before_words_become_too_short_to_say_anything() {
 #[test]
 fn a_table_is_no_wider_than_the_terminal() {
     let columns = [whole("ID"), cut("DESCRIPTION"), wrapped("MEANING")];
-    let rows = [cells(&["0123456789abcdef", &"word ".repeat(20), &"sense ".repeat(20)]), cells(&["x", "y", "z"])];
+    let rows = [
+        cells(&["0123456789abcdef", &"word ".repeat(20), &"sense ".repeat(20)]),
+        cells(&["x", "y", "z"]),
+    ];
     let text = lay_out(&columns, &rows, Some(60));
     assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     assert!(text.contains("0123456789abcdef") && text.contains("word…"), "{text}");
     assert_eq!(text.matches("sense").count(), 20, "{text}");
-    assert_eq!(text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(), ["x", "y", "z"]);
+    assert_eq!(
+        text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["x", "y", "z"]
+    );
     assert_eq!(lay_out(&columns, &rows, None).lines().count(), 3);
     let lines = [cells(&["x", "y", "one\ntwo\u{7}"])];
     assert_eq!(
@@ -94,20 +109,32 @@ fn a_table_is_no_wider_than_the_terminal() {
 fn what_can_be_spared_is_left_out_where_there_is_no_room() {
     let columns = [whole("ID"), spared("BY"), spared("TOOLS"), cut("NAME")];
     let rows = [cells(&["0123456789", "operator", "12", "a name of many words"])];
-    let heads = |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
+    let heads =
+        |room| lay_out(&columns, &rows, room).lines().next().unwrap().split_whitespace().count();
     assert_eq!((heads(None), heads(Some(60)), heads(Some(42)), heads(Some(30))), (4, 4, 3, 2));
 }
 
-/// Where each of these words begins, in the lines that have it.
+/// Returns the position of the first matching word in each line that has one.
 fn begins(text: &str, words: &[&str]) -> Vec<usize> {
-    let places = text.lines().filter_map(|line| words.iter().find_map(|word| line.find(word)).map(|at| (line, at)));
+    let places = text
+        .lines()
+        .filter_map(|line| words.iter().find_map(|word| line.find(word)).map(|at| (line, at)));
     places.map(|(line, at)| line[..at].chars().count()).collect()
 }
 
 #[test]
 fn nodes_are_lined_up_on_a_usual_terminal() {
     let host = |id: &str, state: &str, role: &str, capabilities: &str| {
-        cells(&[id, state, role, if role.is_empty() { "" } else { "linux" }, "7", "0", "prod", capabilities])
+        cells(&[
+            id,
+            state,
+            role,
+            if role.is_empty() { "" } else { "linux" },
+            "7",
+            "0",
+            "prod",
+            capabilities,
+        ])
     };
     let rows = [
         host(
@@ -121,9 +148,15 @@ fn nodes_are_lined_up_on_a_usual_terminal() {
     ];
     let text = lay_out(&super::super::lists::NODES, &rows, Some(USUAL));
     assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
-    for words in [&["STATE", "online", "lost"][..], &["CAPABILITIES", "fs.read ", "shell.exec", "office.documents"]] {
+    for words in [
+        &["STATE", "online", "lost"][..],
+        &["CAPABILITIES", "fs.read ", "shell.exec", "office.documents"],
+    ] {
         let places = begins(&text, words);
-        assert!(places.len() >= 4 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
+        assert!(
+            places.len() >= 4 && places.iter().all(|at| *at == places[0]),
+            "{places:?}\n{text}"
+        );
     }
     let wide = lay_out(&super::super::lists::NODES, &rows, Some(160));
     assert!(wide.contains("RUNNING") && wide.contains("OS") && wide.contains("TAGS"), "{wide}");
@@ -131,13 +164,26 @@ fn nodes_are_lined_up_on_a_usual_terminal() {
 
 #[test]
 fn tokens_are_lined_up_on_a_usual_terminal_and_those_that_are_narrowed_say_so() {
-    let row =
-        |name: &str, role: &str, state: &str, id: &str, may: &str| cells(&[name, role, state, id, "2026-11-17", may]);
+    let row = |name: &str, role: &str, state: &str, id: &str, may: &str| {
+        cells(&[name, role, state, id, "2026-11-17", may])
+    };
     let rows = [
         row("operator", "operator", "valid", "019a8f6b-1234-7000-8000-00000000000a", ""),
         row("demo node", "node", "valid", "019a8f6b-1299-7000-8000-00000000000a", "node: demo"),
-        row("console", "operator", "until Nov 18 01:00", "console_019a8f6b-1234-7000-8000-00000000000b", ""),
-        row("console", "operator", "until Nov 18 01:00", "console_019a8f6b-1235-7000-8000-00000000000c", ""),
+        row(
+            "console",
+            "operator",
+            "until Nov 18 01:00",
+            "console_019a8f6b-1234-7000-8000-00000000000b",
+            "",
+        ),
+        row(
+            "console",
+            "operator",
+            "until Nov 18 01:00",
+            "console_019a8f6b-1235-7000-8000-00000000000c",
+            "",
+        ),
         row(
             "ann",
             "participant",
@@ -148,13 +194,17 @@ fn tokens_are_lined_up_on_a_usual_terminal_and_those_that_are_narrowed_say_so() 
     ];
     let text = lay_out(&super::super::token::TOKENS, &rows, Some(USUAL));
     assert!(text.lines().all(|line| line.chars().count() <= USUAL), "{text}");
-    for words in
-        [&["ID", "console_019a8f6b-123", "019a8f6b-12", "019a8f6b-9999"][..], &["MAY USE", "node: demo", "tools:"]]
-    {
+    for words in [
+        &["ID", "console_019a8f6b-123", "019a8f6b-12", "019a8f6b-9999"][..],
+        &["MAY USE", "node: demo", "tools:"],
+    ] {
         let places = begins(&text, words);
-        assert!(places.len() >= 3 && places.iter().all(|at| *at == places[0]), "{places:?}\n{text}");
+        assert!(
+            places.len() >= 3 && places.iter().all(|at| *at == places[0]),
+            "{places:?}\n{text}"
+        );
     }
-    // In a file, whatever stands behind an id is lined up, too.
+    // Without a terminal, the columns after an id are aligned, too.
     let piped = lay_out(&super::super::token::TOKENS, &rows, None);
     let places = begins(&piped, &["MADE", "2026-11-17"]);
     assert!(places.iter().all(|at| *at == places[0]), "{places:?}\n{piped}");
@@ -163,15 +213,21 @@ fn tokens_are_lined_up_on_a_usual_terminal_and_those_that_are_narrowed_say_so() 
 #[test]
 fn the_audit_trail_is_a_table_where_there_is_room() {
     let id = "019a8f6b-1234-7000-8000-00000000000a";
-    let row =
-        |what: &str, who: &str, subject: &str| cells(&["Nov 17 07:20", what, who, subject, "a reason of some words"]);
-    let rows =
-        [row("token.created", "operator", id), row("console.sign_in_refused", "127.0.0.1", "/v1/console/sign-in")];
+    let row = |what: &str, who: &str, subject: &str| {
+        cells(&["Nov 17 07:20", what, who, subject, "a reason of some words"])
+    };
+    let rows = [
+        row("token.created", "operator", id),
+        row("console.sign_in_refused", "127.0.0.1", "/v1/console/sign-in"),
+    ];
     let text = lay_out(&super::super::lists::AUDIT, &rows, Some(140));
     assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     assert_eq!(text.lines().count(), 3, "a row is a line: {text}");
     assert!(
-        text.contains("WHO") && text.contains("operator") && text.contains("127.0.0.1") && text.contains(id),
+        text.contains("WHO")
+            && text.contains("operator")
+            && text.contains("127.0.0.1")
+            && text.contains(id),
         "{text}"
     );
 }
@@ -179,8 +235,12 @@ fn the_audit_trail_is_a_table_where_there_is_room() {
 #[test]
 fn on_a_terminal_that_is_too_narrow_for_a_table_every_cell_stays_in_one_piece() {
     let columns = [cut("NAME"), whole("ROLE"), whole("ID"), spared("MADE")];
-    let rows = [cells(&["a bot", "agent", "0123456789abcdef", "today"]), cells(&["b", "", "7", "today"])];
-    assert_eq!(lay_out(&columns, &rows, Some(20)), "NAME  ROLE  ID\na bot  agent\n  0123456789abcdef\nb  7\n");
+    let rows =
+        [cells(&["a bot", "agent", "0123456789abcdef", "today"]), cells(&["b", "", "7", "today"])];
+    assert_eq!(
+        lay_out(&columns, &rows, Some(20)),
+        "NAME  ROLE  ID\na bot  agent\n  0123456789abcdef\nb  7\n"
+    );
 }
 
 #[test]
@@ -195,7 +255,10 @@ fn a_column_in_which_nothing_stands_is_left_out() {
 fn a_feed_is_lined_up_and_goes_on_below_itself() {
     let line = |width| told_in("10:00:00", "started", "one two three four five six", width);
     assert_eq!(line(None), "10:00:00  started            one two three four five six");
-    assert_eq!(line(Some(54)), format!("10:00:00  started            one two three four five\n{}six", " ".repeat(29)));
+    assert_eq!(
+        line(Some(54)),
+        format!("10:00:00  started            one two three four five\n{}six", " ".repeat(29))
+    );
     assert_eq!(line(Some(30)), "10:00:00  started\n  one two three four five six");
     assert_eq!(told_in("", "a", "", Some(80)), "a");
 }
@@ -218,7 +281,7 @@ fn paragraphs_keep_their_own_lines_and_their_indent() {
     assert_eq!(paragraph("a\u{1b}[2J", None), ["a\\u{1b}[2J"]);
 }
 
-/// Where the second column begins, in columns of the terminal.
+/// Returns the display column where the second column starts.
 fn column_of(line: &str, word: &str) -> usize {
     display_width(&line[..line.find(word).unwrap()])
 }

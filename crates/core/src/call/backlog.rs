@@ -1,14 +1,16 @@
-//! What a call has said and its reader has not taken yet.
+//! The queue of a call's updates that its reader has not received yet.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{Overrun, Update};
 use crate::outcome::Attachment;
 
-/// Updates that wait for one reader, bounded in number and in bytes. Cheap to clone; one of the clones is read.
+/// A queue of updates for one reader, bounded in number and in bytes. Cloning is cheap; only one of
+/// the clones is read.
 #[derive(Debug, Clone)]
 pub struct Backlog(Arc<Shared>);
 
@@ -32,11 +34,12 @@ impl Backlog {
         Self(Arc::new(Shared { queue: Mutex::default(), came: Notify::new(), most, max_bytes }))
     }
 
-    /// Queues an update, if there is room for it. One always fits, however large it is.
+    /// Queues an update, if the limits allow it. An empty queue accepts one update of any size.
     pub fn push(&self, update: Update) -> Result<(), Overrun> {
         let bytes = update.weight();
         let mut queue = self.lock();
-        let fits = queue.updates.len() < self.0.most && queue.bytes.saturating_add(bytes) <= self.0.max_bytes;
+        let fits = queue.updates.len() < self.0.most
+            && queue.bytes.saturating_add(bytes) <= self.0.max_bytes;
         if queue.given_up || !(fits || queue.updates.is_empty()) {
             return Err(Overrun);
         }
@@ -47,7 +50,7 @@ impl Backlog {
         Ok(())
     }
 
-    /// Lets go of all that waits, and takes nothing any more: the reader is too far behind for it to be of use.
+    /// Discards all queued updates and accepts no more. For a reader that is too far behind.
     pub fn give_up(&self) {
         *self.lock() = Queue { given_up: true, ..Queue::default() };
     }
@@ -56,7 +59,7 @@ impl Backlog {
         self.lock().given_up
     }
 
-    /// The next update, if one waits.
+    /// Returns the next update, if one is queued.
     pub fn try_next(&self) -> Option<Update> {
         let mut queue = self.lock();
         let update = queue.updates.pop_front()?;
@@ -64,7 +67,7 @@ impl Backlog {
         Some(update)
     }
 
-    /// The next update. Waits for ever when none comes; nothing is lost if this is dropped before it is done.
+    /// Waits for the next update. This method is cancel safe.
     pub async fn next(&self) -> Update {
         loop {
             if let Some(update) = self.try_next() {
@@ -75,12 +78,12 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queue.lock()
     }
 }
 
 impl Update {
-    /// About how much memory it takes, in bytes.
+    /// Returns the approximate memory size in bytes.
     fn weight(&self) -> usize {
         let held = match self {
             Self::Progress { message, .. } => message.as_ref().map_or(0, String::len),
@@ -95,12 +98,13 @@ impl Update {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: what waits for a reader is bounded in bytes as well as in number, and goes when the reader is given up.
+    //! Rule: a reader's queue is bounded in bytes and in number, and is emptied when the reader is
+    //! given up.
 
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::RawJson;
+    use sa_text::RawJson;
 
     fn chunk(bytes: usize) -> Update {
         Update::Chunk {
@@ -134,7 +138,8 @@ mod tests {
         };
         let long = "x".repeat(6_000);
         let large: &'static [u8] = &[0; 6_000];
-        let empty = || std::iter::repeat_with(|| attachment("", None, &[])).take(100).collect::<Vec<_>>();
+        let empty =
+            || std::iter::repeat_with(|| attachment("", None, &[])).take(100).collect::<Vec<_>>();
         for attachments in [
             vec![attachment(&long, None, &[])],
             vec![attachment("a/b", Some(&long), &[])],
@@ -151,7 +156,10 @@ mod tests {
     fn what_is_taken_makes_room() {
         let backlog = Backlog::new(2, 10_000);
         for _ in 0..10 {
-            assert_eq!((backlog.push(chunk(50_000)), backlog.push(chunk(2))), (Ok(()), Err(Overrun)));
+            assert_eq!(
+                (backlog.push(chunk(50_000)), backlog.push(chunk(2))),
+                (Ok(()), Err(Overrun))
+            );
             assert_eq!(backlog.next().now_or_never(), Some(chunk(50_000)));
         }
         assert_eq!(backlog.next().now_or_never(), None);

@@ -1,4 +1,4 @@
-//! Ids of calls, and tables by them.
+//! Ids of calls, and tables keyed by them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// Unique, and ordered by the time of the call.
+/// A unique id, ordered by the time of the call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(Uuid);
 
-/// A table of calls by their id.
+/// A table of calls keyed by id.
 pub(crate) type ByCallId<T> = HashMap<CallId, T, BuildHasherDefault<CallIdHasher>>;
 
 impl Hash for CallId {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The half that is random.
+        // The random half of the id.
         state.write_u64(self.0.as_u64_pair().1);
     }
 }
 
-/// Takes an id for what it is: a random number that the gateway has chosen itself, which needs no hashing to be spread
-/// evenly, nor to be unknown to an attacker.
+/// A hasher that uses the id itself as the hash. The gateway has chosen the id at random, so it is
+/// evenly spread and unknown to attackers.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct CallIdHasher(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for CallIdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Tables take their top bits for a tag, and the variant of a UUID is always the same there.
+        // Tables use the top bits as a tag, and there the variant of a UUID is always the same.
         self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
@@ -48,12 +48,12 @@ impl CallId {
         Self(Uuid::now_v7())
     }
 
-    /// Its text, without an allocation.
+    /// Returns the id as text, without an allocation.
     pub fn encode(self, buffer: &mut [u8; Self::LEN]) -> &str {
         self.0.as_hyphenated().encode_lower(buffer)
     }
 
-    /// The length of its text.
+    /// The length of the id as text.
     pub const LEN: usize = uuid::fmt::Hyphenated::LENGTH;
 }
 

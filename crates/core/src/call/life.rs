@@ -1,33 +1,35 @@
-//! How long a call may live, and who ends it before.
+//! The lifetime of a call: its deadline and its cancellation.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{CancelReason, Overrun, Update, UpdateSink};
 use crate::provider::ProviderId;
 
-/// What the router, the provider and whoever cancels share of one running call.
+/// The state of one running call that the router, the provider and cancellation share.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) deadline: Deadline,
     pub(crate) cancel: CancelSignal,
     pub(crate) updates: AtomicU32,
     pub(crate) reader: Reader,
-    /// The tool's exposed name, where the caller used another one.
+    /// The tool's exposed name, if the caller used another one.
     pub(crate) exposed: OnceLock<Arc<str>>,
-    /// Whom the call was given to, and when.
+    /// The provider of the call and the time of dispatch.
     pub(crate) dispatched: Mutex<Option<(ProviderId, Instant)>>,
 }
 
-/// Whoever follows the call, for as long as there is somebody: until the call is over, or goes on without its caller.
+/// The reader of a call's updates. It is removed when the call ends, or continues without its
+/// caller.
 ///
-/// An update is given over under the lock under which the reader leaves. So whoever has seen it leave, as everybody has who
-/// has the outcome, knows that each update was given over before, and that none will be.
+/// Sending an update and removing the reader take the same lock. After the reader is removed, which
+/// precedes the outcome, every earlier update has been delivered and none will follow.
 pub(crate) struct Reader(Mutex<Option<Arc<dyn UpdateSink>>>);
 
 impl Reader {
@@ -35,7 +37,7 @@ impl Reader {
         Self(Mutex::new(sink))
     }
 
-    /// Gives an update over, if somebody is there.
+    /// Sends an update, if there is a reader.
     pub(crate) fn tell(&self, update: impl FnOnce() -> Update) -> Result<(), Overrun> {
         match &*self.lock() {
             Some(sink) => sink.send(update()),
@@ -43,10 +45,10 @@ impl Reader {
         }
     }
 
-    /// Nobody takes updates any more.
+    /// Removes the reader. Further updates are discarded.
     pub(crate) fn leave(&self) {
         let sink = self.lock().take();
-        // Not under the lock: what it lets go of is the surface's.
+        // The sink is dropped outside of the lock, because dropping it runs code of the surface.
         drop(sink);
     }
 
@@ -55,7 +57,7 @@ impl Reader {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<dyn UpdateSink>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -65,7 +67,7 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// A time limit that signs of life extend, up to a cap that nothing moves. A limit that equals its cap is a hard one.
+/// A time limit that updates extend, up to a fixed cap. A limit that equals its cap is a hard one.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     started: Instant,
@@ -73,6 +75,8 @@ pub(crate) struct Deadline {
     ends: AtomicU64,
     limit_ms: AtomicU64,
     cap_ms: u64,
+    /// Whether signs of life leave the limit as it is.
+    hard: AtomicBool,
     /// Wakes whoever sleeps until an end that has come nearer meanwhile.
     moved: Notify,
 }
@@ -86,6 +90,7 @@ impl Deadline {
             ends: AtomicU64::new(limit_ms),
             limit_ms: AtomicU64::new(limit_ms),
             cap_ms,
+            hard: AtomicBool::new(false),
             moved: Notify::new(),
         }
     }
@@ -102,14 +107,20 @@ impl Deadline {
         self.ends() <= Instant::now()
     }
 
-    /// Whether it was the cap that ended it, after signs of life.
+    /// Returns whether the call reached the cap after updates had extended its deadline.
     pub(crate) fn is_at_cap(&self) -> bool {
         let ends = self.ends.load(Ordering::Acquire);
         ends == self.cap_ms && ends > self.limit_ms.load(Ordering::Relaxed)
     }
 
+    /// Whether signs of life do not extend the limit.
+    pub(crate) fn is_hard(&self) -> bool {
+        self.hard.load(Ordering::Relaxed)
+    }
+
     /// Changes the limit, which counts from the call's start.
-    pub(crate) fn set_limit(&self, limit: Duration) {
+    pub(crate) fn set_limit(&self, limit: Duration, hard: bool) {
+        self.hard.store(hard, Ordering::Relaxed);
         let limit_ms = (limit.as_millis() as u64).min(self.cap_ms);
         self.limit_ms.store(limit_ms, Ordering::Relaxed);
         self.ends.store(limit_ms, Ordering::Release);
@@ -117,6 +128,9 @@ impl Deadline {
     }
 
     pub(crate) fn extend(&self) {
+        if self.is_hard() {
+            return;
+        }
         let now = self.started.elapsed().as_millis() as u64;
         let limit = self.limit_ms.load(Ordering::Relaxed);
         self.ends.fetch_max(now.saturating_add(limit).min(self.cap_ms), Ordering::AcqRel);
@@ -131,7 +145,7 @@ impl Deadline {
         self.started + Duration::from_millis(self.ends.load(Ordering::Acquire))
     }
 
-    /// Resolves when the time is really up, however often it was extended meanwhile.
+    /// Resolves when the deadline has passed, including all extensions.
     pub(crate) async fn expired(&self) {
         loop {
             let ends = self.ends();
@@ -147,7 +161,7 @@ impl Deadline {
     }
 }
 
-/// Fires once, with the first reason given.
+/// A signal that fires once, with the first reason given.
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     reason: OnceLock<CancelReason>,
@@ -155,7 +169,7 @@ pub(crate) struct CancelSignal {
 }
 
 impl CancelSignal {
-    /// `false` when it had fired before.
+    /// Returns `false` if the signal has fired before.
     pub(crate) fn fire(&self, reason: CancelReason) -> bool {
         let first = self.reason.set(reason).is_ok();
         self.news.notify_waiters();
@@ -168,7 +182,8 @@ impl CancelSignal {
 
     pub(crate) async fn fired(&self) -> CancelReason {
         loop {
-            // Made before the look at the reason, so that what fires in between is not missed.
+            // The future is created before the reason is checked, so that a signal in between is
+            // not missed.
             let news = self.news.notified();
             if let Some(reason) = self.reason() {
                 return reason;

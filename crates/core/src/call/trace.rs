@@ -1,38 +1,43 @@
-//! The trace that a call is a part of.
+//! The trace of a call.
 
 use uuid::Uuid;
 
-/// The W3C trace context that a call belongs to.
+/// The W3C trace context of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     pub trace_id: u128,
-    /// The caller's span; 0 when the trace begins here.
+    /// The caller's span; 0 if the trace begins here.
     pub parent: u64,
-    /// The call's own span, which the provider's spans hang under.
+    /// The call's own span, the parent of the provider's spans.
     pub span: u64,
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// A trace that begins here.
+    /// Starts a new trace.
     pub fn root() -> Self {
         let (trace_id, span) = Uuid::new_v4().as_u64_pair();
         Self { trace_id: Uuid::new_v4().as_u128(), parent: 0, span: span ^ trace_id, sampled: true }
     }
 
-    /// Goes on with the caller's trace, or begins one when the header is missing or malformed.
+    /// Continues the caller's trace. Starts a new one if the header is missing or malformed.
     pub fn continue_from(traceparent: Option<&str>) -> Self {
         traceparent.and_then(Self::parse).unwrap_or_else(Self::root)
     }
 
     fn parse(header: &str) -> Option<Self> {
         let mut parts = header.trim().split('-');
-        let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // Rust's own reader of numbers takes a sign, too.
-        let digits =
-            |text: &str, count: usize| text.len() == count && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let shaped =
-            digits(version, 2) && version != "ff" && digits(trace, 32) && digits(parent, 16) && digits(flags, 2);
+        let (version, trace, parent, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        // `from_str_radix` also accepts a sign.
+        let digits = |text: &str, count: usize| {
+            text.len() == count && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let shaped = digits(version, 2)
+            && version != "ff"
+            && digits(trace, 32)
+            && digits(parent, 16)
+            && digits(flags, 2);
         let future_version = version != "00";
         if !shaped || (parts.next().is_some() && !future_version) {
             return None;
@@ -43,16 +48,16 @@ impl TraceContext {
         Some(Self { trace_id, parent, sampled, ..Self::root() })
     }
 
-    /// The header for whoever comes next.
+    /// Returns the header to send to the next service.
     pub fn traceparent(&self) -> String {
         let (mut trace, mut span) = ([0; 32], [0; 32]);
         let trace = self.encode_trace_id(&mut trace);
-        // Every call has one of these, and `{:016x}` takes several times as long.
+        // Every call formats this header, and `{:016x}` takes several times as long.
         let span = &hex(u128::from(self.span), &mut span)[16..];
         ["00-", trace, "-", span, if self.sampled { "-01" } else { "-00" }].concat()
     }
 
-    /// The trace's id as 32 hexadecimal digits.
+    /// Returns the trace id as 32 hexadecimal digits.
     pub fn encode_trace_id<'b>(&self, buffer: &'b mut [u8; 32]) -> &'b str {
         hex(self.trace_id, buffer)
     }
@@ -78,7 +83,10 @@ mod tests {
     fn trace_headers() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         check_trace(good, true);
-        check_trace("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-brings", true);
+        check_trace(
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-brings",
+            true,
+        );
         check_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more", false);
         check_trace("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
         check_trace("00-00000000000000000000000000000000-00f067aa0ba902b7-01", false);

@@ -1,111 +1,52 @@
-//! Remembers how each tool was defined, and notices when a provider defines it in another way.
+//! Remembers the definition of each tool, and detects when a provider changes it.
 //!
-//! A definition is what a model or a client decides by: title, description, schemas, annotations. A server that was trusted
-//! once can change them later. Every change is reported. Under [`OnChange::Hold`] the accepted definition also stays listed,
-//! and calls of the tool fail until an operator accepts the new one.
+//! A model or a client decides by the definition: title, description, schemas, annotations. A
+//! server that was trusted once can change them later. Every change is reported. Under
+//! [`OnChange::Hold`] the accepted definition also stays listed, and calls of the tool fail until
+//! an operator accepts the new one.
 //!
-//! A definition belongs to the grant that described the tool: what a provider without a token said is no measure for a
-//! provider with the same id and a token.
+//! A definition belongs to the grant that described the tool. The definition of a provider without
+//! a token does not apply to a provider with the same id and a token.
 //!
-//! What is remembered outlives the provider's connection and, by way of [`SavedDefinitions`], the process. It is bounded for
-//! each grant by itself, so that no grant can push another one out of memory. Only an operator adds installed providers, so
-//! they are not bounded. A provider of which something was forgotten cannot use that to pass off a changed tool as a new
-//! one: from then on, every tool that is not known counts as changed.
+//! Definitions outlive the provider's connection and, through [`SavedDefinitions`], the process.
+//! They are bounded for each grant separately, so that no grant can evict another one. Only an
+//! operator adds installed providers, so they are not bounded. A provider cannot use eviction to
+//! present a changed tool as a new one. After something was evicted, every unknown tool of that
+//! provider counts as changed.
 
 mod report;
 mod text;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 pub(super) use self::report::Report;
 use self::text::{definition, differences, stands_for_others};
+pub use self::types::{
+    AcceptError, OnChange, SavedDefinitions, SavedFinding, SavedTool, ToolChange,
+};
 use super::index::prefixes;
 use crate::clock;
-use crate::json::difference::Change;
 use crate::provider::{Grant, ProviderId, Rank};
 use crate::tool::{Catalog, Tool};
 
-/// How much is remembered of the providers of one grant. Beyond it, the provider that listed its tools longest ago is
-/// forgotten.
+/// The limits of remembered providers for each grant. Beyond them, the provider with the oldest
+/// list is forgotten.
 const MAX_PROVIDERS: usize = 20_000;
 const MAX_BYTES: usize = 16 << 20;
-/// How much is remembered of the tools that one provider does not list any more.
+/// The limit of remembered tools that a provider does not list any more.
 const MAX_UNLISTED_BYTES: usize = 1 << 20;
-/// The definition of a tool that may have been forgotten.
+/// Stands for a definition that may have been forgotten.
 const NOTHING: &str = "null";
-/// The definition of a tool that its provider has and does not describe.
+/// The definition of a tool that its provider has but does not describe.
 const UNDESCRIBED: &str = "{}";
-/// Between a provider and its grant in a key. No id contains a line break.
+/// Separates a provider from its grant in a key. No id contains a line break.
 const SEPARATOR: char = '\n';
 
-/// What happens when the definition of a tool changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnChange {
-    /// The new definition is listed at once.
-    #[default]
-    Allow,
-    /// The old definition stays listed, and calls fail until an operator accepts the new one.
-    Hold,
-}
-
-/// A change of a tool's definition that no operator has accepted yet.
-#[derive(Debug, Clone)]
-pub struct ToolChange {
-    pub kind: String,
-    pub id: String,
-    /// The provider's own name for the tool.
-    pub tool: Arc<str>,
-    /// The name under which it is listed; absent while it is not listed.
-    pub name: Option<Arc<str>>,
-    pub at_ms: i64,
-    /// Tells this change from a newer one.
-    pub revision: i64,
-    /// Whether calls of the tool fail until the change is accepted.
-    pub held: bool,
-    pub changes: Vec<Change>,
-    /// How many invisible characters were removed from its texts.
-    pub invisible: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AcceptError {
-    #[error("there is no change of this tool to accept")]
-    Nothing,
-    #[error("the tool has changed again since that change was shown")]
-    Newer,
-}
-
-/// Everything that is remembered of one provider's tools, for a store.
-#[derive(Debug, Clone, Default)]
-pub struct SavedDefinitions {
-    /// The grant with which it shares a bound; absent for an installed provider.
-    pub pool: Option<Arc<str>>,
-    /// Whether some of its definitions were forgotten.
-    pub incomplete: bool,
-    pub tools: Vec<SavedTool>,
-}
-
-#[derive(Debug, Clone)]
-pub struct SavedTool {
-    pub name: Arc<str>,
-    /// A JSON object.
-    pub definition: Arc<str>,
-    pub invisible: usize,
-    pub finding: Option<SavedFinding>,
-}
-
-#[derive(Debug, Clone)]
-pub struct SavedFinding {
-    pub revision: i64,
-    pub before: Option<Arc<str>>,
-    pub proposed: Option<Arc<str>>,
-    pub invisible: usize,
-}
-
-/// How a tool in a catalog is defined. Made before the directory is locked.
+/// The description of a tool in a catalog. Computed before the directory is locked.
 pub(super) struct Described {
-    /// A JSON object with sorted keys; absent where changes are not noticed.
+    /// A JSON object with sorted keys; absent if changes are not watched.
     definition: Option<Arc<str>>,
     invisible: usize,
 }
@@ -116,7 +57,7 @@ pub(super) struct Definitions {
     /// By provider and grant.
     known: HashMap<Arc<str>, Known>,
     pools: HashMap<Arc<str>, Pool>,
-    /// Counts the lists that were reviewed.
+    /// Counts the reviewed lists.
     lists: u64,
     newest_revision: i64,
     unsaved: BTreeSet<Arc<str>>,
@@ -146,40 +87,41 @@ struct Pool {
 }
 
 struct Entry {
-    /// The definition that is listed.
+    /// The listed definition.
     definition: Arc<str>,
-    /// How many invisible characters the tool's texts had.
+    /// The number of invisible characters in the tool's texts.
     invisible: usize,
-    /// The number of the last list that had the tool.
+    /// The number of the last list that contained the tool.
     listed: u64,
-    /// In a box, because nearly no tool has one.
+    /// Boxed, because nearly no tool has a finding.
     finding: Option<Box<Finding>>,
 }
 
-/// What an operator has not accepted yet.
+/// A change that no operator has accepted yet.
 #[derive(Default)]
 struct Finding {
     revision: i64,
-    /// What was listed before, where the new definition is listed already.
+    /// The previously listed definition, if the new one is already listed.
     before: Option<Arc<str>>,
-    /// What is not listed yet.
+    /// The new definition, if it is not listed yet.
     proposed: Option<Proposed>,
     invisible: usize,
 }
 
 struct Proposed {
     definition: Arc<str>,
-    /// Absent after a restart, until the provider lists it again, and where the provider does not describe the tool any more.
+    /// Absent after a restart, until the provider lists the tool again. Also absent if the provider
+    /// does not describe the tool any more.
     tool: Option<Box<Tool>>,
 }
 
-/// What an accepted change does to the provider's list.
+/// The effect of an accepted change on the provider's list.
 pub(super) enum Accepted {
-    /// Nothing: the list has the new definition already, or the provider is not here.
+    /// No effect: the new definition is already listed, or the provider is not attached.
     Listed,
-    /// This tool takes the place of the one that was held.
+    /// This tool replaces the held one.
     Replace(Box<Tool>),
-    /// The tool that was held leaves the list: its provider does not describe it.
+    /// The held tool is removed from the list, because its provider does not describe it.
     Remove,
 }
 
@@ -194,7 +136,11 @@ pub(super) fn describe(catalog: &mut Catalog) -> Vec<Described> {
 }
 
 impl Definitions {
-    pub(super) fn load(&mut self, on_change: OnChange, saved: impl IntoIterator<Item = (String, SavedDefinitions)>) {
+    pub(super) fn load(
+        &mut self,
+        on_change: OnChange,
+        saved: impl IntoIterator<Item = (String, SavedDefinitions)>,
+    ) {
         self.on_change = on_change;
         for (key, SavedDefinitions { pool, incomplete, tools }) in saved {
             let mut key: Arc<str> = key.into();
@@ -203,7 +149,7 @@ impl Definitions {
                 if let Some(id) = key.strip_suffix(of_grant.as_str()) {
                     provider = id.into();
                 } else {
-                    // Earlier versions had one record for all grants of a provider.
+                    // Earlier versions stored one record for all grants of a provider.
                     self.unsaved.insert(key);
                     key = format!("{provider}{of_grant}").into();
                     self.unsaved.insert(Arc::clone(&key));
@@ -213,13 +159,16 @@ impl Definitions {
             if let Some(pool) = pool.as_ref().filter(|_| incomplete) {
                 self.pools.entry(Arc::clone(pool)).or_default().incomplete = true;
             }
-            let mut known = Known { provider, pool, incomplete, listed: self.lists, ..Known::default() };
+            let mut known =
+                Known { provider, pool, incomplete, listed: self.lists, ..Known::default() };
             for SavedTool { name, definition, invisible, finding } in tools {
-                let finding = finding.map(|SavedFinding { revision, before, proposed, invisible }| {
-                    self.newest_revision = self.newest_revision.max(revision);
-                    let proposed = proposed.map(|definition| Proposed { definition, tool: None });
-                    Box::new(Finding { revision, before, proposed, invisible })
-                });
+                let finding =
+                    finding.map(|SavedFinding { revision, before, proposed, invisible }| {
+                        self.newest_revision = self.newest_revision.max(revision);
+                        let proposed =
+                            proposed.map(|definition| Proposed { definition, tool: None });
+                        Box::new(Finding { revision, before, proposed, invisible })
+                    });
                 known.tools.insert(name, Entry { definition, invisible, listed: 0, finding });
             }
             known.count();
@@ -227,8 +176,8 @@ impl Definitions {
         }
     }
 
-    /// Compares a provider's new list with what is remembered. Under [`OnChange::Hold`] a tool that has changed is replaced by
-    /// the one that was accepted.
+    /// Compares a provider's new list with the remembered definitions. Under [`OnChange::Hold`], a
+    /// changed tool is replaced by the accepted one.
     pub(super) fn review(
         &mut self,
         id: &ProviderId,
@@ -237,9 +186,12 @@ impl Definitions {
         described: Vec<Described>,
     ) -> Report {
         let mut report = Report::default();
-        let invisible = catalog.tools.iter().zip(&described).filter(|(_, described)| described.invisible > 0);
+        let invisible =
+            catalog.tools.iter().zip(&described).filter(|(_, described)| described.invisible > 0);
         if !catalog.watched {
-            report.invisible.extend(invisible.map(|(tool, described)| (Arc::clone(&tool.name), described.invisible)));
+            report.invisible.extend(
+                invisible.map(|(tool, described)| (Arc::clone(&tool.name), described.invisible)),
+            );
             return report;
         }
         let key = key(id, grant);
@@ -247,27 +199,36 @@ impl Definitions {
         let pool = pool(grant);
         let forgetful = |pool: &Arc<str>| self.pools.get(pool).is_some_and(|pool| pool.incomplete);
         let incomplete = pool.as_ref().is_some_and(forgetful);
-        let mut known = self.leave(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
+        let mut known =
+            self.leave(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
         (known.listed, known.pool, known.provider) = (self.lists, pool, provider(id));
         let mut revision = self.newest_revision;
         let mut news = false;
         for (tool, Described { definition, invisible }) in catalog.tools.iter_mut().zip(described) {
             let Some(definition) = definition else { continue };
-            if known.incomplete && self.on_change == OnChange::Hold && !known.tools.contains_key(&tool.name) {
-                let forgotten = Entry { definition: NOTHING.into(), invisible: 0, listed: 0, finding: None };
+            if known.incomplete
+                && self.on_change == OnChange::Hold
+                && !known.tools.contains_key(&tool.name)
+            {
+                let forgotten =
+                    Entry { definition: NOTHING.into(), invisible: 0, listed: 0, finding: None };
                 known.tools.insert(Arc::clone(&tool.name), forgotten);
             }
             let Some(entry) = known.tools.get_mut(&tool.name) else {
                 let finding = (invisible > 0).then(|| {
                     report.invisible.push((Arc::clone(&tool.name), invisible));
-                    Box::new(Finding { revision: next(&mut revision), invisible, ..Finding::default() })
+                    Box::new(Finding {
+                        revision: next(&mut revision),
+                        invisible,
+                        ..Finding::default()
+                    })
                 });
                 let entry = Entry { definition, invisible, listed: known.listed, finding };
                 known.tools.insert(Arc::clone(&tool.name), entry);
                 news = true;
                 continue;
             };
-            // Of a tool that is listed twice, the first one counts.
+            // If a tool is listed twice, the first one counts.
             if std::mem::replace(&mut entry.listed, known.listed) == known.listed {
                 continue;
             }
@@ -294,8 +255,9 @@ impl Definitions {
         report
     }
 
-    /// Accepts a change. `current` is the grant of the provider as it is in the directory. Several grants may have changes of
-    /// one tool: the revision says which one is meant, otherwise it is that of the current grant, or else the newest.
+    /// Accepts a change. `current` is the provider's current grant in the directory. Several grants
+    /// may have changes of one tool. The revision selects one; by default it is that of the current
+    /// grant, or else the newest.
     pub(super) fn accept(
         &mut self,
         kind: &str,
@@ -306,19 +268,27 @@ impl Definitions {
     ) -> Result<Accepted, AcceptError> {
         let provider = format!("{kind}/{id}");
         let is_current = |known: &Known| current.is_some_and(|current| known.pool == pool(current));
-        let found = self.known.iter().filter(|(_, known)| *known.provider == *provider).filter_map(|(key, known)| {
-            let finding = known.tools.get(tool)?.finding.as_ref()?;
-            Some((key, finding.revision, is_current(known)))
-        });
+        let found = self.known.iter().filter(|(_, known)| *known.provider == *provider).filter_map(
+            |(key, known)| {
+                let finding = known.tools.get(tool)?.finding.as_ref()?;
+                Some((key, finding.revision, is_current(known)))
+            },
+        );
         let found: Vec<_> = found.collect();
         if found.is_empty() {
             return Err(AcceptError::Nothing);
         }
-        let meant = found.into_iter().filter(|(_, found, _)| revision.is_none_or(|revision| revision == *found));
+        let meant = found
+            .into_iter()
+            .filter(|(_, found, _)| revision.is_none_or(|revision| revision == *found));
         let meant = meant.max_by_key(|(_, revision, current)| (*current, *revision));
         let (key, _, current) = meant.ok_or(AcceptError::Newer)?;
         let key = Arc::clone(key);
-        let entry = self.known.get_mut(&key).and_then(|known| known.tools.get_mut(tool)).ok_or(AcceptError::Nothing)?;
+        let entry = self
+            .known
+            .get_mut(&key)
+            .and_then(|known| known.tools.get_mut(tool))
+            .ok_or(AcceptError::Nothing)?;
         let proposed = entry.finding.take().and_then(|finding| finding.proposed);
         self.unsaved.insert(key);
         let Some(Proposed { definition, tool }) = proposed else { return Ok(Accepted::Listed) };
@@ -331,11 +301,17 @@ impl Definitions {
         })
     }
 
-    /// Every change that no operator has accepted, by provider and tool. `listed` finds the name of a tool in lists, by its
-    /// provider, the pool of the grant that described it, and its own name.
-    pub(super) fn changes(&self, listed: impl Fn(&str, Option<&str>, &str) -> Option<Arc<str>>) -> Vec<ToolChange> {
-        let tools = self.known.values().flat_map(|known| known.tools.iter().map(move |tool| (known, tool)));
-        let found = tools.filter_map(|(known, (name, entry))| Some((known, name, entry, entry.finding.as_ref()?)));
+    /// Returns every change that no operator has accepted, sorted by provider and tool. `listed`
+    /// finds a tool's name in lists by its provider, the pool of its grant, and its own name.
+    pub(super) fn changes(
+        &self,
+        listed: impl Fn(&str, Option<&str>, &str) -> Option<Arc<str>>,
+    ) -> Vec<ToolChange> {
+        let tools =
+            self.known.values().flat_map(|known| known.tools.iter().map(move |tool| (known, tool)));
+        let found = tools.filter_map(|(known, (name, entry))| {
+            Some((known, name, entry, entry.finding.as_ref()?))
+        });
         let mut found: Vec<_> = found.collect();
         found.sort_unstable_by_key(|(known, name, ..)| (&known.provider, *name, &known.pool));
         found
@@ -362,7 +338,7 @@ impl Definitions {
             .collect()
     }
 
-    /// Forgets what a grant described of a provider that was removed.
+    /// Forgets the definitions of a removed provider and its grant.
     pub(super) fn forget(&mut self, id: &ProviderId, grant: &Grant) {
         let key = key(id, grant);
         if self.leave(&key).is_some() {
@@ -374,13 +350,15 @@ impl Definitions {
         !self.unsaved.is_empty()
     }
 
-    /// What has to be saved, by key; `None` for what has to be deleted.
+    /// Returns the definitions to save, by key; `None` for those to delete.
     pub(super) fn take_unsaved(&mut self) -> Vec<(Arc<str>, Option<SavedDefinitions>)> {
         let keys = std::mem::take(&mut self.unsaved);
-        keys.into_iter().map(|key| (Arc::clone(&key), self.known.get(&key).map(Known::saved))).collect()
+        keys.into_iter()
+            .map(|key| (Arc::clone(&key), self.known.get(&key).map(Known::saved)))
+            .collect()
     }
 
-    /// Takes back a key that could not be saved.
+    /// Marks a key as unsaved again after saving failed.
     pub(super) fn mark_unsaved(&mut self, key: Arc<str>) {
         self.unsaved.insert(key);
     }
@@ -393,7 +371,9 @@ impl Definitions {
             pool.by_list.insert(known.listed, Arc::clone(key));
         }
         self.known.insert(Arc::clone(key), known);
-        while let Some(oldest) = pool.as_ref().and_then(|pool| self.pools.get(pool)?.beyond_bounds()) {
+        while let Some(oldest) =
+            pool.as_ref().and_then(|pool| self.pools.get(pool)?.beyond_bounds())
+        {
             self.leave(&oldest);
             self.unsaved.insert(oldest);
             if let Some(pool) = pool.as_ref().and_then(|pool| self.pools.get_mut(pool)) {
@@ -402,13 +382,16 @@ impl Definitions {
         }
     }
 
-    /// Whether a tool has a change that is held, though the provider does not list the tool at the moment.
+    /// Returns whether a change of a tool is held, even if the provider does not list the tool at
+    /// the moment.
     pub(super) fn is_held(&self, id: &ProviderId, grant: &Grant, tool: &str) -> bool {
         if self.on_change == OnChange::Allow {
             return false;
         }
         let Some(known) = self.known.get(&*key(id, grant)) else { return false };
-        let held = |name: &str| known.tools.get(name).and_then(|entry| entry.finding.as_ref()?.proposed.as_ref());
+        let held = |name: &str| {
+            known.tools.get(name).and_then(|entry| entry.finding.as_ref()?.proposed.as_ref())
+        };
         held(tool).or_else(|| held(&tool.to_lowercase())).is_some()
     }
 
@@ -427,13 +410,13 @@ impl Definitions {
     }
 }
 
-/// Whether what is remembered in this pool was described by this grant.
+/// Returns whether this pool belongs to this grant.
 pub(super) fn is_of(pool_name: Option<&str>, grant: &Grant) -> bool {
     pool(grant).as_deref() == pool_name
 }
 
 impl Pool {
-    /// The provider to forget. The newest one always stays.
+    /// Returns the provider to forget, if the pool exceeds its limits. The newest one always stays.
     fn beyond_bounds(&self) -> Option<Arc<str>> {
         let beyond = self.by_list.len() > MAX_PROVIDERS || self.bytes > MAX_BYTES;
         let oldest = self.by_list.values().next().filter(|_| beyond && self.by_list.len() > 1);
@@ -446,10 +429,11 @@ impl Known {
         self.bytes = self.tools.iter().map(|(name, entry)| name.len() + entry.bytes()).sum();
     }
 
-    /// Forgets tools that are not listed any more, beyond the bound. `true` when there were some.
+    /// Forgets unlisted tools beyond the limit. Returns `true` if there were any.
     fn drop_unlisted(&mut self) -> bool {
         let listed = self.listed;
-        let mut unlisted: Vec<_> = self.tools.iter().filter(|(_, entry)| entry.listed != listed).collect();
+        let mut unlisted: Vec<_> =
+            self.tools.iter().filter(|(_, entry)| entry.listed != listed).collect();
         if unlisted.iter().map(|(_, entry)| entry.bytes()).sum::<usize>() <= MAX_UNLISTED_BYTES {
             return false;
         }
@@ -466,8 +450,9 @@ impl Known {
         true
     }
 
-    /// Lists tools that the provider has described before, still has below a prefix, and does not describe any more. They are
-    /// held with the definition that was accepted. Otherwise a provider could remove a schema by leaving the tool out.
+    /// Lists tools that the provider has described before, still has below a prefix, and does not
+    /// describe any more. They are held with the accepted definition. Otherwise a provider could
+    /// remove a schema by omitting the tool.
     fn keep_undescribed(
         &mut self,
         id: &ProviderId,
@@ -483,7 +468,8 @@ impl Known {
         let mut news = false;
         let mut kept = Vec::new();
         for (name, entry) in &mut self.tools {
-            let was_described = *entry.definition != *UNDESCRIBED && !stands_for_others(&entry.definition);
+            let was_described =
+                *entry.definition != *UNDESCRIBED && !stands_for_others(&entry.definition);
             if entry.listed == self.listed || !still_has(name) || !was_described {
                 continue;
             }
@@ -510,11 +496,18 @@ impl Known {
             finding: entry.finding.as_ref().map(|finding| SavedFinding {
                 revision: finding.revision,
                 before: finding.before.clone(),
-                proposed: finding.proposed.as_ref().map(|proposed| Arc::clone(&proposed.definition)),
+                proposed: finding
+                    .proposed
+                    .as_ref()
+                    .map(|proposed| Arc::clone(&proposed.definition)),
                 invisible: finding.invisible,
             }),
         });
-        SavedDefinitions { pool: self.pool.clone(), incomplete: self.incomplete, tools: tools.collect() }
+        SavedDefinitions {
+            pool: self.pool.clone(),
+            incomplete: self.incomplete,
+            tools: tools.collect(),
+        }
     }
 }
 
@@ -529,7 +522,8 @@ impl Entry {
         128 + self.definition.len() + other
     }
 
-    /// Compares a tool with its remembered definition. `true` when there is something to save.
+    /// Compares a tool with its remembered definition. Returns `true` if there is something to
+    /// save.
     fn compare(
         &mut self,
         tool: &mut Tool,
@@ -539,8 +533,9 @@ impl Entry {
         report: &mut Report,
     ) -> bool {
         if definition == self.definition {
-            // The provider took the change back.
-            let withdrawn = self.finding.as_mut().is_some_and(|finding| finding.proposed.take().is_some());
+            // The provider reverted the change.
+            let withdrawn =
+                self.finding.as_mut().is_some_and(|finding| finding.proposed.take().is_some());
             self.finding.take_if(|finding| finding.is_empty());
             return withdrawn;
         }
@@ -580,7 +575,8 @@ fn provider(id: &ProviderId) -> Arc<str> {
     format!("{}/{}", id.kind, id.id).into()
 }
 
-/// What a grant shares a bound with: itself. What an operator installed is not bounded.
+/// Returns the pool that limits a grant's definitions: one for each grant. Installed providers are
+/// not bounded.
 fn pool(grant: &Grant) -> Option<Arc<str>> {
     (grant.rank != Rank::Installed).then(|| format!("{:?} {}", grant.rank, grant.id).into())
 }
@@ -592,7 +588,8 @@ fn key(id: &ProviderId, grant: &Grant) -> Arc<str> {
     }
 }
 
-/// Revisions are times, so that they grow over restarts, and no two are equal.
+/// Returns the next revision. Revisions are timestamps, so they increase across restarts. No two
+/// are equal.
 fn next(newest: &mut i64) -> i64 {
     *newest = clock::now_ms().max(*newest + 1);
     *newest

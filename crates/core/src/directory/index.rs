@@ -1,4 +1,4 @@
-//! The state of the directory, and how it changes. All under one lock, all without waiting.
+//! The state of the directory and its changes. All changes happen under one lock, without waiting.
 
 mod claims;
 mod contests;
@@ -20,23 +20,23 @@ use self::names::Ages;
 use super::definitions::{AcceptError, Accepted, Definitions, Described, Report};
 use super::saved::{SavedProvider, Unsaved, ago};
 use super::{Attach, AttachError};
-use crate::budget::Permit;
 use crate::documents::Documents;
-use crate::json::RawJson;
 use crate::limits::Slots;
 use crate::principal::Scope;
 use crate::provider::{Grant, Provider, ProviderId};
 use crate::tool::Catalog;
+use sa_limits::budget::Permit;
+use sa_text::json::RawJson;
 
 #[derive(Default)]
 pub(super) struct Index {
     members: HashMap<ProviderId, Member>,
     pub(super) scopes: HashMap<Scope, ScopeIndex>,
-    /// The providers that everyone can see, by their ids as they appear in exposed names.
+    /// The providers that everyone can see, by their ids as written in exposed names.
     ids: HashMap<Arc<str>, Vec<Arc<Owner>>>,
-    /// The greatest age that was given or supplied.
+    /// The greatest age that was assigned or supplied.
     newest: u64,
-    /// Tells the registrations of one id apart.
+    /// Distinguishes the registrations of one id.
     generation: u64,
     pub(super) definitions: Definitions,
     pub(super) unsaved: Unsaved,
@@ -45,11 +45,12 @@ pub(super) struct Index {
 /// The names of one scope.
 #[derive(Default)]
 pub(super) struct ScopeIndex {
-    /// Exposed names with and without a suffix, own names, open prefixes, bare names and short names.
+    /// Exposed names with and without a suffix, own names, open prefixes, bare names and short
+    /// names.
     pub(super) names: BTreeMap<Arc<str>, Claims>,
     /// Open prefixes, for the names below them.
     pub(super) prefixes: HashMap<Arc<str>, Claims>,
-    /// The same with underscores for dots, as calls may write them.
+    /// Open prefixes with underscores for dots, as calls may write them.
     pub(super) spelled: HashMap<Arc<str>, Claims>,
 }
 
@@ -60,19 +61,19 @@ pub(super) struct Member {
     pub(super) unlisted: bool,
     pub(super) bare_names: bool,
     pub(super) preferred: bool,
-    /// Whether it is remembered over a restart.
+    /// Whether it is remembered across restarts.
     pub(super) saved: bool,
     pub(super) offers: Vec<Arc<Offer>>,
-    /// Its open prefixes, and when each was first claimed.
+    /// Its open prefixes with the ages of their first claims.
     pub(super) prefixes: Vec<(Arc<str>, u64)>,
     pub(super) about: RawJson,
-    /// About how many bytes it takes.
+    /// The approximate memory size in bytes.
     weight: usize,
-    /// Its share of a limit for all providers of its kind.
+    /// Its share of a budget for all providers of its kind.
     pub(super) room: Option<Arc<Permit>>,
 }
 
-/// How much is remembered of the providers of one grant that left.
+/// The limits of remembered offline providers of one grant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Remembered {
     pub(super) members: usize,
@@ -89,19 +90,19 @@ pub(super) enum Presence {
     Offline {
         at: Instant,
         why: Leaving,
-        /// The documents of a provider that will be back.
+        /// The documents of a provider that is expected back.
         documents: Option<Arc<dyn Documents>>,
     },
 }
 
-/// Why a provider is not here.
+/// The reason why a provider is offline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// It will be back, however long that takes; its names are kept for as long as its registration is.
+    /// It is expected back after any time. Its names are reserved while its registration lives.
     Kept,
     /// Its connection was lost.
     Lost,
-    /// It announced that it leaves.
+    /// It announced that it stops.
     Stopped,
 }
 
@@ -111,7 +112,7 @@ pub(super) struct Admitted {
     pub(super) changed: Changed,
 }
 
-/// What a list brought that an operator should know.
+/// The changes of a list that an operator should know.
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) contests: Vec<Contest>,
@@ -130,16 +131,17 @@ impl Member {
             bare_names: self.bare_names,
             preferred: self.preferred,
             unlisted: self.unlisted,
-            // They have been reviewed.
+            // These tools have been reviewed already.
             watched: false,
             saved: self.saved,
             room: self.room.clone(),
         }
     }
 
-    /// Whether bare names can run here.
+    /// Returns whether bare names can run on this provider.
     fn is_host(&self) -> bool {
-        self.bare_names && self.offers.iter().any(|offer| !offer.tool.name.contains('.') && !offer.tool.open)
+        self.bare_names
+            && self.offers.iter().any(|offer| !offer.tool.name.contains('.') && !offer.tool.open)
     }
 }
 
@@ -148,7 +150,7 @@ impl Index {
         self.members.get(id)
     }
 
-    /// The age of what happens next, where none is supplied.
+    /// Returns the age for the next event without a supplied age.
     pub(super) fn next_age(&self) -> u64 {
         self.newest + 1
     }
@@ -160,13 +162,14 @@ impl Index {
         age: u64,
         replaced: CancellationToken,
     ) -> Result<Admitted, AttachError> {
-        let Attach { id, scope, grant, provider, mut catalog, max_running, about, may_take_over } = attach;
+        let Attach { id, scope, grant, provider, mut catalog, max_running, about, may_take_over } =
+            attach;
         self.newest = self.newest.max(age);
         let mut owner = Owner::new(id, grant, scope, age);
         let mut before = None;
         if let Some(old) = self.members.get(&owner.id).map(|old| &old.owner) {
-            // A token that is bound to this id continues what the id holds: rotating a token must not lose its names.
-            // A provider without a token hands nothing on.
+            // A token that is bound to this id continues all its claims, because token rotation
+            // must not lose names. A provider without a token passes nothing on.
             let continues = may_take_over && old.grant != Grant::none();
             if old.grant == owner.grant || continues {
                 owner.age = old.age;
@@ -179,17 +182,22 @@ impl Index {
         if let Some(holder) = rivals.iter().find(|other| other.grant.rank < owner.grant.rank) {
             return Err(AttachError::HeldByAnother(holder.id.clone()));
         }
-        // The better rank takes the id, also from a provider that was here first.
+        // The better rank takes the id, even from an older provider.
         let losers = rivals.iter().filter(|other| other.grant.rank > owner.grant.rank);
         let losers: Vec<ProviderId> = losers.map(|other| other.id.clone()).collect();
-        let mut contests: Vec<Contest> = losers.iter().map(|loser| Contest::for_id(&owner.id, loser)).collect();
+        let mut contests: Vec<Contest> =
+            losers.iter().map(|loser| Contest::for_id(&owner.id, loser)).collect();
         for loser in &losers {
             self.replace(loser);
         }
         self.generation += 1;
         let generation = self.generation;
-        let presence =
-            Presence::Online { provider, slots: Arc::new(Slots::new(max_running)), since: Instant::now(), replaced };
+        let presence = Presence::Online {
+            provider,
+            slots: Arc::new(Slots::new(max_running)),
+            since: Instant::now(),
+            replaced,
+        };
         let id = owner.id.clone();
         let ages = before.map(|id| self.ages(&id)).unwrap_or_default();
         self.replace(&id);
@@ -220,12 +228,29 @@ impl Index {
         self.members.insert(owner.id.clone(), member);
     }
 
-    /// Enters a provider as one that has left; `false` when its id is taken.
-    pub(super) fn restore(&mut self, id: &ProviderId, saved: SavedProvider, room: Arc<Permit>) -> bool {
+    /// Adds a saved provider as offline. Returns `false` if its id is taken.
+    pub(super) fn restore(
+        &mut self,
+        id: &ProviderId,
+        saved: SavedProvider,
+        room: Arc<Permit>,
+    ) -> bool {
         let ages = Ages::saved(&saved);
-        let SavedProvider { grant, age, tools, prefixes, bare_names, preferred, about, gone_for, stopped, .. } = saved;
+        let SavedProvider {
+            grant,
+            age,
+            tools,
+            prefixes,
+            bare_names,
+            preferred,
+            about,
+            gone_for,
+            stopped,
+            ..
+        } = saved;
         let owner = Owner::new(id.clone(), grant, Scope::Everyone, age);
-        let better = self.rivals_for_id(&owner).iter().any(|other| other.grant.rank < owner.grant.rank);
+        let better =
+            self.rivals_for_id(&owner).iter().any(|other| other.grant.rank < owner.grant.rank);
         if self.members.contains_key(id) || better {
             return false;
         }
@@ -233,7 +258,8 @@ impl Index {
         self.newest = each.chain([age, self.newest]).max().unwrap_or(age);
         self.generation += 1;
         let why = if stopped { Leaving::Stopped } else { Leaving::Lost };
-        let presence = Presence::Offline { at: ago(gone_for.unwrap_or_default()), why, documents: None };
+        let presence =
+            Presence::Offline { at: ago(gone_for.unwrap_or_default()), why, documents: None };
         self.insert(owner, presence, self.generation, about);
         let catalog = Catalog {
             tools: tools.into_iter().map(|(tool, _)| (*tool).clone()).collect(),
@@ -248,7 +274,7 @@ impl Index {
         true
     }
 
-    /// Replaces what a provider offers; `None` when the registration is not the current one.
+    /// Replaces a provider's catalog. Returns `None` if the registration is not the current one.
     pub(super) fn publish(
         &mut self,
         id: &ProviderId,
@@ -275,17 +301,22 @@ impl Index {
         revision: Option<i64>,
     ) -> Result<(), AcceptError> {
         let mut members = self.members.iter();
-        let member = members.find(|(member, _)| member.kind == kind && *member.id == *id).map(|(_, member)| member);
+        let member = members
+            .find(|(member, _)| member.kind == kind && *member.id == *id)
+            .map(|(_, member)| member);
         let current = member.map(|member| &member.owner.grant);
         let accepted = self.definitions.accept(kind, id, tool, revision, current)?;
-        let Some((id, mut catalog)) = member.map(|member| (member.owner.id.clone(), member.catalog())) else {
+        let Some((id, mut catalog)) =
+            member.map(|member| (member.owner.id.clone(), member.catalog()))
+        else {
             return Ok(());
         };
         match accepted {
             Accepted::Listed => return Ok(()),
             Accepted::Remove => catalog.tools.retain(|listed| *listed.name != *tool),
             Accepted::Replace(accepted) => {
-                for listed in catalog.tools.iter_mut().filter(|listed| listed.name == accepted.name) {
+                for listed in catalog.tools.iter_mut().filter(|listed| listed.name == accepted.name)
+                {
                     *listed = (*accepted).clone();
                 }
             }
@@ -303,11 +334,14 @@ impl Index {
                 slots.close();
                 (Instant::now(), provider.documents())
             }
-            // Only one that was to come back can still be lost.
-            Presence::Offline { why: before, .. } if *before == why || *before != Leaving::Kept => return false,
+            // Only a provider in state `Kept` can still change to another offline state.
+            Presence::Offline { why: before, .. } if *before == why || *before != Leaving::Kept => {
+                return false;
+            }
             Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        member.presence = Presence::Offline { at, why, documents: documents.filter(|_| why == Leaving::Kept) };
+        member.presence =
+            Presence::Offline { at, why, documents: documents.filter(|_| why == Leaving::Kept) };
         if member.saved {
             self.unsaved.left(id);
         }
@@ -315,7 +349,10 @@ impl Index {
     }
 
     pub(super) fn withdraw(&mut self, id: &ProviderId, generation: u64) -> bool {
-        let Some(grant) = self.current(id, generation).map(|member| member.owner.grant.clone()) else { return false };
+        let Some(grant) = self.current(id, generation).map(|member| member.owner.grant.clone())
+        else {
+            return false;
+        };
         self.definitions.forget(id, &grant);
         if let Some(Presence::Online { slots, .. }) = self.remove(id) {
             slots.close();
@@ -323,8 +360,8 @@ impl Index {
         true
     }
 
-    /// `true` when a provider was forgotten. What is remembered is bounded for each grant by itself, so that no grant can
-    /// push another one out of memory.
+    /// Forgets providers beyond the age and size limits. Returns `true` if there were any. The
+    /// limits apply to each grant separately, so that no grant can evict another one.
     pub(super) fn forget_expired(&mut self, memory: Duration, most: Remembered) -> bool {
         let mut gone: Vec<(Instant, &Member)> = self
             .members
@@ -348,13 +385,13 @@ impl Index {
         self.forget(&expired)
     }
 
-    /// The offline providers of these grants.
+    /// Returns the offline providers of these grants.
     pub(super) fn absent_of(&self, grants: &HashSet<Grant>) -> impl Iterator<Item = &ProviderId> {
         let absent = self.members.values().filter(|member| !member.is_online());
         absent.filter(|member| grants.contains(&member.owner.grant)).map(|member| &member.owner.id)
     }
 
-    /// Forgets the offline providers of grants that are not valid any more.
+    /// Forgets the offline providers of grants that are no longer valid.
     pub(super) fn forget_grants(&mut self, grants: &HashSet<Grant>) -> bool {
         let gone: Vec<ProviderId> = self.absent_of(grants).cloned().collect();
         self.forget(&gone)
@@ -371,7 +408,7 @@ impl Index {
         self.members.get_mut(id).filter(|member| member.generation == generation)
     }
 
-    /// Removes a provider, whose connection hears that another one took its place.
+    /// Removes a provider, and notifies its connection that another one replaced it.
     fn replace(&mut self, id: &ProviderId) {
         if let Some(Presence::Online { replaced, slots, .. }) = self.remove(id) {
             slots.close();
@@ -389,7 +426,7 @@ impl Index {
         Some(member.presence)
     }
 
-    /// The tables hold every claim of every member, and no others.
+    /// Asserts that the tables hold exactly the claims of all members.
     #[cfg(test)]
     pub(super) fn assert_consistent(&self) {
         let mut claimed = 0;
@@ -397,16 +434,30 @@ impl Index {
             for (name, claim, covers) in member.claims() {
                 let scope = &self.scopes[&member.owner.scope];
                 let claims = if covers { &scope.prefixes[&name] } else { &scope.names[&name] };
-                assert!(!covers || scope.spelled[&*name.replace('.', "_")].iter().any(|held| *held == claim), "{name}");
+                assert!(
+                    !covers
+                        || scope.spelled[&*name.replace('.', "_")]
+                            .iter()
+                            .any(|held| *held == claim),
+                    "{name}"
+                );
                 assert!(claims.iter().any(|held| *held == claim), "{name} of {}", member.owner.id);
-                assert!(claims.of_grant(&claim.owner).any(|held| *held == claim), "{name} of {}", member.owner.id);
+                assert!(
+                    claims.of_grant(&claim.owner).any(|held| *held == claim),
+                    "{name} of {}",
+                    member.owner.id
+                );
                 claimed += 1;
             }
             assert!(self.ids.get(&member.owner.space).is_none_or(|owners| !owners.is_empty()));
         }
-        let tables = self.scopes.values().flat_map(|scope| scope.names.values().chain(scope.prefixes.values()));
+        let tables = self
+            .scopes
+            .values()
+            .flat_map(|scope| scope.names.values().chain(scope.prefixes.values()));
         assert_eq!(tables.map(|claims| claims.iter().count()).sum::<usize>(), claimed);
-        let everyone = self.members.values().filter(|member| member.owner.scope == Scope::Everyone).count();
+        let everyone =
+            self.members.values().filter(|member| member.owner.scope == Scope::Everyone).count();
         assert_eq!(self.ids.values().map(Vec::len).sum::<usize>(), everyone);
     }
 

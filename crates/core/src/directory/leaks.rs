@@ -1,5 +1,5 @@
-//! Providers come and go in any order: the tables hold the claims of the members and no others, and once all have left for
-//! good, no table holds anything.
+//! Rule: in any order of attaching and detaching, the tables hold exactly the claims of the
+//! members, and are empty after all providers are removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use proptest::prelude::*;
 
 use super::{Attach, Directory, Registration};
 use crate::call::{Call, Updates};
-use crate::json::RawJson;
 use crate::notice::Notices;
 use crate::outcome::Outcome;
 use crate::principal::Scope;
 use crate::provider::{Grant, Provider, ProviderId};
 use crate::tool::{Catalog, Tool};
+use sa_text::json::RawJson;
 
 struct Silent;
 
@@ -52,7 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..20)
 }
 
-/// Each name as a tool and as a prefix, so that both tables are in use.
+/// Uses each name as a tool and as a prefix, so that both tables are in use.
 fn catalog(names: Vec<String>) -> Catalog {
     let tools = names.iter().map(|name| Tool::named(name)).collect();
     Catalog { tools, prefixes: names, bare_names: true, ..Catalog::default() }
@@ -81,7 +81,7 @@ fn attach(
 proptest! {
     #[test]
     fn nothing_is_left_when_all_have_gone(steps in steps(), forget in any::<bool>()) {
-        // Those that only went away are forgotten at once, or withdrawn after they came back.
+        // Offline providers are forgotten immediately, or withdrawn after they came back.
         let memory = if forget { Duration::ZERO } else { Duration::MAX };
         let directory = Directory::new(Notices::new(), memory);
         let mut registrations: Vec<Option<Registration>> = Vec::new();

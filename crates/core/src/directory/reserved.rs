@@ -6,13 +6,13 @@ use futures_util::future::BoxFuture;
 
 use super::{Attach, AttachError, Directory, Registration};
 use crate::call::{Call, Updates};
-use crate::json::RawJson;
 use crate::outcome::{CallError, Outcome};
 use crate::principal::Scope;
 use crate::provider::{Grant, Provider, ProviderId};
 use crate::tool::Catalog;
+use sa_text::json::RawJson;
 
-/// Stands in for a disabled provider. It has no tools, so it gets no calls.
+/// A placeholder for a disabled provider. It has no tools, so it receives no calls.
 struct Disabled;
 
 impl Provider for Disabled {
@@ -22,9 +22,13 @@ impl Provider for Disabled {
 }
 
 impl Directory {
-    /// Reserves the id of a disabled provider for as long as the registration lives. Without this, a node could take the id
-    /// and receive the calls that are meant for what the operator installed.
-    pub fn reserve(self: &Arc<Self>, id: ProviderId, grant: Grant) -> Result<Registration, AttachError> {
+    /// Reserves the id of a disabled provider while the registration lives. Otherwise a node could
+    /// take the id, and receive the calls for the installed provider.
+    pub fn reserve(
+        self: &Arc<Self>,
+        id: ProviderId,
+        grant: Grant,
+    ) -> Result<Registration, AttachError> {
         let registration = self.attach(Attach {
             id,
             scope: Scope::Everyone,

@@ -1,10 +1,12 @@
-//! From a name to the provider that answers to it.
+//! Resolves a name to a provider.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Owner, Presence, ScopeIndex};
+use super::index::{
+    Claim, Claims, Held, Index, Kind, Leaving, Member, Owner, Presence, ScopeIndex,
+};
 use crate::limits::Slots;
 use crate::naming;
 use crate::outcome::{CallError, CallErrorKind};
@@ -12,69 +14,73 @@ use crate::principal::{Scope, View};
 use crate::provider::{Provider, ProviderId};
 use crate::tool::Tool;
 
-/// Where a call goes.
+/// The destination of a call.
 #[derive(Clone)]
 pub struct Route {
     pub id: ProviderId,
     /// The exposed name; absent for a tool below an open prefix.
     pub exposed: Option<Arc<str>>,
-    /// For a principal that may use some tools only: every name that leads to the tool, the one it was called by included.
+    /// All names that lead to the tool, including the called one. Only filled for a principal that
+    /// may use some tools only.
     pub leading: Vec<Arc<str>>,
     pub tool: Arc<Tool>,
     pub provider: Arc<dyn Provider>,
-    /// Where the tool is.
+    /// The scope of the tool's provider.
     pub scope: Scope,
     pub(crate) slots: Arc<Slots>,
 }
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("id", &self.id).field("tool", &self.tool.name).finish_non_exhaustive()
+        f.debug_struct("Route")
+            .field("id", &self.id)
+            .field("tool", &self.tool.name)
+            .finish_non_exhaustive()
     }
 }
 
-/// Why a name leads nowhere.
+/// The reason why a name cannot be resolved.
 #[expect(clippy::large_enum_variant, reason = "it is returned beside a route, which is as large")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unresolved {
     Unknown {
         similar: Vec<String>,
-        /// Whether it is a bare name, and there is no host on which such names run.
+        /// Whether it is a bare name, and no host can run it.
         hostless: bool,
     },
     Offline {
         absence: Absence,
-        /// Where the tool is.
+        /// The scope of the tool's provider.
         scope: Scope,
-        /// The name that the tool has in lists, or else its own.
+        /// The tool's name in lists, or else its own.
         shown: Arc<str>,
         /// As in [`Route`].
         leading: Vec<Arc<str>>,
         /// Every name that the tool has or claims.
         all_names: Vec<String>,
-        /// Which tool it is, whatever it goes by.
+        /// Identifies the tool independently of its names.
         address: String,
-        /// The name that it wants to have in lists.
+        /// The tool's preferred name in lists.
         preferred_name: String,
     },
 }
 
-/// A provider that is away.
+/// A provider that is offline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {
     pub provider: ProviderId,
     pub gone_for: Duration,
-    /// Whether it said that it leaves.
+    /// Whether it announced that it stops.
     pub stopped: bool,
-    /// Who else would go by the name of the tool, and is here.
+    /// An online provider that claims the same name.
     pub rival: Option<Rival>,
 }
 
-/// A provider that offers a tool whose name another one has.
+/// A provider that offers a tool with a name that another one holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rival {
     pub provider: ProviderId,
-    /// What its tool is called by meanwhile; `None` when the other one keeps it from being called at all.
+    /// The current name of its tool; `None` if the holder prevents calls of the tool.
     pub name: Option<Arc<str>>,
 }
 
@@ -82,16 +88,19 @@ impl Unresolved {
     pub fn into_error(self, name: &str) -> CallError {
         match self {
             Self::Unknown { similar, hostless } => {
-                let error = CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{}\"", excerpt(name)));
+                let error = CallError::new(
+                    CallErrorKind::NotFound,
+                    format!("there is no tool \"{}\"", excerpt(name)),
+                );
                 if !similar.is_empty() {
                     error.hint(format!("did you mean {}?", similar.join(", ")))
                 } else if hostless {
                     error.hint(
-                        "list the tools with: switchboard tools   (a bare name such as Bash runs on the primary \
-                         execution host, and none is connected; start one with: switchboard node --id NAME)",
+                        "run `switchboard tools` to list the tools   (a bare name such as Bash runs on the primary \
+                         execution host, and none is connected; start one with: `switchboard node --id NAME`)",
                     )
                 } else {
-                    error.hint("list the tools with: switchboard tools")
+                    error.hint("run `switchboard tools` to list the tools")
                 }
             }
             Self::Offline { absence, .. } => absence.into_error(name),
@@ -99,40 +108,40 @@ impl Unresolved {
     }
 }
 
-/// One that said goodbye is waited for this part of the time that one is waited for that was lost: it may be restarted, but
-/// most likely somebody stopped it.
+/// The wait timeout is divided by this for a provider that announced that it stops. It may restart,
+/// but most likely a person stopped it.
 const FAREWELL: u32 = 4;
 
 impl Absence {
-    /// How much longer it is waited for, of so much in all.
-    pub(crate) fn patience(&self, patience: Duration) -> Duration {
-        let patience = if self.stopped { patience / FAREWELL } else { patience };
-        patience.saturating_sub(self.gone_for)
+    /// Returns the remaining time to wait for the provider, out of a total timeout.
+    pub(crate) fn timeout(&self, timeout: Duration) -> Duration {
+        let timeout = if self.stopped { timeout / FAREWELL } else { timeout };
+        timeout.saturating_sub(self.gone_for)
     }
 
-    /// The same some time later.
+    /// Returns this absence after more time has passed.
     pub(crate) fn after(&self, time: Duration) -> Self {
         Self { gone_for: self.gone_for + time, ..self.clone() }
     }
 
-    /// Why a tool of this name cannot be called.
+    /// Returns the error for a call of a tool with this name.
     pub(crate) fn into_error(self, name: &str) -> CallError {
         let provider = &self.provider;
         let again = format!("start the {} again, then retry", provider.kind);
         let hint = match &self.rival {
             None => again,
             Some(Rival { provider: other, name: Some(name) }) => {
-                format!("{again}; or call {name}: the {other} has it, and would go by the same name")
+                format!("{again}; or call {name}, which is the same tool on the {other}")
             }
             Some(Rival { provider: other, name: None }) => format!(
-                "{again}; the {other} offers it, too, but with another token: it gets these calls when the {provider} is \
-                 forgotten, or has its token revoked"
+                "{again}; the {other} also offers it, but with another token: it receives these calls when the \
+                 {provider} is forgotten or its token is revoked"
             ),
         };
         CallError::undelivered(format!(
             "the tool \"{}\" exists, but its {provider} {} {} s ago",
             excerpt(name),
-            if self.stopped { "was stopped" } else { "went away" },
+            if self.stopped { "was stopped" } else { "disconnected" },
             self.gone_for.as_secs()
         ))
         .hint(hint)
@@ -151,7 +160,9 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
     {
         return resolve(index, &exposed, view);
     }
-    let found = held.and_then(|held| by_name(index, name, view, held)).or_else(|| by_provider(index, name, view));
+    let found = held
+        .and_then(|held| by_name(index, name, view, held))
+        .or_else(|| by_provider(index, name, view));
     let found = found.or_else(|| Some(resolve(index, &dotted(index, name, view)?, view)));
     found.unwrap_or_else(|| {
         let hostless = naming::is_of_host(name) && !index.has_host();
@@ -159,13 +170,18 @@ pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, U
     })
 }
 
-/// The tool that a held name leads to, of the oldest provider that is online and may answer to the name.
-fn by_name(index: &Index, name: &str, view: &View, held: Held<'_>) -> Option<Result<Route, Unresolved>> {
+/// Resolves a held name to a tool of the oldest provider that is online and may serve the name.
+fn by_name(
+    index: &Index,
+    name: &str,
+    view: &View,
+    held: Held<'_>,
+) -> Option<Result<Route, Unresolved>> {
     let claim = serving(index, name, &held)?;
     let claim = described_in_lowercase(held.scope, name, claim).unwrap_or(claim);
     let offer = claim.offer.as_ref();
     let exposed = match offer {
-        // The usual case needs no further look-up.
+        // The common case needs no further lookup.
         Some(offer) if *offer.plain == *name && std::ptr::eq(claim, held.by) => Some(&offer.plain),
         Some(offer) => index.listed_as(&index.scopes_of(view), &claim.owner, offer),
         None => None,
@@ -182,9 +198,14 @@ fn by_name(index: &Index, name: &str, view: &View, held: Held<'_>) -> Option<Res
     Some(found?.map_err(|unresolved| with_rival(index, unresolved, view, claim)))
 }
 
-/// A tool below an open prefix, at this provider.
-fn undescribed(index: &Index, name: &str, view: &View, provider: &ProviderId) -> Option<Result<Route, Unresolved>> {
-    // No tool has such a name, and a node that trims names would take it for another one.
+/// Resolves a name below an open prefix of this provider.
+fn undescribed(
+    index: &Index,
+    name: &str,
+    view: &View,
+    provider: &ProviderId,
+) -> Option<Result<Route, Unresolved>> {
+    // No tool has such a name. A node that trims names would confuse it with another tool.
     if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
     }
@@ -201,9 +222,9 @@ fn undescribed(index: &Index, name: &str, view: &View, provider: &ProviderId) ->
     route(index, name, view, provider, None, leading, tool)
 }
 
-/// The dotted name that a name with underscores stands for, below the longest open tool that it begins with. The first
-/// underscore behind that is a dot. The others are part of the last word, because nodes derive their prefixes from their
-/// tools' names without the last word.
+/// Returns the dotted name for a name with underscores, below the longest open tool that it begins
+/// with. The first underscore after that tool's name becomes a dot. The others are part of the last
+/// word, because nodes derive their prefixes from their tools' names without the last word.
 fn dotted(index: &Index, name: &str, view: &View) -> Option<String> {
     if !naming::may_be_dotted(name) {
         return None;
@@ -211,13 +232,16 @@ fn dotted(index: &Index, name: &str, view: &View) -> Option<String> {
     let scopes = index.scopes_of(view);
     name.rmatch_indices('_').find_map(|(at, _)| {
         let (open, rest) = (&name[..at], &name[at + 1..]);
-        let held = index.held_among(scopes.iter().copied(), open).filter(|held| held.by.kind.is_named())?;
+        let held = index
+            .held_among(scopes.iter().copied(), open)
+            .filter(|held| held.by.kind.is_named())?;
         let offer = held.by.offer.as_ref().filter(|offer| offer.tool.open && !rest.is_empty())?;
         Some(format!("{}.{rest}", offer.tool.name))
     })
 }
 
-/// The tool whose name continues that of an open one, which was called by the name `called`. Returns its name, too.
+/// Finds the tool with a name that continues that of an open tool, which was called by the name
+/// `called`. Also returns the name of the found tool.
 pub(super) fn below(
     index: &Index,
     open: &Route,
@@ -229,7 +253,8 @@ pub(super) fn below(
     if name.len() > naming::MAX_DOTTED {
         return (name, Err(Unresolved::Unknown { similar: Vec::new(), hostless: false }));
     }
-    // A suffixed name is for one provider. What is below is its own as far as its grant holds that.
+    // A suffixed name is for one provider. Names below it belong to that provider if its grant
+    // holds them.
     let of_one = open.tool.exposed_names(&open.id).1 == called && {
         let held = index.held_among(index.scopes_of(view), &name);
         let owner = index.member(&open.id).map(|member| &member.owner);
@@ -240,19 +265,20 @@ pub(super) fn below(
     (name, found)
 }
 
-/// Which of the claims to a held name answers.
+/// Returns the claim that serves a held name.
 fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Claim> {
     let Held { scope, claims, by } = *held;
     let online = |claim: &&Claim| index.member(&claim.owner.id).is_some_and(Member::is_online);
     let same_rank = |claim: &&Claim| claim.rank() == by.rank();
     match by.kind {
         Kind::Suffixed => Some(by),
-        // Where several tools have one short name, it is not known which one is meant.
+        // If several tools have the same short name, it is ambiguous.
         Kind::Short => {
-            let mut others = claims.iter().filter(same_rank).filter(|claim| claim.kind == Kind::Short);
+            let mut others =
+                claims.iter().filter(same_rank).filter(|claim| claim.kind == Kind::Short);
             others.all(|claim| claim.is_of(&by.owner)).then_some(by)
         }
-        // Every host may stand in for another one of its rank.
+        // Every host can replace another one of its rank.
         Kind::PreferredBare | Kind::Bare => {
             let mut hosts = claims.iter().filter(same_rank).filter(|claim| claim.kind.is_bare());
             hosts.find(online).or(Some(by))
@@ -264,23 +290,34 @@ fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Clai
                 (Some(one), Some(other)) => one.is_like(other),
                 (one, other) => one.is_none() && other.is_none(),
             };
-            let mut same = claims.of_grant(&by.owner).filter(|claim| claim.kind.is_named()).filter(alike);
+            let mut same =
+                claims.of_grant(&by.owner).filter(|claim| claim.kind.is_named()).filter(alike);
             same.find(online).or_else(|| under_own_name(index, scope, name, by)).or(Some(by))
         }
     }
 }
 
-/// A provider of the same grant that takes calls of a dotted tool by the tool's own name, though it does not describe it.
-fn under_own_name<'i>(index: &'i Index, scope: &'i ScopeIndex, name: &str, by: &Claim) -> Option<&'i Claim> {
-    let own = by.offer.as_ref().map(|offer| &offer.tool.name).filter(|own| own.contains('.') && ***own != *name)?;
+/// Returns a provider of the same grant that accepts calls of a dotted tool by the tool's own name,
+/// without describing it.
+fn under_own_name<'i>(
+    index: &'i Index,
+    scope: &'i ScopeIndex,
+    name: &str,
+    by: &Claim,
+) -> Option<&'i Claim> {
+    let own = by
+        .offer
+        .as_ref()
+        .map(|offer| &offer.tool.name)
+        .filter(|own| own.contains('.') && ***own != *name)?;
     let held = index.held(scope, own)?;
     let claim = serving(index, own, &held)?;
     let online = index.member(&claim.owner.id)?.is_online();
     (online && claim.offer.is_none() && claim.owner.grant == by.owner.grant).then_some(claim)
 }
 
-/// The exposed name of a tool that is named by its provider's id as the provider has it, such as `my.laptop__Bash`. In
-/// exposed names a dot is an underscore.
+/// Returns the exposed name for a name that spells the provider's id with its original characters,
+/// such as `my.laptop__Bash`. In exposed names a dot becomes an underscore.
 fn by_written_id<'i>(index: &'i Index, name: &str, view: &View) -> Option<(&'i Owner, Arc<str>)> {
     naming::spaces(name).find_map(|id| {
         let owner = index.owners_of(&naming::space(id)?).find(|owner| *owner.id.id == *id)?;
@@ -291,7 +328,8 @@ fn by_written_id<'i>(index: &'i Index, name: &str, view: &View) -> Option<(&'i O
     })
 }
 
-/// The provider that the name begins with, if it is not known yet which tools that one has.
+/// Resolves a name by the provider id that it begins with, if the tools of that provider are not
+/// known yet.
 fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, Unresolved>> {
     naming::spaces(name).find_map(|space| {
         let owner = index.id_owner(space)?;
@@ -301,9 +339,13 @@ fn by_provider(index: &Index, name: &str, view: &View) -> Option<Result<Route, U
     })
 }
 
-/// What the same provider describes under this name, written in lowercase. Nodes ignore case, so what is known of the tool
-/// must count for each spelling.
-fn described_in_lowercase<'i>(scope: &'i ScopeIndex, name: &str, found: &Claim) -> Option<&'i Claim> {
+/// Returns the described tool of the same provider with this name in lowercase. Nodes ignore case,
+/// so the description must apply to each spelling.
+fn described_in_lowercase<'i>(
+    scope: &'i ScopeIndex,
+    name: &str,
+    found: &Claim,
+) -> Option<&'i Claim> {
     if found.offer.is_some() || !name.contains(char::is_uppercase) {
         return None;
     }
@@ -338,15 +380,24 @@ fn route(
         Presence::Offline { at, why, .. } => {
             let (all_names, address) = (tool.all_names(provider), tool.address(provider));
             let (provider, gone_for) = (provider.clone(), at.elapsed());
-            let absence = Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
+            let absence =
+                Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
             let shown = Arc::clone(exposed.unwrap_or(&tool.name));
             let preferred_name = tool.preferred_name.clone();
-            Err(Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name })
+            Err(Unresolved::Offline {
+                absence,
+                scope,
+                shown,
+                leading,
+                all_names,
+                address,
+                preferred_name,
+            })
         }
     })
 }
 
-/// Adds the provider that offers a tool of the same name, where the holder of the name is away.
+/// Adds the provider that offers a tool of the same name, if the holder of the name is offline.
 fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim) -> Unresolved {
     // A principal that may use some tools only does not learn the names of others.
     let (Unresolved::Offline { absence, .. }, Some(offer), false) =
@@ -356,41 +407,68 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim)
     };
     let scopes = index.scopes_of(view);
     let claims = scopes.iter().filter_map(|scope| Some((*scope, scope.names.get(&offer.plain)?)));
-    let mut others = claims.flat_map(|(scope, claims)| claims.iter().map(move |other| (scope, other)));
+    let mut others =
+        claims.flat_map(|(scope, claims)| claims.iter().map(move |other| (scope, other)));
     let rival = others.find_map(|(scope, other)| {
         let theirs = other.offer.as_ref().filter(|theirs| theirs.plain == offer.plain)?;
-        index.member(&other.owner.id).filter(|member| member.is_online() && !other.is_of(&claim.owner))?;
+        index
+            .member(&other.owner.id)
+            .filter(|member| member.is_online() && !other.is_of(&claim.owner))?;
         let hidden = index.kept_from(scope, &offer.plain, other).is_some();
-        Some(Rival { provider: other.owner.id.clone(), name: (!hidden).then(|| Arc::clone(&theirs.suffixed)) })
+        Some(Rival {
+            provider: other.owner.id.clone(),
+            name: (!hidden).then(|| Arc::clone(&theirs.suffixed)),
+        })
     });
     let absence = Absence { rival, ..absence.clone() };
     match unresolved {
-        Unresolved::Offline { scope, shown, leading, all_names, address, preferred_name, .. } => {
-            Unresolved::Offline { absence, scope, shown, leading, all_names, address, preferred_name }
-        }
+        Unresolved::Offline {
+            scope, shown, leading, all_names, address, preferred_name, ..
+        } => Unresolved::Offline {
+            absence,
+            scope,
+            shown,
+            leading,
+            all_names,
+            address,
+            preferred_name,
+        },
         unknown @ Unresolved::Unknown { .. } => unknown,
     }
 }
 
-/// A few exposed names that may have been meant by this one.
+/// Returns a few exposed names as suggestions for this one.
 fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
     // A principal that may use some tools only does not learn the names of others.
     if view.principal.is_limited() {
         return Vec::new();
     }
     let scopes = view.scopes().filter_map(|scope| index.scopes.get(scope));
-    // A wrong name must not cost much more than a right one, however many tools there are.
+    // The search is bounded, so that a wrong name does not cost much more than a right one.
     let plain = |(known, claims): &(&Arc<str>, &Claims)| {
-        let offer = claims.iter().next().filter(|claim| claim.kind.is_named()).and_then(|claim| claim.offer.as_ref());
+        let offer = claims
+            .iter()
+            .next()
+            .filter(|claim| claim.kind.is_named())
+            .and_then(|claim| claim.offer.as_ref());
         offer.is_some_and(|offer| offer.plain == **known)
     };
-    let known: Vec<_> = scopes.flat_map(|scope| &scope.names).filter(plain).map(|(name, _)| name).take(2_000).collect();
-    let similar = crate::similar(name, known.iter().map(|known| &***known));
+    let known: Vec<_> = scopes
+        .flat_map(|scope| &scope.names)
+        .filter(plain)
+        .map(|(name, _)| name)
+        .take(2_000)
+        .collect();
+    let similar = sa_text::similar(name, known.iter().map(|known| &***known));
     let scopes = index.scopes_of(view);
     let can_be_called = |similar: &&str| {
         let held = index.held_among(scopes.iter().copied(), similar)?;
         let listed = index.listed_as(&scopes, &held.by.owner, held.by.offer.as_ref()?)?;
         (**listed == **similar).then_some(())
     };
-    similar.into_iter().filter(|similar| can_be_called(similar).is_some()).map(str::to_owned).collect()
+    similar
+        .into_iter()
+        .filter(|similar| can_be_called(similar).is_some())
+        .map(str::to_owned)
+        .collect()
 }

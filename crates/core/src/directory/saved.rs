@@ -1,8 +1,8 @@
-//! Providers that are remembered over a restart of the gateway.
+//! Providers that are remembered across a restart of the gateway.
 //!
-//! What is saved of a provider is what the directory keeps of one that left: its names, their ages and its grant. A restored
-//! provider is offline, with the rank that it had, until it attaches again or is forgotten. So it holds what it would hold
-//! had the gateway not restarted, and never more.
+//! The saved state equals that of an offline provider in the directory: its names, their ages and
+//! its grant. A restored provider is offline, with its previous rank, until it attaches again or is
+//! forgotten. So it holds the same names as without a restart, and never more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,35 +12,38 @@ use tokio::time::Instant;
 
 use super::Directory;
 use super::index::{Index, Leaving, Member, Presence};
-use crate::budget::Permit;
-use crate::json::RawJson;
 use crate::provider::{Grant, ProviderId};
 use crate::tool::{Catalog, Tool};
+use sa_limits::budget::Permit;
+use sa_text::json::RawJson;
 
-/// Everything that is remembered of a provider that everyone can see, for a store.
+/// The remembered state of a provider that everyone can see, for a store.
 #[derive(Debug, Clone)]
 pub struct SavedProvider {
     pub id: Arc<str>,
     pub grant: Grant,
-    /// When its id was first claimed. Ages order providers over restarts, too.
+    /// The age of the first claim to its id. Ages order providers across restarts, too.
     pub age: u64,
     /// Each with its own age.
     pub tools: Vec<(Arc<Tool>, u64)>,
     pub prefixes: Vec<(Arc<str>, u64)>,
     pub bare_names: bool,
-    /// Whether the operator wants bare names to run here. Not to be saved: the configuration says so.
+    /// Whether the operator prefers bare names to run here. Not saved, because it comes from the
+    /// configuration.
     pub preferred: bool,
     pub about: RawJson,
-    /// `None` while it is online.
+    /// The time since it went offline; `None` while it is online.
     pub gone_for: Option<Duration>,
     pub stopped: bool,
 }
 
 impl SavedProvider {
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate memory size in bytes.
     pub fn weight(&self) -> usize {
         let tools = self.tools.iter().map(|(tool, _)| tool.weight()).sum::<usize>();
-        tools + self.prefixes.iter().map(|(prefix, _)| Catalog::prefix_weight(prefix)).sum::<usize>() + self.about.len()
+        tools
+            + self.prefixes.iter().map(|(prefix, _)| Catalog::prefix_weight(prefix)).sum::<usize>()
+            + self.about.len()
     }
 
     fn of(member: &Member) -> Self {
@@ -63,12 +66,13 @@ impl SavedProvider {
     }
 }
 
-/// The providers whose saved state is out of date.
+/// The providers with an outdated saved state.
 #[derive(Default)]
 pub(super) struct Unsaved {
-    /// Those that offer something else than before, or were forgotten.
+    /// Providers that have a new catalog or were forgotten.
     changed: BTreeSet<ProviderId>,
-    /// Those that only left. A provider can come and go as fast as it can connect, so these are saved now and then.
+    /// Providers that only went offline. A provider can do that as fast as it can connect, so these
+    /// are saved periodically.
     left: BTreeSet<ProviderId>,
 }
 
@@ -78,7 +82,7 @@ impl Unsaved {
         self.changed.insert(id.clone());
     }
 
-    /// What is saved differs only in that the provider is gone by now.
+    /// The saved state is only outdated because the provider is offline now.
     fn restored(&mut self, id: &ProviderId) {
         self.changed.remove(id);
         self.left.insert(id.clone());
@@ -92,8 +96,9 @@ impl Unsaved {
 }
 
 impl Directory {
-    /// Takes up the providers that an earlier process has saved, the best rank first. `admit` says for each whether it is
-    /// remembered, and with which part of a budget; the others are forgotten. To be called before the first provider attaches.
+    /// Restores saved providers, the best rank first. `admit` decides for each whether it is
+    /// remembered, and returns its budget permit. The others are forgotten. Must be called before
+    /// the first provider attaches.
     pub fn restore(
         &self,
         kind: &'static str,
@@ -104,7 +109,8 @@ impl Directory {
         let changed = self.change(None, |index| {
             for provider in saved {
                 let id = ProviderId { kind, id: Arc::clone(&provider.id) };
-                let restored = admit(&provider).is_some_and(|room| index.restore(&id, provider, room));
+                let restored =
+                    admit(&provider).is_some_and(|room| index.restore(&id, provider, room));
                 if restored { index.unsaved.restored(&id) } else { index.unsaved.changed(&id) }
             }
             Ok::<(), std::convert::Infallible>(())
@@ -113,14 +119,16 @@ impl Directory {
         self.sweep();
     }
 
-    /// Some of the providers whose saved state is out of date, at most `limit`; `None` for those to delete.
+    /// Returns some providers with an outdated saved state, at most `limit`; `None` for those to
+    /// delete.
     pub fn take_unsaved_providers(&self, limit: usize) -> Vec<(ProviderId, Option<SavedProvider>)> {
-        // Nearly always there is nothing, and calls need not wait for that.
+        // There is rarely something to save, so calls should not wait for the write lock.
         if self.read(|index| index.unsaved.changed.is_empty()) {
             return Vec::new();
         }
         self.write(|index| {
-            let taken: Vec<ProviderId> = index.unsaved.changed.iter().take(limit).cloned().collect();
+            let taken: Vec<ProviderId> =
+                index.unsaved.changed.iter().take(limit).cloned().collect();
             let saved = |id: ProviderId, index: &Index| {
                 let saved = index.member(&id).filter(|member| member.saved).map(SavedProvider::of);
                 (id, saved)
@@ -132,12 +140,12 @@ impl Directory {
         })
     }
 
-    /// Takes back a provider that could not be saved.
+    /// Marks a provider as unsaved again after saving failed.
     pub fn keep_unsaved_provider(&self, id: &ProviderId) {
         self.write(|index| index.unsaved.changed(id));
     }
 
-    /// Has those saved as well that only left.
+    /// Includes providers that only went offline in the next save.
     pub fn save_absences(&self) {
         self.write(|index| {
             let left = std::mem::take(&mut index.unsaved.left);
@@ -147,7 +155,7 @@ impl Directory {
     }
 }
 
-/// The moment that is this long ago.
+/// Returns the instant that is this long ago.
 pub(super) fn ago(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(time).unwrap_or(now)

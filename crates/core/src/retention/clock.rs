@@ -1,17 +1,19 @@
 //! Decides whether the wall clock can be trusted to delete records by age.
 //!
-//! Two references are compared with the wall clock. While the process runs, it is the time since boot: wall time must not
-//! move more than an hour against it. After a start, it is the newest time that was trusted before: wall time must not be
-//! more than a day ahead of it, nor more than an hour behind. A clock that fails the comparison is trusted again when it
-//! returns, when it has been steady for a day, or when an operator confirms it.
+//! Two references are compared with the wall clock. While the process runs, the reference is the
+//! time since boot: wall time must not move more than an hour against it. After a start, it is the
+//! newest time that was trusted before. Wall time must not be more than a day ahead of that, nor
+//! more than an hour behind. A clock that fails the comparison is trusted again when it returns,
+//! has been steady for a day, or is confirmed by an operator.
 
 use std::fmt;
 
-/// How far wall time may move against the time since boot. No correction of a healthy clock comes close.
+/// The maximum movement of wall time against the time since boot. Corrections of a healthy clock
+/// are far smaller.
 const MAX_DRIFT_MS: i64 = HOUR_MS;
-/// How far wall time may be ahead of the newest trusted time after a start.
+/// The maximum of wall time ahead of the newest trusted time after a start.
 const MAX_GAP_MS: i64 = DAY_MS;
-/// How long a clock that was not trusted must be steady before it is trusted.
+/// The time that an untrusted clock must be steady before it is trusted again.
 const STEADY_MS: i64 = DAY_MS;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -22,43 +24,46 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 pub struct Reading {
     /// Milliseconds since the Unix epoch.
     pub wall_ms: i64,
-    /// Milliseconds since boot, suspended time included. Nobody can set this clock.
+    /// Milliseconds since boot, suspended time included. No user can set this clock.
     pub uptime_ms: i64,
 }
 
-/// Pure: every time is supplied.
+/// A state machine without I/O: every time is supplied.
 #[derive(Debug, Clone, Default)]
 pub struct TrustedClock {
-    /// The newest wall time that was trusted, also by a former process.
+    /// The newest trusted wall time, including former processes.
     trusted_ms: Option<i64>,
-    /// Wall time minus uptime when the clock was first trusted in this process. It stays, so that small steps add up.
+    /// Wall time minus uptime when the clock was first trusted in this process. It is not updated,
+    /// so that small steps add up.
     offset_ms: Option<i64>,
     doubted: Option<Doubted>,
 }
 
-/// What outlives a restart.
+/// The state that survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockMemory {
-    /// The newest wall time that was trusted.
+    /// The newest trusted wall time.
     pub trusted_ms: i64,
-    /// Present while the clock is not trusted: the wall time seen last, and for how long it has been steady.
+    /// Present while the clock is not trusted: the wall time seen last, and the duration for which
+    /// it has been steady.
     pub doubted: Option<(i64, i64)>,
 }
 
-/// A wall clock that is not trusted, as it goes on.
+/// The state of an untrusted wall clock.
 #[derive(Debug, Clone, Copy)]
 struct Doubted {
     seen_ms: i64,
     steady_ms: i64,
-    /// Its offset and the last uptime in this process. Absent when it is known from a former process only.
+    /// Its offset and the last uptime in this process. Absent if it is only known from a former
+    /// process.
     here: Option<(i64, i64)>,
 }
 
-/// Why the clock is not trusted, and until when.
+/// The reason why the clock is not trusted, and the time until it will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Doubt {
     pub cause: Cause,
-    /// How far wall time is ahead; negative when it is behind.
+    /// The amount by which wall time is ahead; negative if it is behind.
     pub by_ms: i64,
     /// The clock is trusted after this time if it stays steady.
     pub trusted_in_ms: i64,
@@ -73,17 +78,21 @@ pub enum Cause {
 }
 
 impl TrustedClock {
-    /// Without a memory there is nothing to delete yet, and the first reading is trusted.
+    /// Without saved state there is nothing to delete yet, and the first reading is trusted.
     pub fn new(memory: Option<ClockMemory>) -> Self {
         let doubted = memory.and_then(|memory| memory.doubted);
         Self {
             trusted_ms: memory.map(|memory| memory.trusted_ms),
             offset_ms: None,
-            doubted: doubted.map(|(seen_ms, steady_ms)| Doubted { seen_ms, steady_ms: steady_ms.max(0), here: None }),
+            doubted: doubted.map(|(seen_ms, steady_ms)| Doubted {
+                seen_ms,
+                steady_ms: steady_ms.max(0),
+                here: None,
+            }),
         }
     }
 
-    /// Compares the clocks. `None` when the wall clock is trusted.
+    /// Compares the clocks. Returns `None` if the wall clock is trusted.
     pub fn observe(&mut self, now: Reading) -> Option<Doubt> {
         let Some((cause, by_ms)) = self.deviation(now) else {
             self.trust(now, self.offset_ms.unwrap_or(now.offset_ms()));
@@ -99,12 +108,12 @@ impl TrustedClock {
         Some(Doubt { cause, by_ms, trusted_in_ms: STEADY_MS - steady_ms })
     }
 
-    /// An operator says that the wall clock is right.
+    /// Trusts the wall clock, because an operator confirmed it.
     pub fn confirm(&mut self, now: Reading) {
         self.trust(now, now.offset_ms());
     }
 
-    /// What the next process starts with. `None` before the first reading of an empty store.
+    /// Returns the state for the next process. `None` before the first reading of an empty store.
     pub fn memory(&self) -> Option<ClockMemory> {
         let doubted = self.doubted.map(|doubted| (doubted.seen_ms, doubted.steady_ms));
         self.trusted_ms.map(|trusted_ms| ClockMemory { trusted_ms, doubted })
@@ -123,15 +132,20 @@ impl TrustedClock {
         (!is_near(by_ms)).then_some((Cause::Apart, by_ms))
     }
 
-    /// The offset of the doubted clock, and for how long it has been steady.
+    /// Returns the offset of the untrusted clock, and the duration for which it has been steady.
     fn steady(&self, now: Reading) -> (i64, i64) {
         match self.doubted {
             Some(Doubted { here: Some((offset_ms, uptime_ms)), steady_ms, .. })
                 if now.offset_ms().saturating_sub(offset_ms).saturating_abs() <= MAX_DRIFT_MS =>
             {
-                (offset_ms, steady_ms.saturating_add(now.uptime_ms.saturating_sub(uptime_ms).max(0)))
+                (
+                    offset_ms,
+                    steady_ms.saturating_add(now.uptime_ms.saturating_sub(uptime_ms).max(0)),
+                )
             }
-            Some(Doubted { here: None, seen_ms, steady_ms }) if is_near(now.wall_ms.saturating_sub(seen_ms)) => {
+            Some(Doubted { here: None, seen_ms, steady_ms })
+                if is_near(now.wall_ms.saturating_sub(seen_ms)) =>
+            {
                 (now.offset_ms(), steady_ms)
             }
             _ => (now.offset_ms(), 0),
@@ -139,7 +153,7 @@ impl TrustedClock {
     }
 }
 
-/// Whether a clock that was last seen by a former process can have gone on by this much.
+/// Returns whether a clock seen last by a former process can have advanced by this amount.
 fn is_near(by_ms: i64) -> bool {
     (-MAX_DRIFT_MS..=MAX_GAP_MS).contains(&by_ms)
 }
@@ -152,9 +166,12 @@ impl Reading {
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (direction, far) = (if self.by_ms < 0 { "behind" } else { "ahead of" }, span(self.by_ms));
+        let (direction, far) =
+            (if self.by_ms < 0 { "behind" } else { "ahead of" }, span(self.by_ms));
         match self.cause {
-            Cause::Jumped if self.by_ms < 0 => write!(f, "the clock was set back by {far} while the gateway ran"),
+            Cause::Jumped if self.by_ms < 0 => {
+                write!(f, "the clock was set back by {far} while the gateway ran")
+            }
             Cause::Jumped => write!(f, "the clock was set forward by {far} while the gateway ran"),
             Cause::Apart => write!(f, "the clock is {far} {direction} the newest record"),
         }

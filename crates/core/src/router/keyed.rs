@@ -1,24 +1,26 @@
-//! Calls with an idempotency key: at most one run for each key, and the same answer for every retry.
+//! Calls with an idempotency key: at most one run for each key, and the same answer for every
+//! retry.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::running::{Finished, RunningCall};
 use super::{Router, Share};
-use crate::budget::Permit;
 use crate::call::{CallId, CallRequest, Life};
 use crate::directory::Unresolved;
 use crate::idempotency::{Claim, KeyedCall, Ledger};
-use crate::json::RawJson;
 use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::Scope;
+use sa_limits::budget::Permit;
+use sa_text::json::RawJson;
 
-/// The keyed calls that run now, so that a retry joins the first instead of asking the ledger about it.
+/// The running calls with a key. A retry joins the first call instead of querying the ledger.
 #[derive(Default)]
 pub(super) struct InFlight(Mutex<HashMap<Place, Running>>);
 
@@ -46,18 +48,19 @@ enum Entry {
 pub(super) async fn run(mut call: RunningCall) -> Finished {
     let router = Arc::clone(call.router());
     let Some(ledger) = router.ledger.clone() else {
-        let error = CallError::new(CallErrorKind::Failed, "this gateway keeps no record of idempotency keys");
+        let error =
+            CallError::new(CallErrorKind::Failed, "this gateway does not store idempotency keys");
         return call.finish(Err(error));
     };
-    // Before anything is kept of it: whether it is another one's retry or not, it takes what every call takes.
+    // Acquired before any state is stored. A retry uses the same budgets as every call.
     let share = match router.admit(&call) {
         Ok(share) => share,
         Err(error) => return call.finish(Err(error)),
     };
     let (leads, unknown) = match leads(&router, &call.request) {
         Ok(leads) => (leads, None),
-        // It may have been called when there was such a tool. If not, it is not called now either: one that comes in this
-        // moment would get a call that nothing but its name leads to.
+        // It may have been called when the tool existed. Otherwise it is not called now either: a
+        // new tool must not receive a call by its name alone.
         Err(unknown) => (Vec::new(), Some(unknown)),
     };
     let keyed = KeyedCall {
@@ -72,8 +75,10 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     let own = Running { id: call.id(), args: keyed.args.clone(), done: waiting.clone() };
     match router.keyed.enter(&places, own) {
         Entry::First => {}
-        // Compared here, where nobody waits for a lock meanwhile.
-        Entry::Retry(first) if first.args != keyed.args => return call.finish(Err(different(first.id))),
+        // Compared here, outside of the lock.
+        Entry::Retry(first) if first.args != keyed.args => {
+            return call.finish(Err(different(first.id)));
+        }
         Entry::Retry(Running { args, done, .. }) => {
             drop(keyed);
             call.share_args(&args);
@@ -84,22 +89,28 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     }
     let id = call.id();
     let _caller = Caller(Arc::clone(&call.life));
-    // On its own from here: the caller may leave, the call goes on.
+    // From here on the call runs in its own task, and continues if the caller disconnects.
     let task = tokio::spawn(async move {
         let _share = share;
         let _vacate = Vacate { router: Arc::clone(&router), places };
-        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed, unknown)).catch_unwind().await;
+        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed, unknown))
+            .catch_unwind()
+            .await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
     });
     drop(task);
-    wait(waiting).await.unwrap_or_else(|| Finished { id, outcome: Err(broken()), duration: Duration::ZERO })
+    wait(waiting).await.unwrap_or_else(|| Finished {
+        id,
+        outcome: Err(broken()),
+        duration: Duration::ZERO,
+    })
 }
 
 impl InFlight {
-    /// Enters a call, unless one of its places is taken.
+    /// Adds a call, unless one of its keys is in use.
     fn enter(&self, places: &[Place], call: Running) -> Entry {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.lock();
         if let Some(first) = places.iter().find_map(|place| running.get(place)) {
             return Entry::Retry(first.clone());
         }
@@ -108,7 +119,7 @@ impl InFlight {
     }
 }
 
-/// Where a call is found again: by what its caller said first, then by which tool that is.
+/// Returns the keys of a call: by the name that its caller used, and by the tool's identifiers.
 fn places(call: &KeyedCall) -> Vec<Place> {
     let named = Some(Which::Named(Arc::clone(&call.tool)));
     let at = call.leads.iter().cloned().map(Which::At);
@@ -116,30 +127,39 @@ fn places(call: &KeyedCall) -> Vec<Place> {
     named.into_iter().chain(at).map(place).collect()
 }
 
-/// What leads to a call beside the name that it was made by.
+/// Returns further identifiers of a call besides the name that its caller used.
 fn leads(router: &Router, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let (address, provider, scope, preferred_name) = match router.resolve(&request.tool, &request.view) {
-        Ok(route) => (route.tool.address(&route.id), route.id, route.scope, route.tool.preferred_name.clone()),
-        Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
-            (address, absence.provider, scope, preferred_name)
-        }
-        Err(unknown) => return Err(unknown),
-    };
+    let (address, provider, scope, preferred_name) =
+        match router.resolve(&request.tool, &request.view) {
+            Ok(route) => (
+                route.tool.address(&route.id),
+                route.id,
+                route.scope,
+                route.tool.preferred_name.clone(),
+            ),
+            Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
+                (address, absence.provider, scope, preferred_name)
+            }
+            Err(unknown) => return Err(unknown),
+        };
     let mut leads = vec![address.into()];
-    // Providers with one grant stand in for each other where their tools want the same name, and which of them has the call
-    // depends on who is here at the moment.
+    // Providers with the same grant replace each other if their tools have the same preferred name.
+    // The one that receives the call depends on which of them are online.
     if let Some(grant) = router.directory.grant(&provider) {
         let place = match &scope {
             Scope::Everyone => "",
             Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
         };
-        leads.push(format!("{} {} {place} {}", provider.kind, grant.id, preferred_name.to_lowercase()).into());
+        leads.push(
+            format!("{} {} {place} {}", provider.kind, grant.id, preferred_name.to_lowercase())
+                .into(),
+        );
     }
     Ok(leads)
 }
 
-/// The caller, for as long as it waits. Once it is gone its queue of updates is read by nobody, and that it fills up
-/// must not end the call.
+/// Removes the reader when the caller stops waiting. Otherwise its unread update queue would fill
+/// up and end the call.
 struct Caller(Arc<Life>);
 
 impl Drop for Caller {
@@ -174,22 +194,27 @@ async fn claim_and_run(
         }
         (Err(closed), _) => Err(closed),
     };
-    // Only what certainly reached nobody may be tried again under the same key.
+    // Only a call that certainly reached no provider may be retried with the same key.
     let kept = if call.provider().is_some() {
         ledger.settle(keyed, id, &outcome).await
     } else {
         ledger.release(keyed, id).await
     };
-    // An outcome that could not be kept is not reported as if it were: the caller would rely on the record.
+    // An outcome that could not be stored is not returned, because the caller would rely on the
+    // record.
     let outcome = kept.and(outcome);
     call.finish(outcome)
 }
 
-/// A retry while the first one runs: it gets the first one's outcome, and is no call of its own. Its caller's leaving ends it,
-/// and not the first one.
-async fn join(mut call: RunningCall, _place: Permit, first: watch::Receiver<Option<Finished>>) -> Finished {
+/// Waits for the first call's outcome on behalf of a retry, which is not a separate call. If its
+/// caller disconnects, only the retry ends.
+async fn join(
+    mut call: RunningCall,
+    _place: Permit,
+    first: watch::Receiver<Option<Finished>>,
+) -> Finished {
     let life = Arc::clone(&call.life);
-    // The first one's own deadline ends it; what counts here is how long this caller wants to wait.
+    // The first call ends at its own deadline. This timeout limits the wait of the retry's caller.
     let timeout = async {
         match call.request.timeout {
             Some(_) => life.deadline.capped().await,
@@ -204,15 +229,15 @@ async fn join(mut call: RunningCall, _place: Permit, first: watch::Receiver<Opti
                 return finished;
             }
         }
-        // Whom the first one reached is not known here.
+        // It is not known here whether the first call reached a provider.
         reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason, super::Asked::Somebody))),
         () = timeout => {
             let limit = life.deadline.cap().as_millis();
             let error = CallError::new(
                 CallErrorKind::Timeout,
-                format!("the first call with this key still ran after this one's {limit} ms"),
+                format!("the first call with this key was still running after {limit} ms, the timeout of this one"),
             );
-            return call.finish(Err(error.hint("ask again with the same key, and wait longer")));
+            return call.finish(Err(error.hint("retry with the same key and a longer timeout")));
         }
     }
     call.finish(Err(broken()))
@@ -229,7 +254,7 @@ struct Vacate {
 
 impl Drop for Vacate {
     fn drop(&mut self) {
-        let mut running = self.router.keyed.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.router.keyed.0.lock();
         for place in &self.places {
             running.remove(place);
         }
@@ -252,8 +277,8 @@ fn unknown(first: CallId) -> CallError {
     CallError::new(
         CallErrorKind::Conflict,
         format!(
-            "how the call {first} with this key ended is not known: the gateway stopped while it was under way, or could not \
-             keep its outcome; it may have had an effect"
+            "the outcome of the call {first} with this key is unknown: the gateway stopped while it was running, or \
+             could not store its outcome; it may have had an effect"
         ),
     )
     .hint("check what the tool did, then use a new key")

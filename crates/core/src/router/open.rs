@@ -1,35 +1,38 @@
-//! Calls of open tools, which stand for every tool below their names.
+//! Calls of open tools, which represent every tool below their names.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Router;
-use crate::aside;
 use crate::call::CallRequest;
 use crate::directory::{Route, Unresolved};
-use crate::json::RawJson;
+use sa_limits::offload;
+use sa_text::json::RawJson;
 
-/// Where a call goes, and with which arguments.
+/// The route and the arguments of a call.
 pub(super) struct Target {
     pub(super) route: Route,
     pub(super) args: RawJson,
 }
 
-/// A name that leads nowhere.
+/// A name that cannot be resolved.
 pub(super) struct Missing {
     pub(super) name: String,
     pub(super) unresolved: Unresolved,
 }
 
 impl Router {
-    /// Finds the tool that a request is for, among those that the principal may see. A tool that is named in the arguments of
-    /// an open one is found by its own name, so that every rule about it holds.
+    /// Finds the tool of a request among those that the principal may see. A tool that is named in
+    /// the arguments of an open tool is resolved by its own name, so that every rule about it
+    /// applies.
     pub(super) fn target(&self, request: &CallRequest) -> Result<Target, Missing> {
         let CallRequest { tool, args, view, .. } = request;
         let missing = |unresolved| Missing { name: tool.clone(), unresolved };
         let open = self.resolve(tool, view).map_err(missing)?;
         let below = if open.tool.open { below(args) } else { None };
-        let Some((rest, args)) = below else { return Ok(Target { route: open, args: args.clone() }) };
+        let Some((rest, args)) = below else {
+            return Ok(Target { route: open, args: args.clone() });
+        };
         if rest.is_empty() {
             return Ok(Target { route: open, args });
         }
@@ -41,7 +44,8 @@ impl Router {
     }
 }
 
-/// The rest of the name and the arguments that a call of an open tool carries, if its arguments have that form.
+/// Returns the rest of the name and the arguments from a call of an open tool, if its arguments
+/// have that form.
 fn below(args: &RawJson) -> Option<(String, RawJson)> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -50,7 +54,8 @@ fn below(args: &RawJson) -> Option<(String, RawJson)> {
         #[serde(borrow)]
         args: Option<&'a RawValue>,
     }
-    let form = aside::if_free(args.len(), || serde_json::from_str::<Form<'_>>(args.as_str()).ok())?;
+    let form =
+        offload::run_if_free(args.len(), || serde_json::from_str::<Form<'_>>(args.as_str()).ok())?;
     if form.tool.is_none() && form.args.is_none() {
         return None;
     }

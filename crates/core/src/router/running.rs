@@ -1,28 +1,30 @@
-//! A call that has been entered, and the guarantee that it is recorded once and leaves nothing behind.
+//! A created call, which is guaranteed to be recorded once and to leave no state behind.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Asked, Router, cancelled, now};
-use crate::aside;
 use crate::audit::{CallRecord, CallStarted};
 use crate::call::{
-    CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update, UpdateSink,
+    CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update,
+    UpdateSink,
 };
-use crate::json::RawJson;
-use crate::manner::LogLevel;
+use crate::client_capabilities::LogLevel;
 use crate::outcome::{Outcome, weight};
 use crate::principal::Principal;
 use crate::provider::ProviderId;
+use sa_limits::offload;
+use sa_text::json::RawJson;
 
-/// Whose word it is when the gateway itself says something about a call, where tools have the names of their loggers.
+/// The logger name of the gateway's own messages about a call.
 pub const OWN: &str = "switchboard";
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone)]
 pub struct Finished {
     pub id: CallId,
@@ -31,18 +33,18 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// What a surface makes of it, beside those who wait if it is large.
+    /// Formats the outcome for a surface, offloaded if it is large.
     pub async fn told<T>(&self, words: impl FnOnce(&Self) -> T) -> T {
-        aside::in_turn(self.weight(), || words(self)).await
+        offload::run_queued(self.weight(), || words(self)).await
     }
 
-    /// How many bytes a surface has to make text of.
+    /// Returns the number of bytes that a surface must serialize.
     pub fn weight(&self) -> usize {
         weight(&self.outcome)
     }
 }
 
-/// What others can see of a running call.
+/// The public view of a running call.
 #[derive(Debug, Clone)]
 pub struct LiveCall {
     pub id: CallId,
@@ -51,7 +53,7 @@ pub struct LiveCall {
     pub surface: &'static str,
     pub session_key: Option<Arc<str>>,
     pub trace: TraceContext,
-    /// Shared with the call itself, secrets and all: whoever shows them masks them first.
+    /// Shared with the call itself, including secrets. Mask them before they are shown.
     pub args: RawJson,
     pub at_ms: i64,
     pub started: Instant,
@@ -59,18 +61,18 @@ pub struct LiveCall {
 }
 
 impl LiveCall {
-    /// Who was given the call, and how long it had waited until then.
+    /// Returns the provider of the call, and the time that the call had waited before dispatch.
     pub fn dispatched(&self) -> Option<(ProviderId, Duration)> {
-        let dispatched = self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let dispatched = self.life.dispatched.lock();
         dispatched.as_ref().map(|(provider, at)| (provider.clone(), *at - self.started))
     }
 
-    /// The name that the tool has in lists, where the caller used another one.
+    /// Returns the tool's name in lists, if the caller used another one.
     pub fn exposed(&self) -> Option<&str> {
         self.life.exposed.get().map(|name| &**name)
     }
 
-    /// What it has said so far of how far it is, and in parts.
+    /// Returns the number of updates so far.
     pub fn updates(&self) -> u32 {
         self.life.updates.load(Ordering::Relaxed)
     }
@@ -84,7 +86,8 @@ impl LiveCall {
     }
 }
 
-/// An entered call. Awaiting [`RunningCall::outcome`] runs it; dropping it means that the caller is gone.
+/// A created call. Awaiting [`RunningCall::outcome`] runs it. Dropping it means that the caller has
+/// disconnected.
 pub struct RunningCall {
     id: CallId,
     router: Arc<Router>,
@@ -146,11 +149,13 @@ impl RunningCall {
 
     /// Runs the call to its end.
     ///
-    /// A call with an idempotency key goes on when its caller leaves: the caller is expected to come back with
-    /// the same key and ask what became of it. A cancel or its deadline still ends it.
+    /// A call with an idempotency key continues when its caller disconnects. The caller is expected
+    /// to come back with the same key and query the result. A cancellation or its deadline still
+    /// ends it.
     pub async fn outcome(mut self) -> Finished {
         if self.request.idempotency_key.is_some() {
-            // Boxed, as all that is rare: a call's future is copied when it is spawned, and has room for every path.
+            // Boxed, because it is rare. A call's future is copied when it is spawned, and is as
+            // large as its largest path.
             return Box::pin(super::keyed::run(self)).await;
         }
         self.run().await
@@ -162,7 +167,7 @@ impl RunningCall {
         self.finish(outcome)
     }
 
-    /// Tells the journal that the call has begun, once.
+    /// Reports the start of the call to the journal, once.
     pub(super) fn announce(&mut self) {
         if std::mem::replace(&mut self.announced, true) {
             return;
@@ -176,8 +181,8 @@ impl RunningCall {
         });
     }
 
-    /// Records the outcome and takes the call off the table, in this order: whoever waits for the table to become
-    /// empty then finds every record in the journal.
+    /// Records the outcome, and then removes the call from the table. With this order, a task that
+    /// waits for an empty table finds every record in the journal.
     pub(super) fn finish(&mut self, outcome: Outcome) -> Finished {
         self.announce();
         self.recorded = true;
@@ -188,15 +193,18 @@ impl RunningCall {
         Finished { id: self.id, outcome, duration }
     }
 
-    /// Keeps another call's arguments, which are the same, in place of its own: they are in memory once, however many calls
-    /// have them.
+    /// Replaces the call's arguments by the equal ones of another call. They are then in memory
+    /// once, however many calls have them.
     pub(super) fn share_args(&mut self, args: &RawJson) {
         self.request.args = args.clone();
-        let own = self.router.live(|calls| Some(std::mem::replace(&mut calls.get_mut(&self.id)?.args, args.clone())));
+        let own = self.router.live(|calls| {
+            Some(std::mem::replace(&mut calls.get_mut(&self.id)?.args, args.clone()))
+        });
         drop(own);
     }
 
-    /// Takes the call off the table without a record of its own: it turned out to be another one's retry.
+    /// Removes the call from the table without its own record, because it is a retry of another
+    /// one.
     pub(super) fn leave(&mut self) {
         self.recorded = true;
         self.life.reader.leave();
@@ -209,10 +217,14 @@ impl RunningCall {
         }
     }
 
-    /// Lets whoever follows the call know what the gateway itself does about it. It is no sign of life of the provider's.
+    /// Sends a message of the gateway itself to the reader of the call. It does not restart the
+    /// idle timeout.
     pub(super) fn tell(&self, words: &str) {
-        let log =
-            || Update::Log { level: LogLevel::Info, logger: Some(OWN.to_owned()), data: RawJson::of(&words.into()) };
+        let log = || Update::Log {
+            level: LogLevel::Info,
+            logger: Some(OWN.to_owned()),
+            data: RawJson::of(&words.into()),
+        };
         let _ = self.life.reader.tell(log);
     }
 
@@ -232,8 +244,8 @@ impl RunningCall {
         self.dispatch_slot().as_ref().map(|(provider, _)| provider.clone())
     }
 
-    fn dispatch_slot(&self) -> std::sync::MutexGuard<'_, Option<(ProviderId, Instant)>> {
-        self.life.dispatched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dispatch_slot(&self) -> parking_lot::MutexGuard<'_, Option<(ProviderId, Instant)>> {
+        self.life.dispatched.lock()
     }
 
     fn record(&self, outcome: Outcome) -> CallRecord {
@@ -269,6 +281,9 @@ impl Drop for RunningCall {
 
 impl fmt::Debug for RunningCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningCall").field("id", &self.id).field("tool", &self.tool).finish_non_exhaustive()
+        f.debug_struct("RunningCall")
+            .field("id", &self.id)
+            .field("tool", &self.tool)
+            .finish_non_exhaustive()
     }
 }

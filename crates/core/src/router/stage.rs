@@ -1,11 +1,12 @@
-//! How far a call has come, and a provider's answer in the making.
+//! The progress of a call, and a provider's pending answer.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::running::RunningCall;
@@ -13,32 +14,40 @@ use crate::call::{CancelReason, Life};
 use crate::directory::Absence;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 
-/// How far a call has come, for the sentence that its end is explained with.
+/// The progress of a call, for the message that explains its end.
 #[derive(Default)]
 pub(super) struct Stage {
     waiting: Mutex<Option<Waiting>>,
+    /// The name of the provider that has the call, if it has one.
+    name: Mutex<Option<String>>,
 }
 
 pub(super) enum Waiting {
-    /// Nobody was there to be asked.
+    /// The provider is offline.
     Absent { absence: Absence, seen: Instant },
-    /// The one that was there left before it was asked.
+    /// The provider disconnected before it received the call.
     Undelivered(CallError),
 }
 
 impl Stage {
     pub(super) fn waits_for(&self, waiting: Waiting) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
+        *self.waiting.lock() = Some(waiting);
+    }
+
+    pub(super) fn is_with(&self, name: Option<String>) {
+        *self.name.lock() = name;
     }
 
     pub(super) fn waits_for_nobody(&self) {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.waiting.lock() = None;
     }
 
-    /// What the call waits for, in the words of this moment; `None` when it waits for nobody.
+    /// Returns the error for the current wait; `None` if the call does not wait for a provider.
     pub(super) fn absence(&self, tool: &str) -> Option<CallError> {
-        match &*self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Waiting::Absent { absence, seen }) => Some(absence.after(seen.elapsed()).into_error(tool)),
+        match &*self.waiting.lock() {
+            Some(Waiting::Absent { absence, seen }) => {
+                Some(absence.after(seen.elapsed()).into_error(tool))
+            }
             Some(Waiting::Undelivered(error)) => Some(error.clone()),
             None => None,
         }
@@ -52,29 +61,47 @@ impl Stage {
             return absence;
         }
         let deadline = &call.life.deadline;
-        let whom = provider.map_or_else(|| "it got a place".to_owned(), |id| format!("the {id} answered"));
+        let whom = provider.map_or_else(
+            || "it got a slot".to_owned(),
+            |id| match &*self.name.lock() {
+                Some(name) => format!("{name} answered"),
+                None => format!("the {id} answered"),
+            },
+        );
         let cap = deadline.cap().as_millis();
         let (message, hint) = match (deadline.is_at_cap(), call.request.timeout.is_some()) {
             (true, false) => (
-                format!("the call took {cap} ms, the longest that any call may, before {whom}"),
+                format!("the call reached the maximum of {cap} ms before {whom}"),
                 "split the work into shorter calls",
             ),
-            (true, true) => (format!("the call ran out of its {cap} ms before {whom}"), "raise timeout_ms"),
+            (true, true) => {
+                (format!("the call timed out after {cap} ms before {whom}"), "raise timeout_ms")
+            }
             (false, true) => (
-                format!("the call ran out of its {} ms before {whom}", deadline.limit().as_millis()),
+                format!(
+                    "the call timed out after {} ms before {whom}",
+                    deadline.limit().as_millis()
+                ),
                 "raise timeout_ms, or set idle_timeout_ms, which progress extends",
             ),
             (false, false) => (
-                format!("the call ran out of its {} ms before {whom}", deadline.limit().as_millis()),
-                "set timeout_ms, or have the tool report progress, which extends the time",
+                format!(
+                    "the call timed out after {} ms before {whom}",
+                    deadline.limit().as_millis()
+                ),
+                if deadline.is_hard() {
+                    "set timeout_ms"
+                } else {
+                    "set timeout_ms, or have the tool report progress, which extends the time"
+                },
             ),
         };
         CallError::new(CallErrorKind::Timeout, message).hint(hint)
     }
 }
 
-/// A provider's answer in the making. When it is dropped before its end, the call says why before the provider's
-/// own destructors ask.
+/// A provider's pending answer. If it is dropped early, it sets the call's cancel reason before the
+/// provider's own destructors read it.
 pub(super) struct Attended {
     pub(super) life: Arc<Life>,
     pub(super) answer: BoxFuture<'static, Outcome>,
@@ -85,7 +112,7 @@ impl Future for Attended {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // A panic counts as an end: there is nobody left to tell.
+        // After a panic there is no answer left to cancel.
         self.unfinished = false;
         let answer = self.answer.poll_unpin(cx);
         self.unfinished = answer.is_pending();
@@ -96,7 +123,7 @@ impl Future for Attended {
 impl Drop for Attended {
     fn drop(&mut self) {
         if self.unfinished {
-            // Changes nothing when there is another reason already.
+            // Has no effect if there is already another reason.
             self.life.cancel.fire(CancelReason::Disconnected);
         }
     }

@@ -1,9 +1,10 @@
-//! What a schema asks for whatever the value, worked out before it is compiled.
+//! The cost of a schema that is independent of the value, computed before it is compiled.
 //!
-//! A small schema can ask for an endless amount of work: thirty levels of `allOf`, each with two references to the
-//! next, are a billion checks of one value. So what a schema asks of any one value has a weight, and a schema above
-//! [`MAX_WEIGHT`] is refused when it is read. One that goes in circles without going deeper into the value is refused as
-//! well. How much it is for the many values of a call's arguments is counted while they are checked (`metered.rs`).
+//! A small schema can require an unbounded amount of work. For example, thirty levels of `allOf`
+//! with two references to the next level are a billion checks of one value. So the checks of any
+//! one value have a weight, and a schema above [`MAX_WEIGHT`] is refused when it is read. A schema
+//! that is circular without going deeper into the value is refused as well. The work for the many
+//! values of a call's arguments is counted while they are checked (`metered.rs`).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -12,20 +13,21 @@ use serde_json::Value;
 
 use super::graph::{Graph, Place};
 
-/// How many schemas may apply to one value. Long lists of alternatives are real; many thousands of them are not.
+/// The maximum number of schemas that apply to one value. Long lists of alternatives are common;
+/// many thousands of them are not.
 const MAX_WEIGHT: u64 = 4_000;
 
-/// How long a chain of schemas at one value may be, such as a reference to a reference.
+/// The maximum length of a chain of schemas at one value, such as a reference to a reference.
 const MAX_CHAIN: u64 = 64;
 
-/// Levels of schemas on the stack at once: the value's depth times the longest chain. Well below what the smallest
-/// stack that calls run on can hold.
+/// The maximum number of schema levels on the stack: the value's depth times the longest chain. The
+/// smallest stack that runs calls has space for far more.
 const MAX_LEVELS: u64 = 1_500;
 
-/// So many schemas at one value are checked in about the time that it takes to read it.
+/// Checking this number of schemas at one value takes about as long as reading the value.
 const SCHEMAS_PER_READING: u64 = 64;
 
-/// So many schemas in all are few, whatever the value.
+/// A total number of schemas that is negligible for any value.
 const MAX_SPREAD: u64 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +37,13 @@ pub(super) struct Cost {
     spread: u64,
 }
 
-/// Weighs a schema; the error says why it is refused.
+/// Computes the cost of a schema. The error describes why it is refused.
 pub(super) fn weigh(graph: &Graph<'_>) -> Result<Cost, String> {
-    let mut cost = Cost { weight: 1, chain: 1, spread: sum(graph, graph.root, |_| true, &mut HashMap::new()).total };
+    let mut cost = Cost {
+        weight: 1,
+        chain: 1,
+        spread: sum(graph, graph.root, |_| true, &mut HashMap::new()).total,
+    };
     let mut sums = HashMap::new();
     let mut seen = HashSet::new();
     let mut waiting = vec![graph.root];
@@ -63,23 +69,25 @@ pub(super) fn weigh(graph: &Graph<'_>) -> Result<Cost, String> {
 }
 
 impl Cost {
-    /// How much work it is to check a value of so many bytes, as so many bytes of text would be.
-    pub(super) fn burden(self, bytes: usize) -> usize {
-        let readings = 1 + (self.weight.max(self.spread / MAX_SPREAD) / SCHEMAS_PER_READING) as usize;
+    /// Returns the cost of checking a value with this size, in bytes of text with equal cost.
+    pub(super) fn validation_cost(self, bytes: usize) -> usize {
+        let readings =
+            1 + (self.weight.max(self.spread / MAX_SPREAD) / SCHEMAS_PER_READING) as usize;
         bytes.saturating_mul(readings)
     }
 
-    /// How many schemas may be on the stack at once for a value; the error says why these are too many.
+    /// Returns the maximum number of schemas on the stack for a value. The error describes why the
+    /// number is too high.
     pub(super) fn levels(self, value: &Value) -> Result<u64, &'static str> {
         let levels = depth(value).saturating_mul(self.chain);
         if levels > MAX_LEVELS {
-            return Err("they are nested too deeply for the tool's input_schema");
+            return Err("values are nested too deeply for the tool's schema");
         }
         Ok(levels)
     }
 }
 
-/// How deep the values in a value lie.
+/// Returns the depth of a value.
 fn depth(value: &Value) -> u64 {
     let below = match value {
         Value::Array(items) => items.iter().map(depth).max(),
@@ -93,14 +101,14 @@ fn depth(value: &Value) -> u64 {
 struct Sum {
     /// The number of schemas, each counted as often as it is reached.
     total: u64,
-    /// The longest way down.
+    /// The longest path.
     longest: u64,
-    /// Whether there is a way back to where one came from.
+    /// Whether a path leads back to its start.
     circular: bool,
 }
 
-/// Sums up what lies below a schema, over the parts for which `follow` holds. Without recursion: a chain of
-/// references can be as long as the schema.
+/// Computes the sums below a schema, over the parts that match `follow`. This function is
+/// iterative, because a chain of references can be as long as the schema.
 fn sum<'s>(
     graph: &Graph<'s>,
     schema: &'s Value,
@@ -109,7 +117,13 @@ fn sum<'s>(
 ) -> Sum {
     let mut stack = vec![(schema, false)];
     while let Some((schema, ready)) = stack.pop() {
-        let parts = || graph.parts(schema).into_iter().filter(|(place, _)| follow(*place)).map(|(_, part)| part);
+        let parts = || {
+            graph
+                .parts(schema)
+                .into_iter()
+                .filter(|(place, _)| follow(*place))
+                .map(|(_, part)| part)
+        };
         if ready {
             let mut sum = Sum { total: 1, longest: 1, circular: false };
             for part in parts() {
@@ -119,7 +133,7 @@ fn sum<'s>(
                         sum.longest = sum.longest.max(below.longest.saturating_add(1));
                         sum.circular |= below.circular;
                     }
-                    // Begun and not done: the way leads back to it.
+                    // Started but not finished: the path leads back to it.
                     _ => sum.circular = true,
                 }
             }
@@ -127,7 +141,9 @@ fn sum<'s>(
         } else if let Entry::Vacant(vacant) = sums.entry(key(schema)) {
             vacant.insert(None);
             stack.push((schema, true));
-            stack.extend(parts().filter(|part| !sums.contains_key(&key(part))).map(|part| (part, false)));
+            stack.extend(
+                parts().filter(|part| !sums.contains_key(&key(part))).map(|part| (part, false)),
+            );
         }
     }
     sums.get(&key(schema)).copied().flatten().unwrap_or_default()

@@ -1,27 +1,27 @@
-//! A schema as a graph: which subschemas apply where, references followed.
+//! A schema as a graph: its subschemas, the values to which they apply, and resolved references.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-/// Where a subschema applies, seen from the value that the schema around it applies to.
+/// The location of a subschema's value, relative to the value of the surrounding schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place<'s> {
-    /// At the value itself.
+    /// The value itself.
     Here,
-    /// At one member of an object.
+    /// One member of an object.
     Member(&'s str),
-    /// At any member of an object.
+    /// Any member of an object.
     Members,
-    /// At any item of an array.
+    /// Any item of an array.
     Items,
-    /// At the names of an object's members.
+    /// The names of an object's members.
     Names,
 }
 
 pub(super) struct Graph<'s> {
     pub(super) root: &'s Value,
-    /// What a reference may start from: the document, and whatever in it has an id of its own.
+    /// The possible bases of a reference: the document, and every part of it with its own id.
     bases: Vec<&'s Value>,
     /// By `$anchor` or `$dynamicAnchor`.
     anchors: HashMap<&'s str, Vec<&'s Value>>,
@@ -37,7 +37,8 @@ impl<'s> Graph<'s> {
     fn index(&mut self, value: &'s Value) {
         match value {
             Value::Object(map) => {
-                let named = ["$id", "id"].iter().any(|key| map.get(*key).is_some_and(Value::is_string));
+                let named =
+                    ["$id", "id"].iter().any(|key| map.get(*key).is_some_and(Value::is_string));
                 if named && !std::ptr::eq(value, self.root) {
                     self.bases.push(value);
                 }
@@ -53,7 +54,7 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// The subschemas of a schema, and where each applies.
+    /// Returns the subschemas of a schema and their locations.
     pub(super) fn parts(&self, schema: &'s Value) -> Vec<(Place<'s>, &'s Value)> {
         let mut parts = Vec::new();
         let Value::Object(map) = schema else { return parts };
@@ -61,7 +62,9 @@ impl<'s> Graph<'s> {
             match keyword.as_str() {
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
                     let reference = value.as_str().unwrap_or_default();
-                    parts.extend(self.follow(reference).into_iter().map(|target| (Place::Here, target)));
+                    parts.extend(
+                        self.follow(reference).into_iter().map(|target| (Place::Here, target)),
+                    );
                 }
                 _ => parts.extend(inner(keyword, value)),
             }
@@ -69,8 +72,9 @@ impl<'s> Graph<'s> {
         parts
     }
 
-    /// Everything that a reference can mean. Which of several is right depends on ids; to judge the cost, all are
-    /// taken. A reference to another document leads nowhere here: the compiler refuses those that it does not know.
+    /// Returns all possible targets of a reference. Ids decide between several targets; the cost
+    /// includes all of them. A reference to another document has no target here: the compiler
+    /// refuses unknown documents.
     fn follow(&self, reference: &str) -> Vec<&'s Value> {
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         if fragment.is_empty() && !document.is_empty() {
@@ -87,15 +91,18 @@ impl<'s> Graph<'s> {
     }
 }
 
-/// The subschemas that a keyword holds, references not followed.
+/// Returns the subschemas in a keyword, without following references.
 pub(super) fn inner<'s>(keyword: &str, value: &'s Value) -> Vec<(Place<'s>, &'s Value)> {
     let one = |place| vec![(place, value)];
-    let list = |place| value.as_array().into_iter().flatten().map(|schema| (place, schema)).collect();
+    let list =
+        |place| value.as_array().into_iter().flatten().map(|schema| (place, schema)).collect();
     let map = || value.as_object().into_iter().flat_map(Map::iter);
     match keyword {
         "allOf" | "anyOf" | "oneOf" => list(Place::Here),
         "not" | "if" | "then" | "else" | "contentSchema" => one(Place::Here),
-        "dependentSchemas" | "dependencies" => map().map(|(_, schema)| (Place::Here, schema)).collect(),
+        "dependentSchemas" | "dependencies" => {
+            map().map(|(_, schema)| (Place::Here, schema)).collect()
+        }
         "properties" => map().map(|(name, schema)| (Place::Member(name), schema)).collect(),
         "patternProperties" => map().map(|(_, schema)| (Place::Members, schema)).collect(),
         "additionalProperties" | "unevaluatedProperties" => one(Place::Members),
@@ -108,12 +115,16 @@ pub(super) fn inner<'s>(keyword: &str, value: &'s Value) -> Vec<(Place<'s>, &'s 
 }
 
 fn is_named(schema: &Value, document: &str) -> bool {
-    // An id may be relative to another one; the last segment is what must agree.
-    let last = |uri: &str| uri.trim_end_matches('#').rsplit('/').next().unwrap_or_default().to_owned();
-    ["$id", "id"].iter().filter_map(|key| schema.get(*key)?.as_str()).any(|id| last(id) == last(document))
+    // An id may be relative to another one; the last segment must match.
+    let last =
+        |uri: &str| uri.trim_end_matches('#').rsplit('/').next().unwrap_or_default().to_owned();
+    ["$id", "id"]
+        .iter()
+        .filter_map(|key| schema.get(*key)?.as_str())
+        .any(|id| last(id) == last(document))
 }
 
-/// `%24defs` and the like, which JSON Pointers in URIs may contain.
+/// Decodes `%24defs` and the like, which JSON Pointers in URIs may contain.
 fn unescape(fragment: &str) -> String {
     let bytes = fragment.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

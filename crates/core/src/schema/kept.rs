@@ -1,20 +1,23 @@
-//! Where compiled schemas are kept, as many as there is room for.
+//! The cache of compiled schemas, within a memory budget.
 //!
-//! Compiled, a schema takes a hundred times the room of its text, and how many there are is up to whoever offers tools. The
-//! first ones to be called stay with their tools, where they cost nothing to get at. Once those have used up their room, all
-//! others share a shelf, on which whatever was not used for longest makes room, to be compiled anew when it is called again.
+//! A compiled schema takes a hundred times the memory of its text, and the providers control their
+//! number. The first schemas that are called are stored with their tools, where access is free.
+//! When their budget is used up, all others share an LRU cache. An evicted schema is compiled again
+//! at its next call.
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// What has a size in memory, by its own account.
+use parking_lot::Mutex;
+
+/// An item that knows its size in memory.
 pub(super) trait Sizeable {
     fn bytes(&self) -> usize;
 }
 
-/// Room for what stays with its owner, and for what is on the shelf.
+/// The memory budgets for items owned by their users, and for cached items.
 #[derive(Debug)]
 pub(super) struct Room<T: 'static> {
     most_owned: usize,
@@ -28,7 +31,7 @@ pub(super) struct Room<T: 'static> {
 #[derive(Debug)]
 struct Shelf<T> {
     bytes: usize,
-    /// Grows with each use.
+    /// Increases with each use.
     uses: u64,
     kept: Option<HashMap<u64, (Arc<T>, u64)>>,
 }
@@ -45,7 +48,7 @@ impl<T: Sizeable> Room<T> {
         }
     }
 
-    /// Finds a place for something.
+    /// Stores an item with its owner, or in the cache.
     pub(super) fn keep(&'static self, item: T) -> Kept<T> {
         let bytes = item.bytes();
         let within = |owned: usize| owned.checked_add(bytes).filter(|sum| *sum <= self.most_owned);
@@ -54,8 +57,8 @@ impl<T: Sizeable> Room<T> {
         }
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::info!(
-                "compiled schemas of tools have used up their {} MiB; those of further tools share {} MiB, and are compiled \
-                 anew when they were not used for a while",
+                "compiled tool schemas have used up their budget of {} MiB; further schemas share a cache of {} MiB, \
+                 and are compiled again after an eviction",
                 self.most_owned >> 20,
                 self.most_shelved >> 20
             );
@@ -65,7 +68,7 @@ impl<T: Sizeable> Room<T> {
         Kept::Shelved(place)
     }
 
-    /// Bytes of all that is kept.
+    /// Returns the bytes of all stored items.
     pub(super) fn bytes(&self) -> usize {
         self.owned.load(Ordering::Relaxed) + self.shelf(|shelf| shelf.bytes)
     }
@@ -79,10 +82,13 @@ impl<T: Sizeable> Room<T> {
             let kept = shelf.kept.get_or_insert_default();
             gone.extend(kept.insert(id, (item, uses)).map(|(old, _)| old));
             let mut bytes = shelf.bytes - gone.iter().map(|old| old.bytes()).sum::<usize>();
-            // What was just put there stays, however large it is: it is about to be used.
+            // The new item is never evicted, whatever its size, because it is about to be used.
             while bytes > self.most_shelved {
                 let others = kept.iter().filter(|(other, _)| **other != id);
-                let Some(oldest) = others.min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id) else { break };
+                let Some(oldest) = others.min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id)
+                else {
+                    break;
+                };
                 let Some((old, _)) = kept.remove(&oldest) else { break };
                 bytes -= old.bytes();
                 gone.push(old);
@@ -90,23 +96,23 @@ impl<T: Sizeable> Room<T> {
             shelf.bytes = bytes;
             gone
         });
-        // Takes a while for large ones, and nobody is to wait for it at the shelf.
+        // Dropping large items takes a while, so it happens outside of the cache's lock.
         drop(gone);
     }
 
     fn shelf<R>(&self, work: impl FnOnce(&mut Shelf<T>) -> R) -> R {
-        work(&mut self.shelf.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.shelf.lock())
     }
 }
 
-/// Something that was kept.
+/// A stored item.
 #[derive(Debug)]
 pub(super) enum Kept<T: Sizeable + 'static> {
     Owned(Owned<T>),
     Shelved(Place<T>),
 }
 
-/// It stays for as long as its owner.
+/// An item that lives as long as its owner.
 #[derive(Debug)]
 pub(super) struct Owned<T: Sizeable + 'static> {
     item: T,
@@ -128,7 +134,7 @@ impl<T: Sizeable> Drop for Owned<T> {
     }
 }
 
-/// It may have made room for others.
+/// An item in the cache, which may have been evicted.
 #[derive(Debug)]
 pub(super) struct Place<T: Sizeable + 'static> {
     id: u64,
@@ -147,17 +153,17 @@ impl<T: Sizeable> Drop for Place<T> {
 }
 
 impl<T: Sizeable> Kept<T> {
-    /// Whether it is at hand.
+    /// Returns whether the item is in memory.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Self::Owned(_) => true,
-            Self::Shelved(place) => {
-                place.room.shelf(|shelf| shelf.kept.as_ref().is_some_and(|kept| kept.contains_key(&place.id)))
-            }
+            Self::Shelved(place) => place.room.shelf(|shelf| {
+                shelf.kept.as_ref().is_some_and(|kept| kept.contains_key(&place.id))
+            }),
         }
     }
 
-    /// What was kept, made anew if it has made room for others.
+    /// Returns the item. Creates it again if it was evicted.
     pub(super) fn get<E>(&self, again: impl FnOnce() -> Result<T, E>) -> Result<Handle<'_, T>, E> {
         let place = match self {
             Self::Owned(owned) => return Ok(Handle::Owned(owned)),
@@ -196,7 +202,7 @@ impl<T> Deref for Handle<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: what is kept never takes more room than there is, and is at hand whenever it is wanted.
+    //! Rule: stored items never exceed the budgets, and are available whenever they are used.
 
     use std::convert::Infallible;
 
@@ -212,7 +218,7 @@ mod tests {
         Box::leak(Box::new(Room::new(owned, shelved)))
     }
 
-    /// What was kept, and whether it had to be made anew.
+    /// Gets the item, and returns whether it had to be created again.
     fn get(kept: &Kept<&'static str>, item: &'static str) -> bool {
         let mut anew = false;
         let again = || {
@@ -228,7 +234,10 @@ mod tests {
         let room = room(8, 0);
         let (first, second) = (room.keep("aaaa"), room.keep("bbbb"));
         let third = room.keep("cccc");
-        assert!(matches!((&first, &second, &third), (Kept::Owned(_), Kept::Owned(_), Kept::Shelved(_))));
+        assert!(matches!(
+            (&first, &second, &third),
+            (Kept::Owned(_), Kept::Owned(_), Kept::Shelved(_))
+        ));
         drop(first);
         assert!(matches!(room.keep("dddd"), Kept::Owned(_)));
     }

@@ -1,10 +1,12 @@
-//! Arguments that a validator pays for: every look at them costs, and who has nothing left sees nothing more.
+//! Metered arguments: every access of a validator consumes fuel. Without fuel, the validator sees
+//! no more values.
 //!
-//! How much work it is to check arguments against a schema cannot be told from their sizes alone: `unevaluatedProperties`
-//! goes over all members once for each branch beside it, and again for each level of them, `properties` looks for each of
-//! its names in each item, a comparison ends where two values differ. So the work is not foretold, but counted while it is
-//! done. The validator has no way of being stopped; but once the purse is empty each value looks like `null` and each list
-//! is at its end, so that it is soon done, and what it has found then is not used.
+//! The cost of checking arguments against a schema does not follow from their sizes alone.
+//! `unevaluatedProperties` visits all members once for each branch beside it, and again for each of
+//! their levels. `properties` looks up each of its names in each item. A comparison ends at the
+//! first difference. So the work is not predicted, but counted while it is done. The validator
+//! cannot be stopped. But when the fuel is used up, each value appears as `null` and each list
+//! ends. The validator then finishes soon, and its result is discarded.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,28 +16,32 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, SerdeJson, cmp};
 use serde_json::{Map, Number, Value, map};
 
-/// So many bytes are compared, copied or counted in about the time that a look takes.
+/// Comparing, copying or counting this number of bytes takes about as long as one step.
 const BYTES_PER_LOOK: u64 = 32;
 
-/// What it costs to divide numbers as they are in everyday use, and any others.
+/// The cost of dividing common numbers, and of all other numbers.
 pub(super) const DIVISION: u64 = 8;
 pub(super) const LONG_DIVISION: u64 = 128;
 
-/// What is paid for: most is a look at a value, whose price is one. The others depend on what is asked of them.
+/// The costs of operations in steps. Most operations access a value and cost one step. The others
+/// depend on the operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rates {
-    /// For a text that is given away whole, sixteenths for each of its bytes: a pattern runs over it.
+    /// For each byte of a text that is returned whole, in sixteenths of a step, because a pattern
+    /// scans it.
     pub(super) text: u64,
-    /// For a member's name, likewise, and for the name itself: all patterns of an object run over it.
+    /// For each byte of a member's name, likewise, and for the name itself. All patterns of an
+    /// object scan it.
     pub(super) name: u64,
     pub(super) names: u64,
-    /// For a number, where some `multipleOf` divides it.
+    /// For a number that some `multipleOf` divides.
     pub(super) number: u64,
-    /// For asking which value it is, as is done to find circles: among all those that are being checked.
+    /// For requesting a value's identity, which is compared with all values being checked to find
+    /// circles.
     pub(super) identity: u64,
-    /// Whether a list is gone over each time that this is asked, as `unevaluatedItems` does.
+    /// Whether each such request scans a list, as `unevaluatedItems` does.
     pub(super) lists: bool,
-    /// For a mistake that is written down, and whether what is wrong is copied for it.
+    /// For an error that is recorded, and whether the invalid value is copied for it.
     pub(super) mistake: u64,
     pub(super) copied: bool,
 }
@@ -47,8 +53,8 @@ thread_local! {
     };
 }
 
-/// Does some work with so much to spend, and says what is left. Nothing is left where it was not enough: what the work
-/// has found then means nothing.
+/// Does some work with a fuel limit, and returns the remaining fuel. Zero means that the fuel was
+/// not enough, and the result of the work is invalid.
 pub(super) fn spending<T>(purse: u64, rates: Rates, work: impl FnOnce() -> T) -> (T, u64) {
     LEFT.set(purse);
     RATES.set(rates);
@@ -56,7 +62,7 @@ pub(super) fn spending<T>(purse: u64, rates: Rates, work: impl FnOnce() -> T) ->
     (done, LEFT.replace(0))
 }
 
-/// Pays, and says whether there was enough.
+/// Consumes fuel, and returns whether there was enough.
 fn pay(price: u64) -> bool {
     let left = LEFT.get();
     LEFT.set(left.saturating_sub(price));
@@ -83,7 +89,7 @@ impl Json for Metered {
     type PreparedKey = String;
     type StringBuffer = Value;
 
-    // As for values that are not metered.
+    // The same as for values without metering.
     const KEYS_PER_LOOKUP: usize = 2;
 
     fn prepare_key(key: &str) -> String {
@@ -123,14 +129,16 @@ impl<'a> Node<'a, Metered> for Seen<'a> {
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
         let text = self.look().as_str()?;
-        pay((text.len() as u64).saturating_mul(RATES.get().text) / 16).then_some(Cow::Borrowed(text))
+        pay((text.len() as u64).saturating_mul(RATES.get().text) / 16)
+            .then_some(Cow::Borrowed(text))
     }
 
     fn as_number(&self) -> Option<&'a Number> {
         let number = self.look().as_number()?;
         let rate = match RATES.get().number {
             0 => 0,
-            // A number with many digits before or behind the point is divided as a fraction of so many digits.
+            // A number with many digits before or after the point is divided as a fraction with
+            // that number of digits.
             _ if !number.as_f64().is_some_and(has_few_digits) => LONG_DIVISION,
             rate => rate,
         };
@@ -175,10 +183,15 @@ impl<'a> Node<'a, Metered> for Seen<'a> {
         Cow::Borrowed(self.0)
     }
 
-    /// Always the same, paid for or not: who asks looks for it again later.
+    /// The identity must be the same with and without fuel, because the validator looks it up again
+    /// later.
     fn identity(&self) -> Option<NodeIdentity> {
         let rates = RATES.get();
-        let list = if rates.lists { self.0.as_array().map_or(0, Vec::len) as u64 / BYTES_PER_LOOK } else { 0 };
+        let list = if rates.lists {
+            self.0.as_array().map_or(0, Vec::len) as u64 / BYTES_PER_LOOK
+        } else {
+            0
+        };
         pay(1 + rates.identity + list);
         Some(NodeIdentity::new(std::ptr::from_ref(self.0) as usize))
     }
@@ -197,7 +210,7 @@ impl<'a> Object<'a, Metered> for Members<'a> {
     }
 
     fn get(&self, key: &String) -> Option<Seen<'a>> {
-        // The more members there are, the more of them are compared with it.
+        // The more members there are, the more of them are compared with the key.
         let compared = self.0.len().checked_ilog2().unwrap_or_default() / 4;
         if pay(1 + u64::from(compared)) { self.0.get(key).map(Seen) } else { None }
     }
@@ -255,14 +268,18 @@ impl<'a> Iterator for EachItem<'a> {
     }
 }
 
-/// Whether two values are the same in JSON Schema, where `1` is `1.0`.
+/// Returns whether two values are equal in JSON Schema, where `1` equals `1.0`.
 fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
-            pay(1) && left.len() == right.len() && left.iter().zip(right).all(|(left, right)| equal(left, right))
+            pay(1)
+                && left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| equal(left, right))
         }
         (Value::Object(left), Value::Object(right)) => {
-            let same = |(name, left): (&String, &Value)| right.get(name).is_some_and(|right| equal(left, right));
+            let same = |(name, left): (&String, &Value)| {
+                right.get(name).is_some_and(|right| equal(left, right))
+            };
             pay(1) && left.len() == right.len() && left.iter().all(same)
         }
         (Value::String(left), Value::String(right)) => {
@@ -272,13 +289,16 @@ fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Whether no two items are the same. They are told apart by hashes that nobody can foresee, so that they cannot be chosen
-/// to be alike.
+/// Returns whether all items are different. Compares items by randomly seeded hashes, so that an
+/// attacker cannot choose colliding items.
 fn is_unique(items: &[Value]) -> bool {
     const COMPARED: usize = 8;
     if items.len() <= COMPARED {
         let others = |at: usize| items.iter().skip(at + 1);
-        return items.iter().enumerate().all(|(at, item)| others(at).all(|other| !equal(item, other)));
+        return items
+            .iter()
+            .enumerate()
+            .all(|(at, item)| others(at).all(|other| !equal(item, other)));
     }
     let state = RandomState::new();
     let mut hashed: Vec<(u64, &Value)> = Vec::with_capacity(items.len());
@@ -292,11 +312,14 @@ fn is_unique(items: &[Value]) -> bool {
     let mut alike = hashed.chunk_by(|(left, _), (right, _)| left == right);
     alike.all(|alike| {
         let others = |at: usize| alike.iter().skip(at + 1);
-        alike.iter().enumerate().all(|(at, (_, item))| others(at).all(|(_, other)| !equal(item, other)))
+        alike
+            .iter()
+            .enumerate()
+            .all(|(at, (_, item))| others(at).all(|(_, other)| !equal(item, other)))
     })
 }
 
-/// Equal values have equal hashes, in whatever order their members are.
+/// Returns a hash that is equal for equal values, whatever the order of their members is.
 fn hash(state: &RandomState, value: &Value) -> u64 {
     let mut hasher = state.build_hasher();
     pay(2);
@@ -304,7 +327,7 @@ fn hash(state: &RandomState, value: &Value) -> u64 {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(value) => value.hash(&mut hasher),
         Value::Number(number) => {
-            // Zero has two signs, and is one number.
+            // Zero has two signs, but is one number.
             let number = number.as_f64().unwrap_or_default() + 0.0;
             number.to_bits().hash(&mut hasher);
         }
@@ -314,14 +337,15 @@ fn hash(state: &RandomState, value: &Value) -> u64 {
         }
         Value::Array(items) => items.iter().for_each(|item| hash(state, item).hash(&mut hasher)),
         Value::Object(members) => {
-            let one = |(name, member): (&String, &Value)| state.hash_one((name, hash(state, member)));
+            let one =
+                |(name, member): (&String, &Value)| state.hash_one((name, hash(state, member)));
             members.iter().map(one).fold(0, u64::wrapping_add).hash(&mut hasher);
         }
     }
     hasher.finish()
 }
 
-/// Pays for a value as a whole, as long as there is something left.
+/// Consumes the fuel for copying a whole value, while there is fuel left.
 fn pay_for_copy(value: &Value) -> bool {
     match value {
         Value::String(text) => pay(1 + bytes(text)),
@@ -333,7 +357,8 @@ fn pay_for_copy(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: who pays gets the same answer as who need not, and who cannot pay gets none.
+    //! Rule: with enough fuel the answer is the same as without metering, and with too little there
+    //! is none.
 
     use serde_json::json;
 
@@ -369,8 +394,10 @@ mod tests {
             json!([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, "9", null, false, [9], {"9": 9}]),
             json!([9_007_199_254_740_993_u64, 1]),
         ];
-        let mut schemas: Vec<Value> =
-            values.iter().flat_map(|value| [json!({"const": value}), json!({"enum": [value, 7]})]).collect();
+        let mut schemas: Vec<Value> = values
+            .iter()
+            .flat_map(|value| [json!({"const": value}), json!({"enum": [value, 7]})])
+            .collect();
         schemas.extend([
             json!({"uniqueItems": true}),
             json!({"type": "integer"}),
@@ -389,7 +416,11 @@ mod tests {
         for schema in &schemas {
             let plain = jsonschema::validator_for(schema).unwrap();
             for value in &values {
-                assert_eq!(answer(schema, value, u64::MAX), Some(plain.is_valid(value)), "{schema} {value}");
+                assert_eq!(
+                    answer(schema, value, u64::MAX),
+                    Some(plain.is_valid(value)),
+                    "{schema} {value}"
+                );
             }
         }
     }
@@ -406,7 +437,8 @@ mod tests {
     #[test]
     fn each_branch_beside_unevaluated_properties_is_paid_for() {
         let spent = |branches: usize, members: usize| {
-            let any: Vec<Value> = (0..branches).map(|n| json!({"properties": {format!("p{n}"): {}}})).collect();
+            let any: Vec<Value> =
+                (0..branches).map(|n| json!({"properties": {format!("p{n}"): {}}})).collect();
             let schema = json!({"anyOf": any, "unevaluatedProperties": {"type": "number"}});
             let value = Value::Object((0..members).map(|n| (format!("q{n}"), json!(1))).collect());
             let validator = jsonschema::options_for::<Metered>().build(&schema).unwrap();

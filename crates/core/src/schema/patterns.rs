@@ -1,8 +1,9 @@
-//! Patterns that the linear-time engine cannot run, taken out of a schema before it is compiled.
+//! Removes patterns that the linear-time engine cannot run, before a schema is compiled.
 //!
-//! Look-around and back-references need an engine that can take exponential time. Real schemas contain them, mostly
-//! look-ahead, and a tool must not become unusable for that: such a `pattern` alone is left unchecked here (the tool
-//! checks it again if it must), and clients are shown the schema as its author wrote it.
+//! Look-around and back-references need an engine that can take exponential time. Real schemas
+//! contain them, mostly look-ahead, and a tool must not become unusable because of that. Only such
+//! a `pattern` is not checked here; the tool may check it again. Clients receive the schema as its
+//! author wrote it.
 
 use std::collections::HashMap;
 
@@ -12,37 +13,40 @@ use serde_json::{Map, Value, json};
 /// Compiling a pattern can take milliseconds.
 const MAX_PATTERNS: usize = 200;
 
-/// How large a compiled pattern may be, in steps: the first one that it fits into is what it is taken to be. One that
-/// fits into none cannot be run: a few bytes may ask for a million copies of something.
+/// The size limits of a compiled pattern. The smallest sufficient one counts as the pattern's size.
+/// A pattern that exceeds all of them cannot be run, because a few bytes may require a million
+/// copies of something.
 const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 
-/// A pattern is compiled to be run forwards and backwards, and writes down what it has found out while it runs.
+/// The memory factor: a pattern is compiled to run forwards and backwards, and has a cache while it
+/// runs.
 const ROOM_PER_SIZE: usize = 3;
 
-/// How much a pattern may write down while it runs.
+/// The maximum cache size of a running pattern.
 const NOTES: usize = 32 << 10;
 
-/// What a byte of a text costs at least, in sixteenths of a look: a pattern that is small takes it.
+/// The minimum cost of each byte of a text, in sixteenths of a step. A small pattern costs this.
 const TEXT: u64 = 2;
 
-/// What it costs where it is to have a format.
+/// The cost for a text with a `format`.
 const FORMAT: u64 = 8;
 
-/// A pattern of so few places finds its way within its notes, and one of some places may not; sixteenths of a look.
+/// A pattern with few positions fits into its cache; one with some positions may not. Costs are in
+/// sixteenths of a step.
 const FEW_PLACES: u64 = 6;
 const SOME_PLACES: u64 = 12;
 const SOME: u64 = 32;
 
-/// What each place of a larger one costs for each byte, in sixteenths of a look.
+/// The cost of each position of a larger pattern for each byte, in sixteenths of a step.
 const PLACE: u64 = 8;
 
-/// What it costs to begin, in looks.
+/// The cost of starting a match, in steps.
 const MATCH: u64 = 4;
 
-/// What it costs to note that a member was seen, as `unevaluatedProperties` does, in looks.
+/// The cost of recording that a member was seen, as `unevaluatedProperties` does, in steps.
 const GATHERED: u64 = 5;
 
-/// The engine, with bounds on the memory of each pattern.
+/// Returns the options for the engine, with memory limits for each pattern.
 pub(super) fn engine() -> PatternOptions<jsonschema::Regex> {
     engine_of(SIZES[SIZES.len() - 1])
 }
@@ -51,18 +55,18 @@ fn engine_of(size: usize) -> PatternOptions<jsonschema::Regex> {
     PatternOptions::regex().size_limit(size).dfa_size_limit(NOTES)
 }
 
-/// What patterns cost where they run.
+/// The costs of patterns at the locations where they run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Toll {
-    /// For each byte of a text, in sixteenths of a look.
+    /// For each byte of a text, in sixteenths of a step.
     pub(super) text: u64,
-    /// For each member's name, in looks, and for each byte of it, in sixteenths.
+    /// For each member's name, in steps, and for each byte of it, in sixteenths.
     pub(super) names: u64,
     pub(super) name: u64,
 }
 
-/// What the patterns of a schema cost, at most. All that stand in one `patternProperties` run over a name one after the
-/// other, and `unevaluatedProperties` has those of all parts run.
+/// Returns the maximum costs of a schema's patterns. All patterns in one `patternProperties` run
+/// over a name one after the other, and `unevaluatedProperties` runs those of all parts.
 pub(super) fn toll(schema: &Value) -> Toll {
     let mut toll = Toll { text: TEXT, ..Toll::default() };
     let (mut all, mut gathered) = (Toll::default(), false);
@@ -70,7 +74,7 @@ pub(super) fn toll(schema: &Value) -> Toll {
         if let Some(pattern) = map.get("pattern").and_then(Value::as_str) {
             toll.text = toll.text.max(per_byte(pattern));
         }
-        // A text that is to be JSON or a pattern is parsed, and one of another format is gone over.
+        // A text that must be JSON or a pattern is parsed, and one with another format is scanned.
         let format = map.get("format").and_then(Value::as_str);
         if format == Some("regex") || map.contains_key("contentMediaType") {
             toll.text = toll.text.max(SOME);
@@ -80,9 +84,11 @@ pub(super) fn toll(schema: &Value) -> Toll {
         gathered |= map.contains_key("unevaluatedProperties");
         if let Some(Value::Object(patterns)) = map.get("patternProperties") {
             let names = MATCH.saturating_mul(patterns.len() as u64);
-            let name = patterns.keys().fold(0_u64, |sum, pattern| sum.saturating_add(per_byte(pattern)));
+            let name =
+                patterns.keys().fold(0_u64, |sum, pattern| sum.saturating_add(per_byte(pattern)));
             (toll.names, toll.name) = (toll.names.max(names), toll.name.max(name));
-            (all.names, all.name) = (all.names.saturating_add(names), all.name.saturating_add(name));
+            (all.names, all.name) =
+                (all.names.saturating_add(names), all.name.saturating_add(name));
         }
     });
     if gathered {
@@ -102,8 +108,8 @@ fn each_object<'s>(value: &'s Value, visit: &mut impl FnMut(&'s Map<String, Valu
     }
 }
 
-/// What a pattern costs for each byte that it runs over, in sixteenths of a look. A small one knows at each byte where it
-/// stands; the others may have to try all of their places at once.
+/// Returns the cost of a pattern for each byte that it scans, in sixteenths of a step. A small one
+/// is in one state at each byte. The others may have to track all of their positions at once.
 fn per_byte(pattern: &str) -> u64 {
     match places(pattern) {
         places if places <= FEW_PLACES => TEXT,
@@ -112,7 +118,8 @@ fn per_byte(pattern: &str) -> u64 {
     }
 }
 
-/// How many characters, or sets of them, a pattern consists of once its repetitions are written out.
+/// Returns the number of characters and character classes in a pattern with its repetitions
+/// expanded.
 fn places(pattern: &str) -> u64 {
     let (mut sum, mut last, mut outer) = (0_u64, 0_u64, Vec::new());
     let mut rest = pattern.chars().peekable();
@@ -165,11 +172,11 @@ fn places(pattern: &str) -> u64 {
         sum = sum.saturating_add(atom);
         last = atom;
     }
-    // What was opened and never closed is no pattern; its places count nonetheless.
+    // An unclosed group is not a valid pattern, but its positions count nonetheless.
     outer.into_iter().fold(sum, u64::saturating_add)
 }
 
-/// Takes out what cannot be run, and says how much room the others take, in bytes.
+/// Removes patterns that cannot be run. Returns the memory of the others, in bytes.
 pub(super) fn relax(schema: &mut Value) -> Result<usize, String> {
     let mut tried = Tried::default();
     tried.relax(schema);
@@ -179,7 +186,7 @@ pub(super) fn relax(schema: &mut Value) -> Result<usize, String> {
     Ok(tried.0.values().flatten().sum())
 }
 
-/// Which patterns can be run, and how much room each of them takes.
+/// The memory of each pattern; `None` for those that cannot be run.
 #[derive(Default)]
 struct Tried(HashMap<String, Option<usize>>);
 
@@ -188,13 +195,14 @@ impl Tried {
         if let Some(known) = self.0.get(pattern) {
             return known.is_some();
         }
-        // One too many shows that there are too many; what they are need not be found out.
+        // One pattern above the limit is enough to report the error, so it is not compiled.
         let room = if self.0.len() < MAX_PATTERNS { room(pattern) } else { None };
         self.0.insert(pattern.to_owned(), room);
         room.is_some()
     }
 
-    /// Looks only where a keyword holds schemas: `pattern` may also be the name of a property, or part of an example.
+    /// Only visits keywords that hold schemas: `pattern` may also be the name of a property, or
+    /// part of an example.
     fn relax(&mut self, schema: &mut Value) {
         let Value::Object(map) = schema else { return };
         self.relax_pattern(map);
@@ -207,7 +215,8 @@ impl Tried {
                     }
                 }
                 (
-                    "properties" | "patternProperties" | "dependentSchemas" | "dependencies" | "$defs" | "definitions",
+                    "properties" | "patternProperties" | "dependentSchemas" | "dependencies"
+                    | "$defs" | "definitions",
                     Value::Object(schemas),
                 ) => schemas.values_mut().for_each(|schema| self.relax(schema)),
                 (
@@ -231,7 +240,8 @@ impl Tried {
     }
 
     fn relax_pattern(&mut self, map: &mut Map<String, Value>) {
-        if map.get("pattern").and_then(Value::as_str).is_some_and(|pattern| !self.can_run(pattern)) {
+        if map.get("pattern").and_then(Value::as_str).is_some_and(|pattern| !self.can_run(pattern))
+        {
             map.remove("pattern");
         }
     }
@@ -240,7 +250,7 @@ impl Tried {
         let Some(Value::Object(patterns)) = map.get_mut("patternProperties") else { return };
         let before = patterns.len();
         patterns.retain(|pattern, _| self.can_run(pattern));
-        // Members that the pattern would have covered are not surplus, only unchecked.
+        // Members that the pattern would have covered are not unexpected, only unchecked.
         if patterns.len() < before {
             map.remove("additionalProperties");
             map.remove("unevaluatedProperties");
@@ -248,10 +258,12 @@ impl Tried {
     }
 }
 
-/// How much room a pattern takes; `None` if it cannot be run.
+/// Returns the memory of a pattern, or `None` if it cannot be run.
 fn room(pattern: &str) -> Option<usize> {
     let schema = json!({ "pattern": pattern });
-    let fits = |size: usize| jsonschema::options().with_pattern_options(engine_of(size)).build(&schema).is_ok();
+    let fits = |size: usize| {
+        jsonschema::options().with_pattern_options(engine_of(size)).build(&schema).is_ok()
+    };
     SIZES.into_iter().find(|size| fits(*size)).map(|size| ROOM_PER_SIZE * size)
 }
 

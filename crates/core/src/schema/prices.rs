@@ -1,5 +1,5 @@
-//! What it costs to check arguments, per look at them: what a schema asks for at each of them, by its patterns and by the
-//! parts of it that look at nothing.
+//! The cost of checking arguments per step: the schema's additional work for each value, by its
+//! patterns and by its parts that access no value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,21 +10,22 @@ use super::graph::{Graph, Place};
 use super::metered::{DIVISION, LONG_DIVISION, Rates, has_few_digits};
 use super::patterns::{self, Toll};
 
-/// How many looks a check may take: about a tenth of a second.
+/// The maximum number of steps of a check: about a tenth of a second.
 const MAX_LOOKS: u64 = 10_000_000;
 
-/// A look that is to tell what is wrong costs more, as whatever leads to it is written down. A pattern costs the same.
+/// The cost factor of a step that reports errors, because the path to each error is recorded.
+/// The cost of a pattern is the same, so its rate is divided by this.
 const REPORT: u64 = 8;
 
-/// How many mistakes are found, of which few are told.
+/// The maximum number of errors that are found. Few of them are reported.
 const MAX_FOUND: u64 = 20_000;
 
-/// So many schemas that look at nothing are passed by in the time that a look takes, and so many that lead to one that
-/// does.
+/// The number of schemas that are skipped in the time of one step, because they access no value.
+/// The second constant is the number for schemas in a chain to one that does.
 const SILENT_PER_LOOK: u64 = 4;
 const CHAIN_PER_LOOK: u64 = 8;
 
-/// So many of the values that are being checked are gone over in that time.
+/// The number of values being checked that are scanned in the time of one step.
 const LEVELS_PER_LOOK: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,22 +44,32 @@ impl Prices {
         Self { looks: MAX_LOOKS / (1 + silent / SILENT_PER_LOOK + chain / CHAIN_PER_LOOK), rates }
     }
 
-    /// To see whether something is wrong, with so many levels of schemas at once.
+    /// Returns the fuel and costs for checking whether there is an error, with this number of
+    /// schema levels.
     pub(super) fn check(self, levels: u64) -> (u64, Rates) {
         (self.looks, Rates { identity: levels / LEVELS_PER_LOOK, ..self.rates })
     }
 
-    /// To say what is wrong. Where there are alternatives, what fits none of them is copied for each, and
-    /// `unevaluatedItems` writes out each item.
+    /// Returns the fuel and costs for reporting errors. With alternatives, a value that matches
+    /// none of them is copied for each. `unevaluatedItems` also copies each item.
     pub(super) fn report(self, levels: u64, alternatives: bool) -> (u64, Rates) {
         let (looks, rates) = self.check(levels);
         let looks = looks / REPORT;
         let (text, name) = (rates.text.div_ceil(REPORT), rates.name.div_ceil(REPORT));
-        (looks, Rates { text, name, mistake: looks / MAX_FOUND, copied: alternatives || rates.lists, ..rates })
+        (
+            looks,
+            Rates {
+                text,
+                name,
+                mistake: looks / MAX_FOUND,
+                copied: alternatives || rates.lists,
+                ..rates
+            },
+        )
     }
 }
 
-/// What it costs to divide a number, by whichever `multipleOf` takes longest.
+/// Returns the cost of dividing a number, by the most expensive `multipleOf`.
 fn division(value: &Value) -> u64 {
     match value {
         Value::Array(items) => items.iter().map(division).max().unwrap_or_default(),
@@ -74,16 +85,19 @@ fn division(value: &Value) -> u64 {
     }
 }
 
-/// Whether a keyword occurs anywhere.
+/// Returns whether a keyword occurs anywhere.
 fn mentions(value: &Value, keyword: &str) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| mentions(item, keyword)),
-        Value::Object(map) => map.iter().any(|(name, value)| name == keyword || mentions(value, keyword)),
+        Value::Object(map) => {
+            map.iter().any(|(name, value)| name == keyword || mentions(value, keyword))
+        }
         _ => false,
     }
 }
 
-/// How many schemas apply to one value without looking at it, at most: `true`, or one that holds a title alone.
+/// Returns the maximum number of schemas that apply to one value without access to it: `true`, or
+/// one with only a title.
 fn silent(graph: &Graph<'_>) -> u64 {
     let mut most = 0;
     let mut known = HashMap::new();
@@ -98,9 +112,13 @@ fn silent(graph: &Graph<'_>) -> u64 {
     most
 }
 
-/// Whether a schema is silent, and how many are with it. The recursion is as deep as the longest chain of schemas at one
-/// value, which is bounded by now.
-fn silent_at<'s>(graph: &Graph<'s>, schema: &'s Value, known: &mut HashMap<usize, (bool, u64)>) -> (bool, u64) {
+/// Returns whether a schema is silent, and the number of silent schemas with it. The recursion is
+/// as deep as the longest chain of schemas at one value, which is bounded already.
+fn silent_at<'s>(
+    graph: &Graph<'s>,
+    schema: &'s Value,
+    known: &mut HashMap<usize, (bool, u64)>,
+) -> (bool, u64) {
     if let Some(found) = known.get(&key(schema)) {
         return *found;
     }
@@ -117,14 +135,17 @@ fn silent_at<'s>(graph: &Graph<'s>, schema: &'s Value, known: &mut HashMap<usize
     found
 }
 
-/// Whether a schema surely looks at the value itself. Beside a reference, older dialects heed nothing else.
+/// Returns whether a schema certainly accesses the value itself. Older dialects ignore all keywords
+/// beside a reference.
 fn looks(schema: &Value) -> bool {
     let Value::Object(map) = schema else { return false };
     !map.contains_key("$ref")
         && map.iter().any(|(keyword, value)| match keyword.as_str() {
-            "type" | "enum" | "const" | "pattern" | "minLength" | "maxLength" | "minimum" | "maximum"
-            | "multipleOf" | "minItems" | "maxItems" => true,
-            "properties" | "patternProperties" => value.as_object().is_some_and(|map| !map.is_empty()),
+            "type" | "enum" | "const" | "pattern" | "minLength" | "maxLength" | "minimum"
+            | "maximum" | "multipleOf" | "minItems" | "maxItems" => true,
+            "properties" | "patternProperties" => {
+                value.as_object().is_some_and(|map| !map.is_empty())
+            }
             "required" => value.as_array().is_some_and(|names| !names.is_empty()),
             _ => false,
         })

@@ -1,20 +1,26 @@
-//! What the tests of the core share: a gateway without sockets, a journal that keeps everything, connections whose
-//! other end is the test.
-#![allow(clippy::unnecessary_wraps, dead_code, unreachable_pub, reason = "each test file uses the part that it needs")]
+//! Shared test support: a gateway without sockets, a journal that records everything, and
+//! connections with the test as the other end.
+#![allow(
+    clippy::unnecessary_wraps,
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses the part that it needs"
+)]
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use proptest::test_runner::{Config, FileFailurePersistence};
 use sa_core::directory::{Attach, Directory, Registration};
 use sa_core::link::{Link, LinkProvider};
 use sa_core::*;
 use tokio::task::JoinHandle;
 
-/// Everything that the router reported.
+/// All reports of the router.
 #[derive(Default)]
 pub struct Log {
     pub started: Mutex<Vec<CallId>>,
@@ -27,49 +33,51 @@ pub struct Log {
 
 impl Journal for Log {
     fn started(&self, call: &CallStarted) {
-        self.started.lock().unwrap().push(call.id);
+        self.started.lock().push(call.id);
     }
 
     fn finished(&self, record: CallRecord) {
-        self.finished.lock().unwrap().push(record);
+        self.finished.lock().push(record);
     }
 
     fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
-        self.behind.load(Ordering::Relaxed).then(|| Box::pin(std::future::pending()) as BoxFuture<'_, ()>)
+        self.behind
+            .load(Ordering::Relaxed)
+            .then(|| Box::pin(std::future::pending()) as BoxFuture<'_, ()>)
     }
 
     fn audit(&self, event: AuditEvent) {
-        self.audited.lock().unwrap().push(event);
+        self.audited.lock().push(event);
     }
 
     fn count(&self, what: &'static str, why: &'static str) {
-        self.counted.lock().unwrap().push((what, why));
+        self.counted.lock().push((what, why));
     }
 }
 
 impl Log {
     pub fn records_of(&self, id: CallId) -> Vec<CallRecord> {
-        self.finished.lock().unwrap().iter().filter(|record| record.id == id).cloned().collect()
+        self.finished.lock().iter().filter(|record| record.id == id).cloned().collect()
     }
 
-    /// Every call that began has ended once, and none ended that had not begun.
+    /// Asserts that every started call has ended once, and that no other call has ended.
     #[track_caller]
     pub fn assert_balanced(&self) {
-        let mut started = self.started.lock().unwrap().clone();
-        let mut finished: Vec<_> = self.finished.lock().unwrap().iter().map(|record| record.id).collect();
+        let mut started = self.started.lock().clone();
+        let mut finished: Vec<_> = self.finished.lock().iter().map(|record| record.id).collect();
         started.sort_unstable();
         finished.sort_unstable();
         assert_eq!(started, finished);
     }
 }
 
-/// A connection whose other end is the test.
+/// A connection with the test as its other end.
 #[derive(Default)]
 pub struct Wire {
     pub requests: Mutex<Vec<CallId>>,
     pub tools: Mutex<Vec<String>>,
     pub cancels: Mutex<Vec<(CallId, CancelReason)>>,
-    /// Requests can no longer be queued, and say so.
+    /// If set, requests can no longer be queued and return an error.
     pub broken: AtomicBool,
 }
 
@@ -78,13 +86,13 @@ impl Link for Wire {
         if self.broken.load(Ordering::Relaxed) {
             return Err(CallError::undelivered("the wire is broken"));
         }
-        self.requests.lock().unwrap().push(call.id);
-        self.tools.lock().unwrap().push(call.tool.to_string());
+        self.requests.lock().push(call.id);
+        self.tools.lock().push(call.tool.to_string());
         Ok(())
     }
 
     fn send_cancel(&self, id: CallId, reason: CancelReason) {
-        self.cancels.lock().unwrap().push((id, reason));
+        self.cancels.lock().push((id, reason));
     }
 }
 
@@ -95,17 +103,19 @@ pub fn connection() -> Connection {
 }
 
 pub fn requests(connection: &Connection) -> Vec<CallId> {
-    connection.link().requests.lock().unwrap().clone()
+    connection.link().requests.lock().clone()
 }
 
 pub fn cancels(connection: &Connection) -> Vec<(CallId, CancelReason)> {
-    connection.link().cancels.lock().unwrap().clone()
+    connection.link().cancels.lock().clone()
 }
 
-/// Answers every call in its own way.
+/// Answers every call with a closure.
 struct Answers<F>(F);
 
-impl<F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> Provider for Answers<F> {
+impl<F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static> Provider
+    for Answers<F>
+{
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
         (self.0)(call, updates)
     }
@@ -134,11 +144,18 @@ pub fn gateway(options: RouterOptions) -> Gateway {
     gateway_with(options, None)
 }
 
-pub fn gateway_with(options: RouterOptions, ledger: Option<Arc<dyn idempotency::Ledger>>) -> Gateway {
+pub fn gateway_with(
+    options: RouterOptions,
+    ledger: Option<Arc<dyn idempotency::Ledger>>,
+) -> Gateway {
     gateway_under(Policy::default(), options, ledger)
 }
 
-pub fn gateway_under(policy: Policy, options: RouterOptions, ledger: Option<Arc<dyn idempotency::Ledger>>) -> Gateway {
+pub fn gateway_under(
+    policy: Policy,
+    options: RouterOptions,
+    ledger: Option<Arc<dyn idempotency::Ledger>>,
+) -> Gateway {
     let (directory, log) = (directory(), Arc::new(Log::default()));
     let journal = Arc::clone(&log) as Arc<dyn Journal>;
     let router = Router::new(Arc::clone(&directory), journal, ledger, policy, options);
@@ -146,7 +163,7 @@ pub fn gateway_under(policy: Policy, options: RouterOptions, ledger: Option<Arc<
 }
 
 impl Gateway {
-    /// A node named `n` with the open prefix `t`, as most tests need it.
+    /// Attaches a node named `n` with the open prefix `t`, as most tests need it.
     pub fn connect(&self) -> (Connection, Registration) {
         self.connect_with(50)
     }
@@ -158,7 +175,7 @@ impl Gateway {
         (connection, self.directory.attach(attach).unwrap())
     }
 
-    /// The same, with an answer instead of a connection.
+    /// Does the same with a closure instead of a connection.
     pub fn provide<F>(&self, answer: F) -> Registration
     where
         F: Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
@@ -171,7 +188,7 @@ impl Gateway {
         (running.id(), tokio::spawn(running.outcome()))
     }
 
-    /// Nothing of any call is left, and each is recorded once.
+    /// Asserts that no state of any call is left, and that each is recorded once.
     #[track_caller]
     pub fn assert_clean(&self) {
         assert_eq!(self.router.running_count(), 0);
@@ -182,7 +199,7 @@ impl Gateway {
     }
 }
 
-/// A token's grant; an empty one is that of providers without a token.
+/// Returns the grant of a token; an empty string stands for no token.
 pub fn grant_of(grant: &str) -> Grant {
     if grant.is_empty() { Grant::none() } else { Grant::token(grant) }
 }
@@ -238,7 +255,7 @@ pub fn progress() -> Update {
     Update::Progress { progress: 1.0, total: None, message: None }
 }
 
-/// Lets every task run until all of them wait.
+/// Runs all tasks until all of them wait.
 pub async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -253,14 +270,26 @@ pub fn assert_error(finished: &Finished, kind: CallErrorKind, words: &str) -> Ca
     error
 }
 
-/// Runs a test in which time passes only when everybody waits.
+/// Runs a test in which time only advances when all tasks are idle.
 pub fn simulate<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(test)
 }
 
-/// Seeds that failed are kept beside the test, and tried first from then on. `PROPTEST_CASES` asks for more of them.
+/// Failed seeds are stored beside the test, and tried first from then on. `PROPTEST_CASES` changes
+/// the number of cases.
 pub fn cases(cases: u32) -> Config {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|more| more.parse().ok()).unwrap_or(cases);
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|more| more.parse().ok()).unwrap_or(cases);
     let persistence = FileFailurePersistence::WithSource("regressions");
-    Config { cases, failure_persistence: Some(Box::new(persistence)), max_shrink_iters: 5_000, ..Config::default() }
+    Config {
+        cases,
+        failure_persistence: Some(Box::new(persistence)),
+        max_shrink_iters: 5_000,
+        ..Config::default()
+    }
 }

@@ -1,4 +1,4 @@
-//! What may be reached though it is not public: hosts and ports, each named by the operator.
+//! Private hosts and ports that the operator allows as destinations.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use url::{Host, Url};
 
-/// Hosts and ports that the operator has named. Cheap to clone, because it goes along with every request.
+/// Hosts and ports that the operator has named. Cloning is cheap, because every request carries a
+/// copy.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Allowed(Option<Arc<BTreeSet<(String, u16)>>>);
 
 impl Allowed {
-    /// From entries such as `localhost:3400`; the error says which one is none.
+    /// Parses entries such as `localhost:3400`. The error names the invalid entry.
     pub fn parse<S: AsRef<str>>(entries: &[S]) -> Result<Self, String> {
-        let places: BTreeSet<_> = entries.iter().map(|entry| place(entry.as_ref())).collect::<Result<_, _>>()?;
+        let places: BTreeSet<_> =
+            entries.iter().map(|entry| place(entry.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self((!places.is_empty()).then(|| Arc::new(places))))
     }
 
@@ -28,14 +30,15 @@ impl fmt::Debug for Allowed {
     }
 }
 
-/// `host:port` as the operator writes it, in the form in which a URL's host is compared with it.
+/// Parses `host:port` as written by the operator, and normalizes it like the host of a URL.
 fn place(entry: &str) -> Result<(String, u16), String> {
     let wrong = || format!("\"{entry}\" must be a host and a port, such as \"localhost:3400\"");
     if entry.contains(['/', '@', '?', '#', '\\', '*']) {
         return Err(wrong());
     }
     let (_, port) = entry.rsplit_once(':').ok_or_else(wrong)?;
-    let port: u16 = port.parse().ok().filter(|port| *port != 0 && !entry.contains('+')).ok_or_else(wrong)?;
+    let port: u16 =
+        port.parse().ok().filter(|port| *port != 0 && !entry.contains('+')).ok_or_else(wrong)?;
     let url = Url::parse(&format!("http://{entry}/")).map_err(|_| wrong())?;
     Ok((key(&url.host().ok_or_else(wrong)?), port))
 }
@@ -54,11 +57,27 @@ mod tests {
 
     use super::*;
 
-    const WORDS: &[&str] =
-        &["localhost", ":", "3400", "80", "0", "65536", "[::1]", "127.0.0.1", ".", "/", "@", "?", "#", "*", "+", "a-b"];
+    const WORDS: &[&str] = &[
+        "localhost",
+        ":",
+        "3400",
+        "80",
+        "0",
+        "65536",
+        "[::1]",
+        "127.0.0.1",
+        ".",
+        "/",
+        "@",
+        "?",
+        "#",
+        "*",
+        "+",
+        "a-b",
+    ];
 
     proptest! {
-        /// What is allowed is one host and one port, in whichever spelling a URL has them, and nothing beside.
+        /// An entry allows exactly one host and one port, in every spelling that a URL can use.
         #[test]
         fn an_entry_is_a_host_and_a_port(entry in sa_hostile::text(WORDS)) {
             match Allowed::parse(&[entry.as_str()]) {

@@ -1,4 +1,4 @@
-//! Why a request came to nothing.
+//! The reasons why a request fails.
 
 use std::error::Error;
 use std::fmt;
@@ -10,30 +10,31 @@ use crate::origin;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressErrorKind {
-    /// No URL that is ever used.
+    /// The URL is invalid or of a form that is never used.
     BadUrl,
-    /// An address that nothing may reach.
+    /// The address is not public and not allowed.
     Forbidden,
     /// The name has no address.
     Unresolved,
-    /// Nobody took the connection, or not in time.
+    /// The server refused the connection, or the connect timeout expired.
     Unreachable,
-    /// The connection was made, and then failed or spoke no HTTP.
+    /// The connection was made, and then failed or did not carry valid HTTP.
     Broken,
     Timeout,
     TooLarge,
     TooManyRedirects,
-    /// A redirect would have carried a secret elsewhere.
+    /// A redirect would have sent a secret to another origin.
     CrossOrigin,
 }
 
-/// What happened, in one sentence that names no more of a URL than its origin.
+/// One sentence that describes the failure. It contains no more of a URL than its origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EgressError {
     pub kind: EgressErrorKind,
     pub message: String,
-    /// The parts of the message that others chose: origins, hosts in quotes, what a library quotes of a certificate.
+    /// The parts of the message that come from outside: origins, hosts in quotes, and text that a
+    /// library quotes from a certificate.
     outside: Vec<String>,
 }
 
@@ -42,12 +43,13 @@ impl EgressError {
         Self { kind, message: message.into(), outside: Vec::new() }
     }
 
-    /// Marks parts of the message as chosen by others.
+    /// Marks parts of the message as coming from outside.
     pub(crate) fn outside<const N: usize>(self, outside: [&str; N]) -> Self {
         Self { outside: outside.map(str::to_owned).into(), ..self }
     }
 
-    /// The same with `mask` applied to the parts of the message that others chose, and to nothing else.
+    /// Returns this error with `mask` applied only to the parts of the message that come from
+    /// outside.
     #[must_use]
     pub fn masked(mut self, mask: impl Fn(&str) -> String) -> Self {
         for part in &mut self.outside {
@@ -64,7 +66,7 @@ impl EgressError {
         Forbidden { host: host.to_owned(), address: Some(address) }.into()
     }
 
-    /// What the client says, in our words. Its own would name the whole URL.
+    /// Describes an error of the HTTP client. The client's own message would contain the whole URL.
     pub(crate) fn of(error: &reqwest::Error, url: &Url) -> Self {
         let place = origin(url);
         let mut cause: Option<&(dyn Error + 'static)> = Some(error);
@@ -79,17 +81,22 @@ impl EgressError {
             cause = one.source();
         }
         if error.is_connect() {
-            let why = if error.is_timeout() { "it took too long".into() } else { innermost(error) };
+            let why = if error.is_timeout() {
+                "the connection timed out".into()
+            } else {
+                innermost(error)
+            };
             let message = format!("{place} cannot be reached: {why}");
-            return Self::new(EgressErrorKind::Unreachable, message).outside([&place, quoted(&why)]);
+            return Self::new(EgressErrorKind::Unreachable, message)
+                .outside([&place, quoted(&why)]);
         }
         let why = innermost(error);
-        let message = format!("{place} gave no usable answer: {why}");
+        let message = format!("{place} returned an invalid response: {why}");
         Self::new(EgressErrorKind::Broken, message).outside([&place, quoted(&why)])
     }
 }
 
-/// What a library's message quotes, such as the names in a certificate.
+/// Returns the part of a library's message that is in quotes, such as the names in a certificate.
 fn quoted(message: &str) -> &str {
     match (message.find('"'), message.rfind('"')) {
         (Some(first), Some(last)) => &message[first..=last],
@@ -105,8 +112,8 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// A name or a literal that leads to an address which is not public. Which address is not said where a name was asked:
-/// it would tell what the inner network looks like.
+/// A name or a literal that leads to an address which is not public.
+/// The address is omitted if the URL contained a name: it would reveal the inner network.
 #[derive(Debug, Clone)]
 pub(crate) struct Forbidden {
     pub(crate) host: String,
@@ -115,7 +122,7 @@ pub(crate) struct Forbidden {
 
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leads = if self.address.is_some() { "is" } else { "leads to" };
+        let leads = if self.address.is_some() { "is" } else { "resolves to" };
         write!(f, "\"{}\" {leads} an address that is not public", self.host)
     }
 }
@@ -124,7 +131,7 @@ impl Error for Forbidden {}
 
 impl From<Forbidden> for EgressError {
     fn from(forbidden: Forbidden) -> Self {
-        let message = format!("{forbidden}, and is not allowed as a private one");
+        let message = format!("{forbidden}, which is not allowed");
         Self::new(EgressErrorKind::Forbidden, message).outside([&format!("\"{}\"", forbidden.host)])
     }
 }
@@ -150,9 +157,16 @@ mod tests {
         let message = "https://reached.example cannot be reached: a certificate for \"reached\"";
         let error = EgressError::new(EgressErrorKind::Unreachable, message);
         let error = error.outside(["https://reached.example", quoted(message)]).masked(mask);
-        assert_eq!(error.message, "https://***.example cannot be reached: a certificate for \"***\"");
+        assert_eq!(
+            error.message,
+            "https://***.example cannot be reached: a certificate for \"***\""
+        );
         assert_eq!((quoted("no quotes"), quoted("a \"b\" and \"c\"!")), ("", "\"b\" and \"c\""));
-        let forbidden = EgressError::forbidden("10.0.0.1", IpAddr::from([10, 0, 0, 1])).masked(|_| "\"***\"".into());
-        assert_eq!(forbidden.message, "\"***\" is an address that is not public, and is not allowed as a private one");
+        let forbidden = EgressError::forbidden("10.0.0.1", IpAddr::from([10, 0, 0, 1]))
+            .masked(|_| "\"***\"".into());
+        assert_eq!(
+            forbidden.message,
+            "\"***\" is an address that is not public, which is not allowed"
+        );
     }
 }

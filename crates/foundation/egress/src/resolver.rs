@@ -1,4 +1,4 @@
-//! From a name to addresses, with a look at each of them before any is used.
+//! Name resolution that checks every address before it is used.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::error::{Forbidden, Unresolved};
 
-/// Who knows the addresses behind names.
+/// Resolves names to addresses.
 pub trait Resolver: Send + Sync + 'static {
     fn resolve(&self, host: &str) -> BoxFuture<'static, std::io::Result<Vec<IpAddr>>>;
 }
 
-/// The machine's own.
+/// The resolver of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
@@ -27,8 +27,8 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// Passes a name on only when all of its addresses are public. One that mixes them is an attempt at something, and the
-/// client would try one after another.
+/// Resolves a name only if all of its addresses are public. A name with both kinds of addresses is
+/// suspicious, and the client would try one after another.
 pub(crate) struct Guarded {
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) is_public: fn(IpAddr) -> bool,
@@ -36,7 +36,8 @@ pub(crate) struct Guarded {
 
 impl Resolve for Guarded {
     fn resolve(&self, name: Name) -> Resolving {
-        let (asked, is_public, host) = (self.resolver.resolve(name.as_str()), self.is_public, name.as_str().to_owned());
+        let (asked, is_public, host) =
+            (self.resolver.resolve(name.as_str()), self.is_public, name.as_str().to_owned());
         Box::pin(async move {
             let addresses = known(asked.await)?;
             if addresses.iter().any(|address| !is_public(*address)) {
@@ -47,7 +48,7 @@ impl Resolve for Guarded {
     }
 }
 
-/// For names that the operator has allowed, wherever they lead.
+/// Resolves names that the operator has allowed, whatever their addresses are.
 pub(crate) struct Unguarded {
     pub(crate) resolver: Arc<dyn Resolver>,
 }

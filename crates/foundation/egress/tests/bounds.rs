@@ -1,4 +1,5 @@
-//! Answers are bounded in size and time, redirects in number, and a request with a secret stays at its origin.
+//! Rule: responses are bounded in size and time, redirects in number, and a request with a secret
+//! stays at its origin.
 
 mod support;
 
@@ -12,12 +13,19 @@ fn url(server: &Server) -> url::Url {
 }
 
 async fn kind(request: Request) -> EgressErrorKind {
-    egress(&[], Names::new(&[]), rule_for_tests).send(request).await.expect_err("it must not succeed").kind
+    egress(&[], Names::new(&[]), rule_for_tests)
+        .send(request)
+        .await
+        .expect_err("it must not succeed")
+        .kind
 }
 
 #[tokio::test]
 async fn a_giant_answer_is_refused_by_its_word_and_by_its_bytes() {
-    let told = Server::start("127.0.0.2", |_| "HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n".into()).await;
+    let told = Server::start("127.0.0.2", |_| {
+        "HTTP/1.1 200 OK\r\ncontent-length: 999999999\r\n\r\n".into()
+    })
+    .await;
     assert_eq!(kind(get(url(&told))).await, EgressErrorKind::TooLarge);
     let endless = Server::start("127.0.0.2", |_| support::endless()).await;
     assert_eq!(kind(get(url(&endless))).await, EgressErrorKind::TooLarge);
@@ -29,7 +37,9 @@ async fn a_slow_answer_is_given_up() {
     let mut request = get(url(&silent));
     request.time = Duration::from_millis(100);
     assert_eq!(kind(request).await, EgressErrorKind::Timeout);
-    let half = Server::start("127.0.0.2", |_| "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf".into()).await;
+    let half =
+        Server::start("127.0.0.2", |_| "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf".into())
+            .await;
     let mut request = get(url(&half));
     request.time = Duration::from_millis(100);
     assert_eq!(kind(request).await, EgressErrorKind::Timeout);
@@ -43,7 +53,10 @@ async fn rubbish_and_silence_are_told_apart() {
     let at = url(&gone);
     gone.end().await;
     assert_eq!(kind(get(at)).await, EgressErrorKind::Unreachable);
-    assert_eq!(kind(get("http://nowhere.test/".parse().unwrap())).await, EgressErrorKind::Unresolved);
+    assert_eq!(
+        kind(get("http://nowhere.test/".parse().unwrap())).await,
+        EgressErrorKind::Unresolved
+    );
 }
 
 #[tokio::test]
@@ -63,7 +76,7 @@ async fn a_secret_does_not_follow_to_another_origin() {
     request.secret = true;
     assert_eq!(kind(request.clone()).await, EgressErrorKind::CrossOrigin);
     assert_eq!(other.hits(), 0);
-    // Without the mark it goes there, and leaves behind what is known to be a credential.
+    // Without the flag the request follows the redirect, but known credential headers are removed.
     request.secret = false;
     egress(&[], Names::new(&[]), rule_for_tests).send(request).await.unwrap();
     assert!(!other.last_request().to_lowercase().contains("canary"), "{}", other.last_request());

@@ -1,4 +1,5 @@
-//! A URL that may be asked is one of a public host, without a name or a password; of any other is said in few words why not.
+//! Rule: an accepted URL has a public host and no user name or password, and any other gets a short
+//! error.
 
 use std::sync::LazyLock;
 
@@ -35,7 +36,8 @@ const WORDS: &[&str] = &[
 ];
 
 static EGRESS: LazyLock<Egress> = LazyLock::new(|| {
-    Egress::new(&Options { allow_private: Vec::new(), max_redirects: 0, user_agent: "test" }).unwrap()
+    Egress::new(&Options { allow_private: Vec::new(), max_redirects: 0, user_agent: "test" })
+        .unwrap()
 });
 
 proptest! {

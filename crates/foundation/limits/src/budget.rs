@@ -1,58 +1,61 @@
-//! Budgets that many principals share, so that no single one can take everything.
+//! Budgets that principals share, so that no single one can use everything.
 //!
-//! One rule covers everything that is bounded: sessions, channels, stored bytes, connections, calls, bytes in memory.
-//! - Below three quarters in use, everybody may take.
+//! One rule applies to every bounded resource: sessions, channels, stored bytes, connections,
+//! calls, bytes in memory.
+//! - While less than three quarters are in use, every holder may acquire.
 //! - Above that, a holder of more than an eighth is refused.
 //! - The last sixteenth is reserved for operators.
 //!
-//! A [`Permit`] gives its amount back when it is dropped.
+//! A [`Permit`] returns its amount to the budget when it is dropped.
 
 mod refused;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::refused::Refused;
 use self::refused::Why;
-use crate::principal::{Principal, Role};
 
-/// The part of a budget above which shares count.
+/// The budget is crowded when less than this part (1/4) is free. Shares then apply.
 const CROWDED: usize = 4;
-/// The part of a crowded budget that one holder may have before it is refused.
+/// The part (1/8) of a crowded budget above which a holder is refused.
 const SHARE: usize = 8;
-/// The part that is reserved for operators.
+/// The part (1/16) that is reserved for operators.
 const RESERVE: usize = 16;
 
-/// How finely bytes are counted that come and go all the time. Less than this is free for each connection.
+/// The granularity for bytes that change all the time. Each connection may use less than this
+/// without a charge.
 pub const STEP: usize = 16 * 1024;
 
-/// What a budget is for, as its errors, the status and the metrics name it.
+/// A description of a budget, used in its errors, the status and the metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     /// A word for the status and for metrics, such as `sessions`.
     pub name: &'static str,
-    /// What is counted, in the plural, for errors: `open sessions`, `bytes of stored messages`.
+    /// The counted thing in the plural, for errors: `open sessions`, `bytes of stored messages`.
     pub what: &'static str,
     /// The configuration key that raises the total.
     pub key: &'static str,
-    /// What the holder can do, as an imperative: `end sessions that are not needed`.
+    /// The remedy for the holder, as an imperative: `end sessions that are not needed`.
     pub remedy: &'static str,
     pub total: usize,
 }
 
-/// The most that one holder may have, however much is free.
+/// The maximum that one holder may have, even if more is free.
 #[derive(Debug, Clone, Copy)]
 pub struct Quota {
     pub key: &'static str,
     pub max: usize,
 }
 
-/// A total that many holders take from.
+/// A total that many holders acquire from.
 ///
-/// One mutex guards the sums, because the rule needs the total and the holder's part at the same moment. It is held for
-/// one hash look-up.
+/// One mutex guards the sums, because the rule needs the total and the holder's part at the same
+/// moment. The mutex is held for one hash lookup.
 #[derive(Debug)]
 pub struct SharedBudget {
     limit: Limit,
@@ -63,33 +66,30 @@ pub struct SharedBudget {
 #[derive(Debug, Default)]
 struct State {
     used: usize,
-    /// What each holder has. A holder with nothing has no entry.
+    /// The amount of each holder. A holder with nothing has no entry.
     held: HashMap<Arc<str>, usize>,
 }
 
-/// The principal that takes from budgets: a token, or everybody without one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The principal that acquires from budgets: a token, or all clients without a token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
     id: Arc<str>,
     operator: bool,
 }
 
 impl Holder {
-    pub fn of(principal: &Principal) -> Self {
-        Self { id: Arc::clone(&principal.id), operator: principal.role == Role::Operator }
+    /// Returns an operator, which may also acquire from the reserve.
+    pub fn operator(id: impl Into<Arc<str>>) -> Self {
+        Self { id: id.into(), operator: true }
     }
 
-    /// The same by the token's name, where that is what tells principals apart.
-    pub fn by_name(principal: &Principal) -> Self {
-        Self { id: Arc::clone(&principal.name), operator: principal.role == Role::Operator }
-    }
-
-    /// A holder that is no operator, by its id.
+    /// Returns a holder that is not an operator, by its id.
     pub fn named(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), operator: false }
     }
 
-    /// All clients that have shown no token. They share one part of each budget. No token has this id.
+    /// Returns the holder for all clients without a token. They share one part of each budget. No
+    /// token has this id.
     pub fn anonymous() -> Self {
         static ANONYMOUS: LazyLock<Arc<str>> = LazyLock::new(|| "anonymous".into());
         Self { id: Arc::clone(&ANONYMOUS), operator: false }
@@ -105,29 +105,30 @@ impl SharedBudget {
         Arc::new(Self { limit, quota: None, state: Mutex::default() })
     }
 
-    /// A budget of which no holder may have more than its quota.
+    /// Creates a budget in which no holder may have more than its quota.
     pub fn with_quota(limit: Limit, quota: Quota) -> Arc<Self> {
         Arc::new(Self { limit, quota: Some(quota), state: Mutex::default() })
     }
 
-    /// Takes an amount for a holder, if the rule allows it.
+    /// Acquires an amount for a holder, if the rule allows it.
     pub fn acquire(self: &Arc<Self>, holder: &Holder, amount: usize) -> Result<Permit, Refused> {
         let mut permit = self.empty(holder);
         permit.resize(amount)?;
         Ok(permit)
     }
 
-    /// The part of a budget that one holder takes from, to be handed on.
+    /// Returns a handle for one holder of this budget.
     pub fn share(self: &Arc<Self>, holder: &Holder) -> Share {
         Share { budget: Arc::clone(self), holder: holder.clone() }
     }
 
-    /// A permit for nothing, which can grow later.
+    /// Returns an empty permit, which can grow later.
     pub fn empty(self: &Arc<Self>, holder: &Holder) -> Permit {
         Permit { budget: Arc::clone(self), holder: holder.clone(), amount: 0 }
     }
 
-    /// Counts an amount that exists already, such as what was stored before a restart. The rule is not asked.
+    /// Counts an amount that exists already, such as data stored before a restart. The rule does
+    /// not apply.
     pub fn charge(self: &Arc<Self>, holder: &Holder, amount: usize) -> Permit {
         self.state().add(holder, amount);
         Permit { budget: Arc::clone(self), holder: holder.clone(), amount }
@@ -137,7 +138,7 @@ impl SharedBudget {
         &self.limit
     }
 
-    /// The largest amount that fits for everybody when nothing else is in use.
+    /// Returns the largest amount that every holder can acquire when nothing else is in use.
     pub fn largest(&self) -> usize {
         self.limit.total - self.limit.total / RESERVE
     }
@@ -150,12 +151,12 @@ impl SharedBudget {
         self.state().held(holder)
     }
 
-    /// How many holders there are.
+    /// Returns the number of holders.
     pub fn holders(&self) -> usize {
         self.state().held.len()
     }
 
-    /// Why a holder may not take this much more.
+    /// Returns the reason why a holder may not acquire `amount` more.
     fn refusal(&self, used: usize, held: usize, operator: bool, amount: usize) -> Option<Why> {
         let (total, after) = (self.limit.total, used.saturating_add(amount));
         if let Some(quota) = self.quota.filter(|quota| held.saturating_add(amount) > quota.max) {
@@ -174,7 +175,7 @@ impl SharedBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -208,7 +209,7 @@ impl State {
     }
 }
 
-/// A budget as one holder sees it.
+/// A handle for one holder of a budget.
 #[derive(Debug, Clone)]
 pub struct Share {
     budget: Arc<SharedBudget>,
@@ -220,7 +221,7 @@ impl Share {
         self.budget.acquire(&self.holder, amount)
     }
 
-    /// A permit for nothing, which can grow later.
+    /// Returns an empty permit, which can grow later.
     pub fn empty(&self) -> Permit {
         self.budget.empty(&self.holder)
     }
@@ -231,7 +232,7 @@ impl Share {
     }
 }
 
-/// An amount of a budget, given back on drop.
+/// An acquired amount of a budget, returned on drop.
 #[derive(Debug)]
 pub struct Permit {
     budget: Arc<SharedBudget>,
@@ -252,7 +253,7 @@ impl Permit {
         &self.budget
     }
 
-    /// Changes the amount. When more is refused, the permit keeps what it has.
+    /// Changes the amount. If a larger amount is refused, the permit keeps its current amount.
     pub fn resize(&mut self, to: usize) -> Result<(), Refused> {
         if to == self.amount {
             return Ok(());
@@ -272,12 +273,13 @@ impl Permit {
         Ok(())
     }
 
-    /// The same in whole steps of [`STEP`], rounded down, so that most changes cost nothing and small amounts are free.
+    /// Changes the amount in whole steps of [`STEP`], rounded down. Most changes then cost nothing,
+    /// and small amounts are free.
     pub fn resize_in_steps(&mut self, to: usize) -> Result<(), Refused> {
         self.resize(to / STEP * STEP)
     }
 
-    /// Hands the permit over to another holder, if that one may take as much.
+    /// Transfers the permit to another holder, if the rule allows that holder the amount.
     pub fn transfer(&mut self, to: &Holder) -> Result<(), Refused> {
         let mut state = self.budget.state();
         let (used, held) = (state.used.saturating_sub(self.amount), state.held(to));
@@ -295,7 +297,9 @@ impl Permit {
 
     /// Adds the amount of another permit of the same budget and holder to this one.
     pub fn merge(&mut self, mut other: Self) {
-        debug_assert!(Arc::ptr_eq(&self.budget, &other.budget) && self.holder.id == other.holder.id);
+        debug_assert!(
+            Arc::ptr_eq(&self.budget, &other.budget) && self.holder.id == other.holder.id
+        );
         self.amount += std::mem::take(&mut other.amount);
     }
 }

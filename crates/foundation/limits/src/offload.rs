@@ -1,8 +1,9 @@
-//! Work that takes long, beside those who wait for their turn on the same thread.
+//! Offloads CPU-heavy work, so that it does not block other tasks of the same thread.
 //!
-//! Megabytes of JSON take some 10 ms each, and nobody else's call is to wait for them: such work makes room for the other
-//! tasks of its thread. It takes many times the memory of the text, too; so only a few are at it at once, and the others wait
-//! for their turn without holding anybody up.
+//! Work on JSON takes about 10 ms per megabyte, and other calls must not wait for it. The thread
+//! hands its other tasks over before it starts such work. The work also needs many times the
+//! memory of the text. Therefore a semaphore limits how many run at once. Waiting for it does not
+//! block the thread.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,50 +15,54 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 
-/// So much text is read, checked and written in less time than it takes to make room for it.
+/// Work on smaller texts takes less time than offloading it.
 pub const LARGE: usize = 64 * 1024;
 
-/// How many are at it at once. More would take turns at the processors, and each has its memory meanwhile.
+/// Limits how many run at once. More would compete for the processors, and each uses memory
+/// meanwhile.
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(Semaphore::new(processors.max(2)))
 });
 
-/// How much text has been worked on beside others.
+/// The number of bytes processed by offloaded work.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread is at such work, and has made room already.
-    static AT_IT: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is doing offloaded work already.
+    static OFFLOADED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits for a turn at work on text of so many bytes, if that is large. To be given back before anything else is waited for.
+/// Waits for a permit to work on a text of `bytes` bytes, if that is large. The caller must release
+/// the permit before it waits for anything else.
 pub async fn turn(bytes: usize) -> Option<OwnedSemaphorePermit> {
-    if bytes < LARGE || AT_IT.get() {
+    if bytes < LARGE || OFFLOADED.get() {
         return None;
     }
     Arc::clone(&TURNS).acquire_owned().await.ok()
 }
 
-/// Does some work on text of so many bytes, in its turn if that is large.
-pub async fn in_turn<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+/// Runs `work` on a text of `bytes` bytes. If that is large, waits for a permit and offloads it.
+pub async fn run_queued<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < LARGE {
         return work();
     }
-    // In a box, as all that is rare: what is small has no room for it in its future.
+    // The future is boxed, because large texts are rare and should not enlarge the future of small
+    // ones.
     let _turn = Box::pin(turn(bytes)).await;
-    aside(bytes, work)
+    offload(bytes, work)
 }
 
-/// Does some work on text of so many bytes. While it is on a large one, the other tasks of this thread go on elsewhere.
-pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes < LARGE || AT_IT.get() {
+/// Runs `work` on a text of `bytes` bytes. If that is large, the other tasks of this thread
+/// continue on other threads meanwhile.
+pub fn offload<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes < LARGE || OFFLOADED.get() {
         return work();
     }
-    AT_IT.set(true);
+    OFFLOADED.set(true);
     let _back = Back;
     DONE.fetch_add(bytes as u64, Ordering::Relaxed);
-    // A runtime of one thread has nowhere else to go on.
+    // A single-threaded runtime has no other thread to continue on.
     let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
     if flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::MultiThread) {
         tokio::task::block_in_place(work)
@@ -66,34 +71,35 @@ pub fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The same where there is no waiting for a turn: without one it is done here, as everything small is.
-pub fn if_free<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes < LARGE || AT_IT.get() {
+/// Does the same as [`offload`] where waiting for a permit is not possible. Without a free permit,
+/// the work runs on this thread like small work.
+pub fn run_if_free<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes < LARGE || OFFLOADED.get() {
         return work();
     }
     match TURNS.try_acquire() {
-        Ok(_turn) => aside(bytes, work),
+        Ok(_turn) => offload(bytes, work),
         Err(_) => work(),
     }
 }
 
-/// How many bytes of text have been worked on in this way, since the process began: once for each time that it was read,
-/// checked or written.
-pub fn bytes_done() -> u64 {
+/// Returns the number of bytes processed by offloaded work since the process started. A text counts
+/// each time it is read, checked or written.
+pub fn bytes_processed() -> u64 {
     DONE.load(Ordering::Relaxed)
 }
 
-/// Work that panics is over as well.
+/// Resets the thread's flag on drop, also after a panic.
 struct Back;
 
 impl Drop for Back {
     fn drop(&mut self) {
-        AT_IT.set(false);
+        OFFLOADED.set(false);
     }
 }
 
-/// How large something is. Whoever makes it says so, to whoever passes it on: who writes down what a handler has answered,
-/// say, and cannot tell beforehand.
+/// A size that becomes known later. The producer adds to it, and the task that passes the value on
+/// reads it. For example, the size of a handler's response is not known in advance.
 #[derive(Debug, Clone, Default)]
 pub struct Weight(Arc<AtomicUsize>);
 
@@ -107,7 +113,8 @@ impl Weight {
     }
 }
 
-/// Turns at something that is worked on step by step, each step in its turn as soon as that is large.
+/// Polls work step by step. As soon as the size is large, each step waits for a permit and is
+/// offloaded.
 #[derive(Debug)]
 pub struct Turns {
     weight: Weight,
@@ -119,37 +126,42 @@ impl Turns {
         Self { weight, turns: PollSemaphore::new(Arc::clone(&TURNS)) }
     }
 
-    pub fn poll<T>(&mut self, cx: &mut Context<'_>, step: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pub fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        step: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
         let bytes = self.weight.bytes();
-        if bytes < LARGE || AT_IT.get() {
+        if bytes < LARGE || OFFLOADED.get() {
             return step(cx);
         }
         let _turn = ready!(self.turns.poll_acquire(cx));
-        aside(bytes, || step(cx))
+        offload(bytes, || step(cx))
     }
 }
 
-/// A future whose every step is work on text of so many bytes, and has its turn.
+/// A future over a text of a given size. If that is large, every poll waits for a permit and is
+/// offloaded.
 #[derive(Debug)]
-pub struct Aside<F> {
+pub struct Offloaded<F> {
     turns: Turns,
     future: Pin<Box<F>>,
 }
 
-impl<F: Future> Aside<F> {
+impl<F: Future> Offloaded<F> {
     pub fn new(bytes: usize, future: F) -> Self {
         let weight = Weight::default();
         weight.add(bytes);
         Self::once(weight, future)
     }
 
-    /// One that may turn out to be large on its way.
+    /// Creates one with a size that may become large later.
     pub fn once(weight: Weight, future: F) -> Self {
         Self { turns: Turns::at(weight), future: Box::pin(future) }
     }
 }
 
-impl<F: Future> Future for Aside<F> {
+impl<F: Future> Future for Offloaded<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -160,7 +172,7 @@ impl<F: Future> Future for Aside<F> {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: whoever works on something large holds nobody up, and every runtime can do it.
+    //! Rule: work on a large text does not block other tasks, and every runtime can do it.
 
     use std::sync::mpsc;
 
@@ -168,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// The work waits for another task of the only thread, which would be for ever if it did not make room for it.
+    /// Waits for another task of the only thread. It would wait forever without offloading.
     fn work(other: &mpsc::Receiver<&'static str>) -> Result<&'static str, mpsc::RecvTimeoutError> {
         other.recv_timeout(std::time::Duration::from_secs(10))
     }
@@ -183,7 +195,7 @@ mod tests {
             let worker = tokio::spawn(async {
                 let (tell, other) = mpsc::channel();
                 tokio::spawn(async move { tell.send("went on") });
-                aside(LARGE, || work(&other))
+                offload(LARGE, || work(&other))
             });
             worker.await.unwrap()
         });
@@ -198,7 +210,7 @@ mod tests {
                 tokio::spawn(async move { tell.send("went on") });
                 work(&other)
             };
-            tokio::spawn(Aside::new(LARGE, step)).await.unwrap()
+            tokio::spawn(Offloaded::new(LARGE, step)).await.unwrap()
         });
         assert_eq!(done, Ok("went on"));
     }
@@ -215,7 +227,7 @@ mod tests {
                 tokio::spawn(async move { tell.send("went on") });
                 work(&other)
             };
-            tokio::spawn(Aside::once(weight, step)).await.unwrap()
+            tokio::spawn(Offloaded::once(weight, step)).await.unwrap()
         });
         assert_eq!(done, Ok("went on"));
     }
@@ -226,7 +238,7 @@ mod tests {
             let step = async {
                 let (tell, other) = mpsc::channel();
                 tokio::spawn(async move { tell.send("went on") });
-                in_turn(LARGE, move || work(&other)).await
+                run_queued(LARGE, move || work(&other)).await
             };
             tokio::spawn(step).await.unwrap()
         });
@@ -235,11 +247,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_runtime_of_one_thread_does_it_itself() {
-        assert_eq!(aside(LARGE, || 7), 7);
-        assert_eq!(Aside::new(LARGE, async { 7 }).await, 7);
-        // One within the other has its turn already, here as well, though nobody else has one left.
+        assert_eq!(offload(LARGE, || 7), 7);
+        assert_eq!(Offloaded::new(LARGE, async { 7 }).await, 7);
+        // Nested work needs no second permit, even if no other permit is free.
         let within = async { turn(LARGE).now_or_never().is_some_and(|turn| turn.is_none()) };
-        assert!(Aside::new(LARGE, within).await);
+        assert!(Offloaded::new(LARGE, within).await);
     }
 
     #[test]
@@ -251,15 +263,15 @@ mod tests {
                 let (at_it, most) = (Arc::clone(&at_it), Arc::clone(&most));
                 let step = move || {
                     most.fetch_max(at_it.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    // Long enough for others to come in, if they could.
+                    // Long enough for other tasks to overlap, if they could.
                     (0..200_000).for_each(|number| _ = std::hint::black_box(number));
                     at_it.fetch_sub(1, Ordering::SeqCst);
                 };
-                tasks.spawn(Aside::new(LARGE, async move {
+                tasks.spawn(Offloaded::new(LARGE, async move {
                     for _ in 0..3 {
-                        // One within the other has its turn already.
+                        // Nested work needs no second permit.
                         let _turn = turn(LARGE).await;
-                        aside(LARGE, &step);
+                        offload(LARGE, &step);
                         tokio::task::yield_now().await;
                     }
                 }));
@@ -274,7 +286,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_small_waits_for_nobody() {
-        let all = Arc::clone(&TURNS).acquire_many_owned(TURNS.available_permits() as u32).await.unwrap();
+        let all =
+            Arc::clone(&TURNS).acquire_many_owned(TURNS.available_permits() as u32).await.unwrap();
         assert!(turn(LARGE - 1).await.is_none());
         assert!(turn(LARGE).now_or_never().is_none());
         drop(all);
@@ -283,6 +296,6 @@ mod tests {
 
     #[test]
     fn without_a_runtime_it_is_just_done() {
-        assert_eq!(aside(LARGE, || 7), 7);
+        assert_eq!(offload(LARGE, || 7), 7);
     }
 }

@@ -1,4 +1,4 @@
-//! Puts lines together from the pieces in which they come, and finds out what each of them is.
+//! Assembles lines from the pieces in which they arrive, and classifies each line.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,24 @@ use serde_json::value::RawValue;
 use crate::outline::Outline;
 use crate::{MAX_MESSAGE, bearable};
 
-/// A line that is longer than this has no end, and nothing that comes after it is ever heard.
+/// The maximum length of a line that is skipped. A longer line counts as endless, and nothing after
+/// it is read.
 const MAX_SKIPPED: usize = 4 * MAX_MESSAGE;
-/// How much room is kept from one line to the next.
+/// The buffer capacity that is kept from one line to the next.
 const KEPT: usize = 64 * 1024;
 
-/// What a line is.
+/// The kind of a line.
 pub(crate) enum Line<T> {
     Message(Box<T>),
-    /// An answer to this request that cannot be read, and one that is too long.
+    /// An unreadable answer to this request, and an answer that is too long.
     Answer(RequestId),
     LongAnswer(RequestId),
-    /// The same of a request, or of something that could be one.
+    /// An unreadable request, or a message that could be a request, and one that is too long.
     Request(Option<RequestId>),
     LongRequest(Option<RequestId>),
-    /// News that nobody here knows, which want no answer.
+    /// A notification of an unknown kind, which needs no answer.
     News,
-    /// No JSON.
+    /// Not JSON.
     Noise,
     Endless,
 }
@@ -33,9 +34,9 @@ pub(crate) enum Line<T> {
 #[derive(Default)]
 pub(crate) struct Heard {
     line: Vec<u8>,
-    /// Whether all of the line is there.
+    /// Whether the line is complete.
     is_whole: bool,
-    /// A line that is too long, of which no more is kept than what it is about.
+    /// A line that is too long. Only its outline is kept.
     skipped: Option<Skipped>,
 }
 
@@ -46,15 +47,17 @@ pub(crate) struct Skipped {
     told: bool,
 }
 
-/// As much of a message as it takes to know what it is.
+/// The fields of a message that are needed to classify it.
 pub(crate) struct Rough {
     pub(crate) id: Option<RequestId>,
-    /// Whether it has one.
+    /// Whether it has a method.
     pub(crate) method: bool,
 }
 
 impl Rough {
-    /// Of what is there twice the last counts, as for most readers: whoever waits for this answer need not wait on.
+    /// Reads the fields. If a field occurs twice, the last one counts, as for most JSON readers.
+    ///
+    /// This way the caller that waits for the answer gets an error instead of a timeout.
     pub(crate) fn read(message: &[u8]) -> Result<Self, serde_json::Error> {
         let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(message)?;
         let id = fields.get("id").map(|id| serde_json::from_str(id.get())).transpose()?;
@@ -63,8 +66,14 @@ impl Rough {
 }
 
 impl Heard {
-    /// Takes a piece, with which a line may end. What is in one that is not too long is found out by reading it.
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self, piece: &[u8], is_end: bool) -> Option<Line<T>> {
+    /// Takes a piece, which may end a line.
+    ///
+    /// A line within the size limit is classified later, by [`Self::read`].
+    pub(crate) fn hear<T: DeserializeOwned>(
+        &mut self,
+        piece: &[u8],
+        is_end: bool,
+    ) -> Option<Line<T>> {
         if self.skipped.is_none() && self.line.len() + piece.len() > MAX_MESSAGE {
             self.skipped.get_or_insert_default().pass(&std::mem::take(&mut self.line));
         }
@@ -83,17 +92,17 @@ impl Heard {
         line
     }
 
-    /// There is no more to come of the line.
+    /// Marks the line as complete at the end of the stream.
     pub(crate) fn end(&mut self) {
         self.is_whole = !self.line.is_empty();
     }
 
-    /// How long the line is, once all of it is there.
+    /// Returns the length of the line if it is complete.
     pub(crate) fn whole(&self) -> Option<usize> {
         self.is_whole.then_some(self.line.len())
     }
 
-    /// What the line is that is there.
+    /// Reads and classifies the complete line.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Option<Line<T>> {
         let line = self.line.trim_ascii();
         let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
@@ -118,7 +127,7 @@ fn read<T: DeserializeOwned>(line: &[u8]) -> Option<Line<T>> {
         Ok(Rough { id: Some(id), method: false }) => Line::Answer(id),
         Ok(Rough { id: None, method: true }) => Line::News,
         Ok(Rough { id, .. }) => Line::Request(id),
-        // Several at once, say, which MCP has not.
+        // A batch of messages, for example, which MCP does not support.
         Err(error) if error.is_data() => Line::Request(None),
         Err(_) => Line::Noise,
     })
@@ -132,15 +141,17 @@ impl Skipped {
         }
     }
 
-    /// What the line is, once, as soon as it has said so.
+    /// Classifies the line, once, as soon as its outline is sufficient.
     pub(crate) fn line<T>(&mut self, is_end: bool) -> Option<Line<T>> {
         if self.told {
             return None;
         }
         let line = match Rough::read(&self.outline.so_far()) {
             Ok(Rough { id: Some(id), method: true }) => Line::LongRequest(Some(id)),
-            // Its method may be yet to come.
-            Ok(Rough { id: Some(id), method: false }) if is_end || self.outline.has("result") => Line::LongAnswer(id),
+            // The method may follow later.
+            Ok(Rough { id: Some(id), method: false }) if is_end || self.outline.has("result") => {
+                Line::LongAnswer(id)
+            }
             _ if is_end => Line::LongRequest(None),
             _ => return None,
         };

@@ -1,8 +1,8 @@
-//! MCP's messages line by line, as they come on a program's stdin or stdout.
+//! MCP messages as lines on the stdin or stdout of a program.
 //!
-//! rmcp's own reader passes over lines that are too long or have the wrong shape, and whoever waits for an answer waits on.
-//! This one tells them, at either end: an answer that cannot be taken is an error for whoever has asked, and a request that
-//! cannot be taken is refused to whoever has sent it.
+//! rmcp's own reader skips lines that are too long or have the wrong shape, so the caller waits for
+//! its answer until the timeout. This reader reports such lines on both sides. An unreadable answer
+//! becomes an error for the caller. An unreadable request is refused to its sender.
 
 mod heard;
 mod outline;
@@ -14,8 +14,8 @@ use rmcp::model::{ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RoleClient, RoleServer, RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::{AsyncRwTransport, DEFAULT_MAX_LINE_LENGTH};
-use sa_core::aside;
-use sa_core::json::{self, is_deeper_than};
+use sa_limits::offload;
+use sa_text::json::{self, is_deeper_than};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, BufReader, Empty};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
@@ -23,61 +23,77 @@ use tracing::{debug, warn};
 use crate::heard::{Heard, Line};
 pub use crate::thinned::{LEFT_OUT, TASK_REQUIRED};
 
-/// How long one message may be.
+/// The maximum length of one message in bytes.
 pub const MAX_MESSAGE: usize = DEFAULT_MAX_LINE_LENGTH;
-/// How many values one message may hold. Read, each of them takes a hundred bytes and more, however short it is written.
+/// The maximum number of values in one message.
+///
+/// Each parsed value takes a hundred bytes or more, however short its text is.
 const MAX_VALUES: usize = 1_000_000;
-/// How deeply one message may be nested. Nobody reads what is deeper than 128 levels, and an answer that cannot be read would be
-/// taken for none.
+/// The maximum nesting depth of one message.
+///
+/// Common JSON readers accept at most 128 levels. An answer that cannot be read would look like a
+/// missing answer.
 const MAX_LEVELS: usize = 120;
 
 /// The messages of one peer.
 pub struct Lines<Role: ServiceRole, R, W: AsyncWrite> {
     reader: BufReader<R>,
     heard: Heard,
-    /// Who is at the other end, in words.
+    /// A description of the peer for messages to people.
     who: String,
-    /// Whether lines that are not even JSON are refused. A server's are words for people, which belong on its stderr.
+    /// Whether lines that are not JSON are refused. A server may print text for people, although
+    /// that belongs on its stderr.
     refuses_noise: bool,
-    /// Writes only.
+    /// The transport, used for writing only.
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// A refusal on its way. Nothing more is read before it has left, so that nobody can make us pile them up. It goes by
-    /// itself: left alone while it holds the writer, it would hold up all others.
+    /// The refusal that is being sent. Nothing more is read before it is sent, so that refusals
+    /// cannot pile up.
+    ///
+    /// A separate task sends it. A dropped send could hold the writer and block all other messages.
     refusing: Option<JoinHandle<std::io::Result<()>>>,
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<RoleClient, R, W> {
-    /// What a server says, who is called this.
+    /// Reads the messages of a server with this description.
     pub fn of_server(who: String, read: R, write: W) -> Self {
         Self::new(who, false, read, write)
     }
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<RoleServer, R, W> {
-    /// What a client says.
+    /// Reads the messages of a client.
     pub fn of_client(read: R, write: W) -> Self {
         Self::new("the client".into(), true, read, write)
     }
 }
 
-impl<Role: ServiceRole, R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<Role, R, W> {
+impl<Role: ServiceRole, R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static>
+    Lines<Role, R, W>
+{
     fn new(who: String, refuses_noise: bool, read: R, write: W) -> Self {
         let writer = AsyncRwTransport::new(tokio::io::empty(), write);
-        Self { reader: BufReader::new(read), heard: Heard::default(), who, refuses_noise, writer, refusing: None }
+        Self {
+            reader: BufReader::new(read),
+            heard: Heard::default(),
+            who,
+            refuses_noise,
+            writer,
+            refusing: None,
+        }
     }
 
-    /// The next line, as far as it has come. `None` when there will be no more.
+    /// Returns the next line, or `None` when there are no more lines.
     async fn line(&mut self) -> Option<Line<RxJsonRpcMessage<Role>>> {
         loop {
             if let Some(bytes) = self.heard.whole() {
-                let line = aside::in_turn(bytes, || self.heard.read()).await;
+                let line = offload::run_queued(bytes, || self.heard.read()).await;
                 if line.is_some() {
                     return line;
                 }
             }
             let available = self.reader.fill_buf().await.ok()?;
             if available.is_empty() {
-                // Some leave out the last line's end.
+                // Some programs omit the newline at the end of the last line.
                 self.heard.end();
                 self.heard.whole()?;
                 continue;
@@ -105,11 +121,14 @@ where
 {
     type Error = std::io::Error;
 
-    fn send(&mut self, item: TxJsonRpcMessage<Role>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<Role>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.writer.send(item)
     }
 
-    /// May be dropped at any time: what was heard so far is kept.
+    /// This future is cancel safe. The part of a line that was already read is kept.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         loop {
             if let Some(refusing) = &mut self.refusing {
@@ -120,13 +139,24 @@ where
             match self.line().await? {
                 Line::Message(message) => return Some(*message),
                 Line::Answer(id) => return Some(JsonRpcMessage::Error(no_answer(&self.who, id))),
-                Line::LongAnswer(id) => return Some(JsonRpcMessage::Error(too_long(&self.who, id))),
-                Line::Request(id) => self.refuse(ErrorData::invalid_request("not a message that MCP has", None), id),
-                Line::LongRequest(id) => self.refuse(ErrorData::invalid_request(too_much(), None), id),
-                Line::Noise if self.refuses_noise => self.refuse(ErrorData::parse_error("not JSON", None), None),
-                Line::Noise | Line::News => debug!("a line of {} is passed over", self.who),
+                Line::LongAnswer(id) => {
+                    return Some(JsonRpcMessage::Error(too_long(&self.who, id)));
+                }
+                Line::Request(id) => {
+                    self.refuse(ErrorData::invalid_request("not a valid MCP message", None), id);
+                }
+                Line::LongRequest(id) => {
+                    self.refuse(ErrorData::invalid_request(too_much(), None), id);
+                }
+                Line::Noise if self.refuses_noise => {
+                    self.refuse(ErrorData::parse_error("not JSON", None), None);
+                }
+                Line::Noise | Line::News => debug!("ignored a line of {}", self.who),
                 Line::Endless => {
-                    warn!("{} writes a line that does not end, and is listened to no longer", self.who);
+                    warn!(
+                        "{} sent a line that does not end; its output is no longer read",
+                        self.who
+                    );
                     return None;
                 }
             }
@@ -138,28 +168,34 @@ where
     }
 }
 
-/// Stands for an answer that is longer than it may be.
+/// Returns the error for an answer that exceeds the limits.
 pub fn too_long(who: &str, request: RequestId) -> rmcp::model::JsonRpcError {
     let most = MAX_MESSAGE >> 20;
     let said = format!(
-        "{who} answered with more than {most} MiB, a million values or {MAX_LEVELS} levels, the most that is taken; ask for less at once"
+        "{who} returned more than {most} MiB, a million values or {MAX_LEVELS} levels, which is the limit; request \
+         less at once"
     );
     rmcp::model::JsonRpcError::new(Some(request), ErrorData::internal_error(said, None))
 }
 
-/// Stands for something that came in place of an answer.
+/// Returns the error for a message that is not a valid answer.
 pub fn no_answer(who: &str, request: RequestId) -> rmcp::model::JsonRpcError {
-    let said = format!("{who} answered with something that is no answer in MCP; look at its own log");
+    let said = format!("{who} returned an invalid MCP response; see its own log");
     rmcp::model::JsonRpcError::new(Some(request), ErrorData::internal_error(said, None))
 }
 
 fn too_much() -> String {
-    format!("a message may have {} MiB, a million values and {MAX_LEVELS} levels; send less at once", MAX_MESSAGE >> 20)
+    format!(
+        "a message may have at most {} MiB, a million values and {MAX_LEVELS} levels; send less at once",
+        MAX_MESSAGE >> 20
+    )
 }
 
-/// A message as it can be read; `None` if it would take too much room once it is read, or too much stack to read it. Where it
-/// lists tools, only those are left out that are too deep, and the list says so ([`LEFT_OUT`]). Those that only run as tasks
-/// are marked ([`TASK_REQUIRED`]).
+/// Returns the message in a form that can be read safely.
+///
+/// Returns `None` if the parsed message would take too much memory, or if parsing it would take too
+/// much stack. In a list of tools, only the tools that are nested too deeply are replaced, and the
+/// list reports this ([`LEFT_OUT`]). Tools that only run as tasks are marked ([`TASK_REQUIRED`]).
 pub fn bearable(message: &[u8]) -> Option<Cow<'_, [u8]>> {
     if has_more_values(message, MAX_VALUES) {
         return None;
@@ -172,23 +208,24 @@ pub fn bearable(message: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(thinned::with_tasks(&message).map_or(message, Cow::Owned))
 }
 
-/// Whether this is an answer to a request that nobody can read, though it is JSON by its grammar; see
-/// [`check`](sa_core::json::check).
+/// Whether this is an answer to `request` that is valid JSON by its grammar but cannot be read; see
+/// [`check`](sa_text::json::check).
 pub fn is_unreadable_answer(message: &str, request: &RequestId) -> bool {
     json::check_within(MAX_LEVELS, message).is_err()
-        && heard::Rough::read(message.as_bytes()).is_ok_and(|rough| rough.id.as_ref() == Some(request) && !rough.method)
+        && heard::Rough::read(message.as_bytes())
+            .is_ok_and(|rough| rough.id.as_ref() == Some(request) && !rough.method)
 }
 
-/// Whether a JSON text holds more values than this.
+/// Whether a JSON text holds more values than `most`.
 pub fn has_more_values(text: &[u8], most: usize) -> bool {
-    // No value is shorter than what stands between two of them.
+    // Each value takes at least one byte.
     if text.len() <= most {
         return false;
     }
     values(text) > most
 }
 
-/// About how many values a JSON text holds: as many as there are places where one begins.
+/// Returns the approximate number of values in a JSON text, counted by the places where one begins.
 pub fn values(text: &[u8]) -> usize {
     let (mut values, mut in_text, mut is_escape) = (0, false, false);
     for byte in text {

@@ -1,19 +1,20 @@
-//! The outline of a JSON object that is too long to be kept: its own fields, with nothing of what is inside them.
+//! The outline of a JSON object that is too long to keep: its own fields without nested values.
 
-/// How much of it is kept in all, and of each text in it.
+/// The maximum size of the outline, and of each string in it.
 const MAX_OUTLINE: usize = 4_096;
 const MAX_TEXT: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct Outline {
     text: Vec<u8>,
-    /// Up to where it is sure: what is behind may go on.
+    /// The length of the part that is complete. The text after it may continue.
     sure: usize,
     depth: usize,
-    /// Where the text begins, inside of one.
+    /// The offset of the current string, if the reader is inside one.
     in_text: Option<usize>,
     is_escape: bool,
-    /// Whether there was no room for something. What comes after it would seem to follow what was before.
+    /// Whether the outline is full and something was dropped. Later text would seem to follow the
+    /// text before the gap.
     is_full: bool,
 }
 
@@ -49,8 +50,10 @@ impl Outline {
         }
     }
 
-    /// Keeps a text as it is written. One that is too long is none that matters here, and nothing is kept of it: its
-    /// beginning could be taken for another.
+    /// Keeps a string as it is written.
+    ///
+    /// A string that is too long is dropped completely, because its beginning could match another
+    /// string. No relevant name or id is that long.
     fn pass_text(&mut self, byte: u8, begin: usize) {
         let is_end = byte == b'"' && !self.is_escape;
         self.is_escape = byte == b'\\' && !self.is_escape;
@@ -78,20 +81,20 @@ impl Outline {
         }
     }
 
-    /// A field has ended.
+    /// Marks the outline as complete up to here, because a field has ended.
     fn settle(&mut self) {
         if !self.is_full {
             self.sure = self.text.len();
         }
     }
 
-    /// Whether it has a field of this name, whose value may be yet to come.
+    /// Whether the object has a field of this name. Its value may follow later.
     pub(crate) fn has(&self, name: &str) -> bool {
         let field = format!("\"{name}\":");
         self.text.windows(field.len()).any(|window| window == field.as_bytes())
     }
 
-    /// The object as far as it is known, as JSON.
+    /// Returns the object as far as it is known, as JSON.
     pub(crate) fn so_far(&self) -> Vec<u8> {
         let mut object = self.text[..self.sure].to_vec();
         object.push(b'}');
@@ -118,18 +121,25 @@ mod tests {
         assert_eq!(outline(whole), Some(kept));
         assert_eq!(outline(r#"{"id":12,"result":{"content":["#), Some(json!({ "id": 12 })));
         assert_eq!(outline(r#"{"id":1"#), None, "it may go on");
-        assert_eq!(outline(&format!(r#"{{"text":"{}","id":3}}"#, "x".repeat(100_000))).unwrap()["id"], 3);
+        assert_eq!(
+            outline(&format!(r#"{{"text":"{}","id":3}}"#, "x".repeat(100_000))).unwrap()["id"],
+            3
+        );
         assert_eq!(
             outline(r#"{"id\n":1,"id":2}"#),
             Some(json!({ "id\n": 1, "id": 2 })),
             "an escape is a part of a name"
         );
         let long = "x".repeat(MAX_TEXT);
-        assert_eq!(outline(&format!(r#"{{"id":"{long}y","{long}":1}}"#)), Some(json!({ "id": null, "": 1 })));
+        assert_eq!(
+            outline(&format!(r#"{{"id":"{long}y","{long}":1}}"#)),
+            Some(json!({ "id": null, "": 1 }))
+        );
         let filler = format!(r#""{}":0,"#, "x".repeat(100)).repeat(38);
         for room in 0..200 {
-            let id = outline(&format!(r#"{{{filler}"{}":0,"id":123456789,"z":0}}"#, "x".repeat(room)))
-                .and_then(|outline| outline["id"].as_u64());
+            let id =
+                outline(&format!(r#"{{{filler}"{}":0,"id":123456789,"z":0}}"#, "x".repeat(room)))
+                    .and_then(|outline| outline["id"].as_u64());
             assert!(id.is_none_or(|id| id == 123_456_789), "{id:?} is a part of it");
         }
         let mut many = Outline::default();

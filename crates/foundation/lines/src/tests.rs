@@ -4,8 +4,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 
 use super::*;
 
-/// What is made of what somebody writes, and what they are told.
-async fn heard<Role: ServiceRole>(who: &str, refuses_noise: bool, written: Vec<u8>) -> (Vec<Value>, Vec<Value>) {
+/// Returns the messages that `Lines` reads from `written`, and the refusals that it sends.
+async fn heard<Role: ServiceRole>(
+    who: &str,
+    refuses_noise: bool,
+    written: Vec<u8>,
+) -> (Vec<Value>, Vec<Value>) {
     let (mut writing, reading) = tokio::io::duplex(1 << 16);
     let (told, telling) = tokio::io::duplex(1 << 16);
     let writing = tokio::spawn(async move { writing.write_all(&written).await });
@@ -48,9 +52,15 @@ async fn an_answer_that_cannot_be_taken_is_an_error_for_whoever_has_asked() {
     );
     let (heard, told) = heard::<RoleClient>("the upstream \"x\"", false, text.into_bytes()).await;
     assert_eq!(ids(&heard), [1, 2, 3, 4, 6, 7, 8, 9]);
-    for (message, words) in
-        heard.iter().zip(["no answer", "no answer", "16 MiB", "16 MiB", "a million values", "no answer", "no answer"])
-    {
+    for (message, words) in heard.iter().zip([
+        "an invalid MCP response",
+        "an invalid MCP response",
+        "16 MiB",
+        "16 MiB",
+        "a million values",
+        "an invalid MCP response",
+        "an invalid MCP response",
+    ]) {
         let said = message["error"]["message"].as_str().unwrap();
         assert!(said.contains(words) && said.contains("the upstream \"x\""), "{said}");
     }
@@ -79,7 +89,10 @@ async fn a_request_that_cannot_be_taken_is_refused_to_whoever_has_sent_it() {
     assert_eq!(ids(&heard), [1, 9], "an answer that is none ends its question");
     let codes: Vec<&Value> = told.iter().map(|told| &told["error"]["code"]).collect();
     let (parse, invalid) = (-32700, -32600);
-    assert_eq!(codes, [parse, parse, invalid, invalid, invalid, invalid, invalid, invalid, invalid, parse]);
+    assert_eq!(
+        codes,
+        [parse, parse, invalid, invalid, invalid, invalid, invalid, invalid, invalid, parse]
+    );
     assert_eq!(ids(&told)[6..9], [5, 6, 7]);
 }
 
@@ -96,7 +109,7 @@ async fn whoever_reads_no_refusals_is_not_read_either() {
     let (mut writing, reading) = tokio::io::duplex(1 << 10);
     let (told, telling) = tokio::io::duplex(1 << 10);
     let receiving = tokio::spawn(async move { Lines::of_client(reading, telling).receive().await });
-    // Far more refusals than there is room for; somebody has to wait.
+    // Far more refusals than fit into the buffers, so one side has to wait.
     let written = tokio::time::timeout(std::time::Duration::from_millis(200), async {
         for _ in 0..100_000 {
             writing.write_all(b"noise\n").await.unwrap();
@@ -114,13 +127,15 @@ async fn a_refusal_that_waits_holds_up_no_answer() {
     let (told, telling) = tokio::io::duplex(8);
     let mut lines = Lines::of_client(reading, telling);
     writing.write_all(b"noise\n").await.unwrap();
-    // Left while the refusal has no room, as whoever waits for several things does.
+    // The receive is cancelled while the refusal waits for buffer space, as in a `select!`.
     let left = tokio::time::timeout(std::time::Duration::from_millis(50), lines.receive()).await;
     assert!(left.is_err());
-    let answer = lines.send(JsonRpcMessage::error(ErrorData::internal_error("so it is", None), None));
+    let answer =
+        lines.send(JsonRpcMessage::error(ErrorData::internal_error("so it is", None), None));
     let mut told = BufReader::new(told).lines();
-    let (sent, first) =
-        tokio::join!(answer, async { (told.next_line().await.unwrap(), told.next_line().await.unwrap()) });
+    let (sent, first) = tokio::join!(answer, async {
+        (told.next_line().await.unwrap(), told.next_line().await.unwrap())
+    });
     sent.unwrap();
     assert!(first.0.unwrap().contains("-32700") && first.1.unwrap().contains("so it is"));
 }
@@ -133,13 +148,15 @@ fn values_are_counted_and_not_what_is_in_texts() {
     assert!(!is_too_much(format!("[{}0]", "0,".repeat(MAX_VALUES - 1)).as_bytes()));
     assert!(!is_too_much(format!("[\"{}\"]", ",\\\",".repeat(MAX_VALUES)).as_bytes()));
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-    assert!(is_too_much(nested(MAX_LEVELS + 1).as_bytes()) && is_too_much(nested(100_000).as_bytes()));
+    assert!(
+        is_too_much(nested(MAX_LEVELS + 1).as_bytes()) && is_too_much(nested(100_000).as_bytes())
+    );
     assert!(!is_too_much(nested(MAX_LEVELS).as_bytes()));
 }
 
 type Said = Line<RxJsonRpcMessage<RoleServer>>;
 
-/// What a line is, in one word, and which request it is about.
+/// Returns the kind of a line and the id of its request.
 fn named(line: Said) -> (&'static str, Option<RequestId>) {
     match line {
         Line::Message(message) => ("message", message.into_request().map(|(_, id)| id)),
@@ -153,7 +170,9 @@ fn named(line: Said) -> (&'static str, Option<RequestId>) {
     }
 }
 
-fn whole_line<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<(&'static str, Option<RequestId>)> {
+fn whole_line<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Option<(&'static str, Option<RequestId>)> {
     let mut heard = Heard::default();
     for piece in pieces {
         assert!(heard.hear::<RxJsonRpcMessage<RoleServer>>(piece, false).is_none());
@@ -166,7 +185,7 @@ fn usual() -> Value {
     json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "t", "arguments": {} } })
 }
 
-/// The parts of a message in any order, with an id of either kind.
+/// Generates the parts of a message in any order, with an id of either kind.
 fn parts() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let id = prop_oneof![
         (0_i64..1_000_000).prop_map(Value::from),
@@ -180,7 +199,12 @@ fn parts() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
             let value = if kind == "method" { Value::from("tools/call") } else { value };
             let id = id.map(|id| ("id", id));
             id.into_iter()
-                .chain([("jsonrpc", "2.0".into()), (kind, value), ("params", params), ("note", text.into())])
+                .chain([
+                    ("jsonrpc", "2.0".into()),
+                    (kind, value),
+                    ("params", params),
+                    ("note", text.into()),
+                ])
                 .collect::<Vec<_>>()
         })
         .prop_shuffle()
@@ -192,7 +216,7 @@ proptest! {
         prop_assert_eq!(whole_line([text.as_bytes()]), whole_line(pieces.iter().map(Vec::as_slice)));
     }
 
-    /// Whoever asks is told, whatever is wrong with the question.
+    /// Every request gets an answer, even if the request is invalid.
     #[test]
     fn no_request_is_lost_without_a_word(text in sa_hostile::nearly(usual())) {
         let line = text.replace(['\n', '\r'], " ");
@@ -210,7 +234,8 @@ proptest! {
         prop_assert_eq!(whole_line([&stream[..]]), whole_line(pieces.iter().map(Vec::as_slice)));
     }
 
-    /// Of a line that is too long, what it is about is known by its own fields alone, wherever they stand and it is cut.
+    /// A line that is too long is classified by its own fields alone, in any order and with any
+    /// cuts.
     #[test]
     fn what_a_long_line_is_about_is_known_wherever_it_was_cut((text, pieces) in sa_hostile::pieces(parts().prop_map(|parts| {
         let fields: Vec<String> = parts.iter().map(|(name, value)| format!("\"{name}\" : {value}")).collect();
@@ -225,7 +250,7 @@ proptest! {
         }
         let message: Value = serde_json::from_str(&text).unwrap();
         let id = serde_json::from_value::<RequestId>(message["id"].clone()).ok();
-        // A name that long is nobody's.
+        // An id of this length is not kept.
         let id = id.filter(|_| message["id"].to_string().len() < 128);
         let expected = match (id, message.get("method")) {
             (Some(id), Some(_)) => ("long request", Some(id)),

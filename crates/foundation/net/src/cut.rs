@@ -1,4 +1,6 @@
-//! Messages that are larger than they may be: their beginnings are passed on, the rest is read and dropped as it comes.
+//! Cuts messages that exceed the size limit.
+//!
+//! The beginning of such a message is passed on. The rest is read and dropped as it arrives.
 
 use std::io;
 use std::sync::Arc;
@@ -10,21 +12,28 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::frames::Header;
 use crate::source::{Source, clamped};
 
-/// How much of a message that is cut is passed on, unless more of it was before it was known to be too large. Enough to tell
-/// what it is.
+/// The number of bytes of a cut message that are passed on, enough to identify the message.
+///
+/// More is passed on if more had been read before the message turned out to be too large.
 const BEGINNING: u64 = 16 * 1024;
 
-/// A message is read to its end up to so many times the size that it may have, and no further.
+/// A message is read to its end if it has at most this many times the size limit.
+///
+/// A larger message ends the connection.
 pub(crate) const MAX_TIMES: u64 = 16;
 
-/// So many bytes a character has at most after its first. The beginning of a text ends with a whole character, or it would
-/// be none; so it may be longer by these than a message may be.
+/// The maximum number of bytes that follow the first byte of a UTF-8 character.
+///
+/// The beginning of a text must end with a whole character to be valid. It may therefore exceed the
+/// size limit by this number of bytes.
 pub(crate) const REST_OF_CHARACTER: u8 = 3;
 
-/// So many bytes of what nobody wants are read at once.
+/// The size of the buffer for bytes that are read and dropped.
 const DROPPED_AT_ONCE: usize = 8 * 1024;
 
-/// Tells which messages are the beginnings of larger ones. It never does for a stream whose messages are not cut.
+/// Reports which messages are only the beginning of a larger message.
+///
+/// If messages of the stream are not cut, it never reports one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cuts(Option<Arc<AtomicU64>>);
 
@@ -37,47 +46,49 @@ impl Cuts {
         self.0.is_some()
     }
 
-    /// To be called before the library gets the end of the beginning, and with nothing behind it: so it is that message
-    /// which is read next.
+    /// Records that the next message was cut, and how many bytes it had.
+    ///
+    /// Call this before the library reads the end of the beginning, with no data after it. The cut
+    /// message is then the next one that the library returns.
     pub(crate) fn set(&self, bytes: u64) {
         if let Some(cut) = &self.0 {
             cut.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// How many bytes the message had that was read last, if only its beginning was passed on.
+    /// Returns the size of the last message that was read, if only its beginning was passed on.
     pub(crate) fn take(&self) -> Option<u64> {
         self.0.as_ref().map(|cut| cut.swap(0, Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 }
 
-/// What a stream is not read any further for.
+/// The stream is not read any further because a message is too large.
 #[derive(Debug, thiserror::Error)]
 #[error("the message is larger than this gateway accepts")]
 pub(crate) struct TooLarge;
 
-/// A message that is being cut, and of it the frame that is being read.
+/// A message that is being cut, and its current frame.
 #[derive(Debug)]
 pub(crate) struct Cutting {
-    /// How many bytes it has, as far as its headers have said.
+    /// The size of the message in bytes, according to the frame headers read so far.
     pub(crate) bytes: u64,
     max_bytes: u64,
-    /// How many bytes of it were passed on before it was known to be too large.
+    /// The bytes that were passed on before the message turned out to be too large.
     pub(crate) passed: u64,
-    /// How many bytes of it may be passed on now, and how many more to end a character.
+    /// The bytes that may still be passed on, and how many more to complete a character.
     keep: u64,
     rest_of_character: u8,
     frame: Header,
-    /// What is left of the frame's payload, and how much of that is to be passed on.
+    /// The remaining bytes of the frame's payload, and how many of them to pass on.
     left: u64,
     pass: u64,
 }
 
-/// How far it has come with a message.
+/// The progress of a message that is being cut.
 pub(crate) enum Step {
-    /// There is more to come of the frame.
+    /// The frame has more data.
     On,
-    /// The frame has ended, and another one is to follow.
+    /// The frame has ended, and another frame of the message follows.
     Frame,
     /// The message has ended.
     Message,
@@ -86,7 +97,7 @@ pub(crate) enum Step {
 }
 
 impl Cutting {
-    /// So many bytes of the message were passed on before it was known to be too large.
+    /// Starts to cut a message. `passed` is the number of its bytes that were already passed on.
     pub(crate) fn new(max_message: u64, passed: u64) -> Self {
         Self {
             bytes: passed,
@@ -100,8 +111,10 @@ impl Cutting {
         }
     }
 
-    /// Goes on with the next frame. It is passed on as what it is, with all that may be wrong with it, but shorter; and not
-    /// as the last one.
+    /// Starts the next frame.
+    ///
+    /// The frame is passed on with its original bits, errors included, but with a shorter payload.
+    /// A data frame is never marked as the last one.
     pub(crate) fn enter(&mut self, header: Header, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         (self.frame, self.left) = (header, header.payload);
         if header.is_control() {
@@ -119,7 +132,7 @@ impl Cutting {
         Ok(())
     }
 
-    /// Passes on or drops what comes next of the frame.
+    /// Passes on or drops the next bytes of the frame.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -149,8 +162,10 @@ impl Cutting {
         Poll::Ready(Ok(if read == 0 { Step::Stream } else { Step::On }))
     }
 
-    /// Passes a byte on if a character that has begun goes on with it, in a frame of its own: which one would be the last
-    /// was not known when the others' frame began.
+    /// Passes on a byte if it continues a character that has already begun.
+    ///
+    /// The byte gets a frame of its own. The length of the character was not known when the
+    /// previous frame was started.
     fn end_character(&mut self, byte: u8, out: &mut Vec<u8>) {
         let at = (self.frame.payload - self.left) % 4;
         let byte = byte ^ self.frame.mask.unwrap_or_default()[at as usize];

@@ -1,39 +1,48 @@
-//! Where a stream is among the frames of its messages, told from their headers alone.
+//! Tracks the position of a stream among its frames, using only the frame headers.
 //!
-//! What is wrong with a frame is the library's to say: here it only has to be known where the next one begins.
+//! The library reports invalid frames. This module only finds out where the next frame begins.
 
 use crate::split::PIECE;
 
-/// The most fragments of one message. Autobahn's test suite sends messages in 65,536 of them, and nobody else comes near.
+/// The maximum number of fragments of one message.
+///
+/// Autobahn's test suite sends messages with 65,536 fragments. No other client comes near that
+/// number.
 const MAX_FRAGMENTS: u32 = 100_000;
 
-/// What a stream is not read any further for.
+/// The stream is not read any further because a message has too many fragments.
 #[derive(Debug, thiserror::Error)]
 #[error("the message has more than {MAX_FRAGMENTS} fragments")]
 pub(crate) struct TooManyFragments;
 
-/// A frame's header, its mask included.
+/// The header of a frame, including its mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The bits of its first byte: whether it is its message's last, the reserved ones, and what kind it is of.
+    /// The first byte: the final bit, the reserved bits and the opcode.
     pub(crate) first: u8,
     pub(crate) mask: Option<[u8; 4]>,
     pub(crate) payload: u64,
 }
 
 impl Header {
-    /// The longest.
+    /// The size of the longest header.
     pub(crate) const MAX: usize = 14;
     const LAST: u8 = 0x80;
     const CONTROL: u8 = 0x08;
     const MASKED: u8 = 0x80;
 
-    /// Reads the header that these bytes begin with, and says how long it is; `None` when there is not all of it.
+    /// Reads the header at the beginning of `bytes`, and returns it with its length.
+    ///
+    /// Returns `None` if the header is incomplete.
     pub(crate) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let (&[first, length], rest) = bytes.split_first_chunk()?;
         let (payload, rest) = match length & !Self::MASKED {
-            0x7e => rest.split_first_chunk().map(|(long, rest)| (u16::from_be_bytes(*long).into(), rest))?,
-            0x7f => rest.split_first_chunk().map(|(long, rest)| (u64::from_be_bytes(*long), rest))?,
+            0x7e => rest
+                .split_first_chunk()
+                .map(|(long, rest)| (u16::from_be_bytes(*long).into(), rest))?,
+            0x7f => {
+                rest.split_first_chunk().map(|(long, rest)| (u64::from_be_bytes(*long), rest))?
+            }
             short => (short.into(), rest),
         };
         let (mask, rest) = match length & Self::MASKED {
@@ -60,7 +69,8 @@ impl Header {
         to.extend(self.mask.into_iter().flatten());
     }
 
-    /// A frame that goes on with a message. Its mask changes nothing.
+    /// Returns the header of a continuation frame. Its mask is zero and leaves the payload
+    /// unchanged.
     pub(crate) fn more(payload: u64) -> Self {
         Self { first: 0, mask: Some([0; 4]), payload }
     }
@@ -73,7 +83,7 @@ impl Header {
         Self { first: self.first & !Self::LAST, ..self }
     }
 
-    /// The same as a frame that goes on with a message.
+    /// Returns the same header for a continuation frame.
     pub(crate) fn continued(self) -> Self {
         Self { first: self.first & Self::LAST, ..self }
     }
@@ -82,35 +92,36 @@ impl Header {
         self.first & Self::LAST != 0
     }
 
-    /// Whether it is a ping or the like, which may come between the fragments of a message.
+    /// Whether this is a control frame, such as a ping. It may arrive between fragments of a
+    /// message.
     pub(crate) fn is_control(&self) -> bool {
         self.first & Self::CONTROL != 0
     }
 }
 
-/// Where a stream is among its frames.
+/// The position of a stream among its frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// How much is left of the payload of the frame under way.
+    /// The remaining payload bytes of the current frame.
     left: u64,
-    /// How many of the message under way have passed.
+    /// The number of fragments of the current message so far.
     fragments: u32,
-    /// How many bytes the message under way has, as far as its headers have said.
+    /// The size of the current message in bytes, according to the frame headers read so far.
     pub(crate) message: u64,
-    /// How many it may have.
+    /// The maximum size of a message in bytes.
     pub(crate) max_message: u64,
 }
 
-/// What came of a look at some bytes.
+/// The result of scanning some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// All of them are frames, or the beginning of one's payload.
+    /// All bytes belong to complete headers and their payloads.
     All,
-    /// What follows so many of them is the beginning of a header.
+    /// An incomplete header begins at this offset.
     Header(usize),
-    /// What follows so many of them is a frame that is to be split.
+    /// A frame that must be split begins at this offset.
     Large(usize),
-    /// What follows so many of them is a frame that makes its message larger than it may be.
+    /// A frame that makes its message too large begins at this offset.
     TooLarge(usize),
 }
 
@@ -119,7 +130,7 @@ impl Frames {
         Self { left: 0, fragments: 0, message: 0, max_message }
     }
 
-    /// Goes through what comes next, up to what cannot be passed on as it is.
+    /// Scans the next bytes, up to the first byte that cannot be passed on unchanged.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Result<Seen, TooManyFragments> {
         let mut at = 0;
         loop {
@@ -132,7 +143,9 @@ impl Frames {
             if at == bytes.len() {
                 return Ok(Seen::All);
             }
-            let Some((header, length)) = Header::read(&bytes[at..]) else { return Ok(Seen::Header(at)) };
+            let Some((header, length)) = Header::read(&bytes[at..]) else {
+                return Ok(Seen::Header(at));
+            };
             if self.grows_too_large(&header) {
                 return Ok(Seen::TooLarge(at));
             }
@@ -145,7 +158,9 @@ impl Frames {
         }
     }
 
-    /// How much of the message under way has come, but for the last of its frames.
+    /// Returns the number of bytes that have arrived of the current message.
+    ///
+    /// The last frame of a message is not counted.
     pub(crate) fn message_so_far(&self) -> u64 {
         self.message.saturating_sub(self.left)
     }
@@ -154,7 +169,7 @@ impl Frames {
         !header.is_control() && self.message.saturating_add(header.payload) > self.max_message
     }
 
-    /// Counts a frame and what it adds to its message.
+    /// Counts a frame and the bytes that it adds to its message.
     fn enter(&mut self, header: &Header) {
         if header.is_last() && !header.is_control() {
             (self.fragments, self.message) = (0, 0);
@@ -164,7 +179,7 @@ impl Frames {
         }
     }
 
-    /// Counts a frame whose payload is up to another one.
+    /// Counts a frame with a payload that another component reads.
     pub(crate) fn enter_other(&mut self, header: &Header) -> Result<(), TooManyFragments> {
         self.enter(header);
         if self.fragments > MAX_FRAGMENTS { Err(TooManyFragments) } else { Ok(()) }
@@ -173,14 +188,15 @@ impl Frames {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Rule: every frame is counted once, wherever the stream is cut, and nothing in a payload is taken for one.
+    //! Rule: every frame is counted once wherever the stream is split, and payload is never read as
+    //! a frame.
 
     use super::*;
 
     pub(crate) const TEXT: u8 = 1;
     pub(crate) const PING: u8 = 9;
 
-    /// A frame with this payload, masked as a client's is.
+    /// Returns a frame with this payload, masked like a client frame.
     pub(crate) fn frame(kind: u8, last: bool, payload: &[u8]) -> Vec<u8> {
         let mask = [1, 2, 3, 4];
         let header = Header { first: kind, mask: Some(mask), payload: payload.len() as u64 };
@@ -194,7 +210,7 @@ pub(crate) mod tests {
         let header = Header { first: 0, mask: masked.then_some([0; 4]), payload: length as u64 };
         let mut bytes = Vec::new();
         header.write(&mut bytes);
-        // Each byte of it would begin a fragment of its own.
+        // Each byte of this payload would begin another fragment if it were read as a header.
         bytes.resize(bytes.len() + length, 0);
         bytes
     }
@@ -213,7 +229,11 @@ pub(crate) mod tests {
                     seen => panic!("{seen:?}"),
                 }
             }
-            assert_eq!((counted.fragments, counted.left, &*unread), (expected, 0, &[][..]), "{at_once} at once");
+            assert_eq!(
+                (counted.fragments, counted.left, &*unread),
+                (expected, 0, &[][..]),
+                "{at_once} at once"
+            );
         }
     }
 
@@ -227,7 +247,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_last_one_ends_a_message_and_control_frames_do_not() {
-        let (last, whole, ping) = (frame(0, true, b"12345"), frame(TEXT, true, b"12345"), frame(PING, true, b"12345"));
+        let (last, whole, ping) =
+            (frame(0, true, b"12345"), frame(TEXT, true, b"12345"), frame(PING, true, b"12345"));
         check(&[fragment(3, true), ping.clone(), fragment(0, true)], 2);
         check(&[fragment(3, true), ping.clone(), last.clone()], 0);
         check(&[whole, ping, fragment(3, true), last, fragment(0, true)], 1);
@@ -244,7 +265,10 @@ pub(crate) mod tests {
                 for cut in 0..bytes.len() {
                     assert_eq!(Header::read(&bytes[..cut]), None);
                 }
-                assert_eq!(Header::read(&[&bytes[..], b"more"].concat()), Some((header, bytes.len())));
+                assert_eq!(
+                    Header::read(&[&bytes[..], b"more"].concat()),
+                    Some((header, bytes.len()))
+                );
             }
         }
     }
@@ -252,7 +276,11 @@ pub(crate) mod tests {
     #[test]
     fn a_message_is_measured_over_all_its_fragments() {
         let whole = frame(TEXT, true, b"1234567890");
-        let parts = [frame(TEXT, false, b"12345"), frame(PING, true, b"not a part of it"), frame(0, true, b"67890")];
+        let parts = [
+            frame(TEXT, false, b"12345"),
+            frame(PING, true, b"not a part of it"),
+            frame(0, true, b"67890"),
+        ];
         let mut frames = Frames::new(10);
         for bytes in [whole, parts.concat()] {
             assert_eq!(frames.pass(&bytes).unwrap(), Seen::All, "as large as it may be");

@@ -1,9 +1,13 @@
-//! WebSocket connections that stay bounded, whatever the other side does.
+//! WebSocket connections with bounded resources.
 //!
-//! Every socket of the gateway is served the same way: one task that reads and writes at once (so that two peers which
-//! both wait for the other to read cannot lock up), an [`Outbox`] with a limit (so that a reader who is too slow costs
-//! its own connection and nothing else), pings (so that a dead peer is noticed), and a close with a code and a reason.
-//! Frames that queue up while the socket is busy leave in one write.
+//! The gateway serves every socket the same way:
+//!
+//! - One task reads and writes concurrently, so two peers that wait for each other cannot deadlock.
+//! - An [`Outbox`] bounds the send queue, so a slow reader only costs its own connection.
+//! - Pings detect a dead peer.
+//! - A connection ends with a close code and a reason.
+//!
+//! Frames that are queued while the socket is busy are sent in one write.
 
 mod cut;
 mod frames;

@@ -1,19 +1,22 @@
-//! What is to be written, bounded in bytes: for each connection, and by a budget that connections share.
+//! The send queue of a connection, bounded in bytes.
+//!
+//! Each connection has its own limit. Connections can also share a budget.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Bytes;
-use sa_core::aside;
-use sa_core::budget::{Permit, Refused, Share};
+use parking_lot::Mutex;
+use sa_limits::budget::{Permit, Refused, Share};
+use sa_limits::offload;
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::serve::Close;
 
-/// So many frames are worth a write.
+/// The number of queued frames that is worth a write.
 const LOAD: usize = 16;
 
-/// The sending end of a connection: cheap to clone, usable from anywhere, never waits.
+/// The sending end of a connection. It is cheap to clone, usable from any task, and never blocks.
 #[derive(Debug, Clone)]
 pub struct Outbox(Arc<Shared>);
 
@@ -21,55 +24,59 @@ pub struct Outbox(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
-    /// Tells whoever fills the queue at the reader's pace that it has been emptied.
+    /// Notified when the queue has been emptied, for senders that follow the reader's pace.
     emptied: Notify,
     max_bytes: usize,
-    /// What the connection is closed with when its reader is too slow.
+    /// The close code and reason for a reader that is too slow.
     overrun: Close,
-    /// What it is closed with when the shared budget refuses what must be sent. Without it, that is sent all the same.
+    /// The close code and reason for a send that the shared budget refuses.
+    ///
+    /// If it is `None`, the frame is sent anyway.
     crowded_out: Option<Close>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     frames: Vec<Message>,
-    /// Counted apart, so that what was merely offered never closes the connection, by leaving no room for what must be sent.
+    /// Sent and offered bytes are counted separately. Otherwise offered frames could fill the
+    /// queue, and the next send would close the connection.
     sent: usize,
     offered: usize,
-    /// What the writer has taken and not written yet, if it is large.
+    /// The bytes that the writer has taken and not written yet, counted only if they are large.
     taken: usize,
-    /// What the queue takes from the budget that connections share.
+    /// The bytes that the queue takes from the shared budget.
     permit: Option<Permit>,
     close: Option<Close>,
 }
 
-/// What the writer gets at a time.
+/// The frames that the writer takes in one step.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) frames: Vec<Message>,
-    /// The reason to close after them, if there is one.
+    /// The reason to close the connection after these frames, if there is one.
     pub(crate) close: Option<Close>,
-    /// Whether they take room until they are written, see [`Outbox::written`].
+    /// Whether the frames count against the budget until they are written, see [`Outbox::written`].
     pub(crate) large: bool,
 }
 
-/// Why a frame was not taken. It certainly was not and will not be sent.
+/// The reason why a frame was refused. A refused frame is never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// The connection is closed, or about to be.
+    /// The connection is closed or about to close.
     Closed,
-    /// The reader is too slow, or there is no room for more of what many have not read; the connection is being closed for it.
+    /// The reader is too slow, or the shared budget for unread data is exhausted. The connection is
+    /// being closed.
     Overrun,
 }
 
-/// Why a frame that was offered was not taken. It certainly was not and will not be sent.
+/// The reason why an offered frame was declined. A declined frame is never sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Declined {
-    /// The connection is closed, or about to be.
+    /// The connection is closed or about to close.
     Closed,
-    /// The reader has so many bytes before it that were offered and not written yet; the connection goes on.
+    /// This many offered bytes are queued and not written yet. The connection stays open.
     Full(usize),
-    /// The shared budget for what many have not read is exhausted; the connection goes on.
+    /// The shared budget for unread data is exhausted. The connection stays open.
     NoRoom(Refused),
 }
 
@@ -78,14 +85,28 @@ impl Outbox {
         Self::made(max_bytes, overrun, None, None)
     }
 
-    /// One of many that share a budget for what their readers have not taken yet: the bound of one connection, times all
-    /// that may be open, is more than any machine has. A little is free for each of them. A connection that is refused is
-    /// closed with `crowded_out`; without such a reason, an offer is declined, and what must be sent is sent all the same.
-    pub fn within(share: &Share, crowded_out: Option<Close>, max_bytes: usize, overrun: Close) -> Self {
+    /// Creates an outbox that shares a budget for unread data with other outboxes.
+    ///
+    /// The limit of one connection, times the maximum number of connections, exceeds the memory of
+    /// any machine. Each connection may queue a small amount without taking from the budget.
+    ///
+    /// If the budget refuses a frame, the connection is closed with `crowded_out`. Without
+    /// `crowded_out`, an offered frame is declined and a sent frame is sent anyway.
+    pub fn within(
+        share: &Share,
+        crowded_out: Option<Close>,
+        max_bytes: usize,
+        overrun: Close,
+    ) -> Self {
         Self::made(max_bytes, overrun, Some(share.empty()), crowded_out)
     }
 
-    fn made(max_bytes: usize, overrun: Close, permit: Option<Permit>, crowded_out: Option<Close>) -> Self {
+    fn made(
+        max_bytes: usize,
+        overrun: Close,
+        permit: Option<Permit>,
+        crowded_out: Option<Close>,
+    ) -> Self {
         let queue = Mutex::new(Queue { permit, ..Queue::default() });
         let (changed, emptied) = (Notify::new(), Notify::new());
         Self(Arc::new(Shared { queue, changed, emptied, max_bytes, overrun, crowded_out }))
@@ -101,13 +122,21 @@ impl Outbox {
         self.queue(Message::Binary(frame), || self.0.overrun.clone())
     }
 
-    /// Queues a frame of either kind; if there is no room for it, the connection is closed with what `overrun` says.
-    pub fn send_else(&self, frame: Message, overrun: impl FnOnce() -> Close) -> Result<(), Rejected> {
+    /// Queues a text or binary frame. If the queue is full, the connection is closed with the
+    /// result of `overrun`.
+    pub fn send_else(
+        &self,
+        frame: Message,
+        overrun: impl FnOnce() -> Close,
+    ) -> Result<(), Rejected> {
         self.queue(frame, overrun)
     }
 
-    /// Queues a text frame if there is room for it, and otherwise leaves both the frame and the connection alone. For frames of
-    /// many senders who share a connection: one that sends too much does not end it for the others.
+    /// Queues a text frame if there is space for it. Otherwise neither the frame is queued nor the
+    /// connection closed.
+    ///
+    /// This is for senders that share a connection. A sender that sends too much does not close it
+    /// for the others.
     pub fn offer(&self, frame: impl Into<Utf8Bytes>) -> Result<(), Declined> {
         let frame = frame.into();
         let mut queue = self.lock();
@@ -127,13 +156,15 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether there is no room for so many bytes more. One frame always fits: it is what the peer asked for.
+    /// Whether `more` bytes exceed the limit. A single frame always fits, because the peer asked
+    /// for it.
     fn overruns(&self, queued: usize, more: usize) -> bool {
         queued > 0 && queued + more > self.0.max_bytes
     }
 
-    /// Waits until the writer has taken everything that was queued, or there is nobody to write for any more. For whoever
-    /// has more to send than the queue holds, and sends it at the reader's pace.
+    /// Waits until the writer has taken all queued frames, or the connection is closed.
+    ///
+    /// This is for a sender with more data than the queue holds, which sends at the reader's pace.
     pub async fn emptied(&self) -> Result<(), Rejected> {
         loop {
             let emptied = self.0.emptied.notified();
@@ -176,7 +207,8 @@ impl Outbox {
         result
     }
 
-    /// Closes the connection once what is queued has been written. The first reason given counts.
+    /// Closes the connection after the queued frames have been written. Only the first reason
+    /// counts.
     pub fn close(&self, close: Close) {
         self.lock().close.get_or_insert(close);
         self.0.changed.notify_one();
@@ -187,12 +219,12 @@ impl Outbox {
         self.lock().close.is_some()
     }
 
-    /// Waits for something to do.
+    /// Waits until there is a frame to write or a reason to close.
     pub(crate) async fn ready(&self) {
         self.reaches(1).await;
     }
 
-    /// Waits for as much as is worth a write without waiting for more.
+    /// Waits until enough frames are queued to write them without waiting for more.
     pub(crate) async fn loaded(&self) {
         self.reaches(LOAD).await;
     }
@@ -221,12 +253,14 @@ impl Outbox {
         }
     }
 
-    /// What is to be written.
+    /// Takes all queued frames.
     pub(crate) fn take(&self) -> Taken {
         let taken = {
             let mut queue = self.lock();
-            // What is small is gone in a moment, and nobody need say so.
-            queue.taken = Some(queue.sent + queue.offered).filter(|bytes| *bytes >= aside::LARGE).unwrap_or(0);
+            // Small frames are written in a moment, so they are not counted while they are written.
+            queue.taken = Some(queue.sent + queue.offered)
+                .filter(|bytes| *bytes >= offload::LARGE)
+                .unwrap_or(0);
             (queue.sent, queue.offered) = (0, 0);
             queue.gives_back();
             let (frames, close) = (std::mem::take(&mut queue.frames), queue.close.clone());
@@ -236,14 +270,14 @@ impl Outbox {
         taken
     }
 
-    /// So many bytes of what was taken wait here no longer.
+    /// Reports that this many taken bytes have been written.
     pub(crate) fn written(&self, bytes: usize) {
         let mut queue = self.lock();
         queue.taken = queue.taken.saturating_sub(bytes);
         queue.gives_back();
     }
 
-    /// Nothing can be sent any more; what was queued is gone.
+    /// Closes the outbox and drops all queued frames.
     pub(crate) fn shut(&self, close: Close) {
         let mut queue = self.lock();
         queue.close.get_or_insert(close);
@@ -254,12 +288,12 @@ impl Outbox {
         self.0.emptied.notify_waiters();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Queue> {
+        self.0.queue.lock()
     }
 }
 
-/// What a frame counts for.
+/// Returns the number of bytes that a frame counts against the limits.
 pub(crate) fn size(frame: &Message) -> usize {
     match frame {
         Message::Text(text) => text.len(),
@@ -269,21 +303,23 @@ pub(crate) fn size(frame: &Message) -> usize {
 }
 
 impl Queue {
-    /// Counts what waits, with this many bytes more.
+    /// Adjusts the permit to the waiting bytes plus `more`.
     fn count(&mut self, more: usize) -> Result<(), Refused> {
         let waiting = self.sent + self.offered + self.taken + more;
         let Some(permit) = &mut self.permit else { return Ok(()) };
-        // What is by itself always fits: it is what its reader asked for.
+        // A single frame always fits, because the reader asked for it.
         permit.resize_in_steps(waiting.min(permit.budget().largest()))
     }
 
-    /// Gives back what nothing waits in any more. What was sent without a permit may take one now.
+    /// Returns unused bytes to the budget. Bytes that were sent without a permit may get one now.
     fn gives_back(&mut self) {
         let _ = self.count(0);
     }
 
-    /// Adds a frame, and says whether the writer is to be woken: one wake-up is enough for all that is queued until it comes,
-    /// and one when it waits for more.
+    /// Adds a frame, and returns whether to wake the writer.
+    ///
+    /// One wake-up covers all frames until the writer runs. Another one follows when a load is
+    /// complete.
     fn push(&mut self, frame: Message) -> bool {
         self.frames.push(frame);
         matches!(self.frames.len(), 1 | LOAD)
@@ -292,7 +328,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use sa_core::budget::{Holder, Limit, STEP, SharedBudget};
+    use sa_limits::budget::{Holder, Limit, STEP, SharedBudget};
 
     use super::*;
 
@@ -303,7 +339,11 @@ mod tests {
     #[tokio::test]
     async fn takes_frames_up_to_its_limit_and_then_closes() {
         let outbox = outbox();
-        assert_eq!(outbox.send("12345678901234567890"), Ok(()), "one frame always fits: it is what the peer asked for");
+        assert_eq!(
+            outbox.send("12345678901234567890"),
+            Ok(()),
+            "one frame always fits: it is what the peer asked for"
+        );
         assert_eq!(outbox.send("x"), Err(Rejected::Overrun));
         assert_eq!(outbox.send("x"), Err(Rejected::Closed));
         outbox.ready().await;
@@ -320,7 +360,11 @@ mod tests {
         assert_eq!(outbox.send("x"), Ok(()), "what must be sent has room of its own");
         outbox.ready().await;
         let Taken { frames, close, .. } = outbox.take();
-        assert_eq!((frames.len(), close), (2, None), "in the order in which they came, and nothing closed");
+        assert_eq!(
+            (frames.len(), close),
+            (2, None),
+            "in the order in which they came, and nothing closed"
+        );
         assert_eq!(frames[0].to_text().unwrap(), "123456789012345");
         for frame in ["12345", "67890"] {
             assert_eq!(outbox.offer(frame), Ok(()), "there is room again, up to the limit");
@@ -339,10 +383,16 @@ mod tests {
         assert_eq!(outbox.take().close.map(|close| close.code), Some(1001));
     }
 
-    const PIECE: usize = aside::LARGE;
+    const PIECE: usize = offload::LARGE;
 
     fn budget(pieces: usize) -> Arc<SharedBudget> {
-        let limit = Limit { name: "unread", what: "unread bytes", key: "x.y", remedy: "read", total: pieces * PIECE };
+        let limit = Limit {
+            name: "unread",
+            what: "unread bytes",
+            key: "x.y",
+            remedy: "read",
+            total: pieces * PIECE,
+        };
         SharedBudget::new(limit)
     }
 
@@ -350,7 +400,11 @@ mod tests {
         "x".repeat(bytes)
     }
 
-    fn sharing(budget: &Arc<SharedBudget>, holder: &'static str, crowded_out: Option<Close>) -> Outbox {
+    fn sharing(
+        budget: &Arc<SharedBudget>,
+        holder: &'static str,
+        crowded_out: Option<Close>,
+    ) -> Outbox {
         let share = budget.share(&Holder::named(holder));
         Outbox::within(&share, crowded_out, 100 * PIECE, Close::new(4429, "too slow"))
     }
@@ -379,12 +433,17 @@ mod tests {
     fn a_connection_that_is_refused_is_closed_and_no_other() {
         let budget = budget(16);
         let reason = || Some(Close::new(1013, "no room"));
-        let (first, second) = (sharing(&budget, "greedy", reason()), sharing(&budget, "greedy", reason()));
+        let (first, second) =
+            (sharing(&budget, "greedy", reason()), sharing(&budget, "greedy", reason()));
         let third = sharing(&budget, "modest", reason());
         assert_eq!(first.send(text(12 * PIECE)), Ok(()));
         assert_eq!(second.send(text(PIECE)), Err(Rejected::Overrun));
         assert_eq!(second.take().close.map(|close| close.code), Some(1013));
-        assert_eq!((third.send(text(PIECE)), third.send("x")), (Ok(()), Ok(())), "another principal has its share");
+        assert_eq!(
+            (third.send(text(PIECE)), third.send("x")),
+            (Ok(()), Ok(())),
+            "another principal has its share"
+        );
         assert!(!first.is_closed() && !third.is_closed());
         drop(first);
         assert_eq!(third.send(text(11 * PIECE)), Ok(()), "there is enough again");
@@ -397,7 +456,11 @@ mod tests {
         assert_eq!((large.offer(text(99 * PIECE)), budget.used()), (Ok(()), 15 * PIECE));
         let declined = small.offer(text(PIECE)).unwrap_err();
         assert!(matches!(declined, Declined::NoRoom(why) if why.hint.contains("x.y")));
-        assert_eq!((small.offer("x"), small.send(text(PIECE))), (Ok(()), Ok(())), "what must be sent is sent");
+        assert_eq!(
+            (small.offer("x"), small.send(text(PIECE))),
+            (Ok(()), Ok(())),
+            "what must be sent is sent"
+        );
         assert!(!small.is_closed());
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one connection.
+//! The lifecycle of one connection.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_core::aside;
+use sa_limits::offload;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -22,36 +22,38 @@ use crate::source::Came;
 use crate::upgrade::WebSocket;
 use crate::watched::NoRoom;
 
-/// How long a peer may take to acknowledge a close before the connection is dropped.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// The timeout for a peer to acknowledge a close before the connection is dropped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a peer that broke the protocol has to read why. Nothing more of what it says is read, so that it cannot even
-/// say that it knows; to hang up at once could take the reason from it.
+/// The time that a peer has to read the close reason after a protocol violation.
+///
+/// Nothing more is read from this peer, so it cannot acknowledge the close. Dropping the connection
+/// at once could discard the reason before the peer reads it.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// How long a peer may take to read what was written before a close.
-const READ_PATIENCE: Duration = Duration::from_secs(8);
+/// The timeout for a peer to read the data that was written before a close.
+const READ_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// After so many lone frames in a row no crowd is expected any more.
+/// After this many single frames in a row, the writer no longer expects frames in groups.
 const CROWD_MEMORY: u8 = 8;
 
-const SILENT: &str = "the peer went silent";
-const READS_NOTHING: &str = "the peer reads nothing";
-const BAD_CODE: &str = "the peer closed with a code that no close frame may have";
+const SILENT: &str = "the peer stopped responding";
+const READS_NOTHING: &str = "the peer stopped reading";
+const BAD_CODE: &str = "the peer closed with an invalid close code";
 
-/// Why and how a connection ends.
+/// The code and reason with which a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Close {
     pub code: u16,
     pub reason: Cow<'static, str>,
-    /// Whether these are the peer's own words.
+    /// Whether the peer sent this close.
     by_peer: bool,
 }
 
 impl Close {
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>) -> Self {
         let mut reason = reason.into();
-        // A close frame has 125 bytes, two of which are the code.
+        // A close frame has at most 125 bytes, and the code takes two of them.
         if reason.len() > 123 {
             let cut = reason.floor_char_boundary(120);
             reason = format!("{}...", &reason[..cut]).into();
@@ -59,7 +61,7 @@ impl Close {
         Self { code, reason, by_peer: false }
     }
 
-    /// The same as the peer has said it.
+    /// Creates a close that the peer sent.
     fn by_peer(code: u16, reason: impl Into<Cow<'static, str>>) -> Self {
         Self { by_peer: true, ..Self::new(code, reason) }
     }
@@ -76,7 +78,7 @@ impl Close {
         Self::new(1009, TooLarge.to_string())
     }
 
-    /// The answer to what the peer did wrong, when it was the peer.
+    /// Returns the close for a protocol violation, or `None` if the peer did not cause the error.
     pub fn violation(error: &Error) -> Option<Self> {
         match error {
             Error::Capacity(_) => Some(Self::too_large()),
@@ -97,10 +99,10 @@ impl Close {
         }
     }
 
-    /// What the peer did wrong, in one word for the metrics; `None` for an end as any other.
+    /// Returns the peer's fault as one word for the metrics, or `None` for a normal end.
     pub fn fault(&self) -> Option<&'static str> {
         match self.code {
-            // It is us whom it finds fault with.
+            // The peer closed the connection, so the fault that it reports is ours.
             _ if self.by_peer => None,
             1002 => Some("protocol"),
             1003 => Some("binary"),
@@ -116,25 +118,31 @@ impl Close {
     }
 
     fn message(&self) -> Message {
-        Message::Close(Some(CloseFrame { code: self.code.into(), reason: self.reason.as_ref().into() }))
+        Message::Close(Some(CloseFrame {
+            code: self.code.into(),
+            reason: self.reason.as_ref().into(),
+        }))
     }
 }
 
-/// When a silent peer is asked for a sign of life, and when it counts as dead.
+/// When a silent peer is pinged, and when it counts as dead.
 #[derive(Debug, Clone, Copy)]
 pub struct Liveness {
     pub ping_every: Duration,
     pub dead_after: Duration,
 }
 
-/// Whether a connection goes on after a message.
+/// Whether a connection continues after a message.
 pub type Next = ControlFlow<Close>;
 
-/// Serves a connection until either side closes it, and says why it ended. `on_text` gets every text message; it must
-/// not block, and answers by way of the outbox.
+/// Serves a connection until either side closes it, and returns why it ended.
 ///
-/// Not an `async fn`, and the socket in a box, so that it is no part of any future: an idle connection is hardly more
-/// than its futures, and each one that a socket is passed through would have room for it once more.
+/// `on_text` is called with every text message. It must not block, and it answers through the
+/// outbox.
+///
+/// This function is not an `async fn`, and the socket is boxed, to keep the socket out of the
+/// futures. An idle connection costs little more than its futures. Each future that a socket passes
+/// through would store it once more.
 pub fn serve<'a>(
     socket: Box<WebSocket>,
     outbox: &'a Outbox,
@@ -151,13 +159,14 @@ pub fn serve<'a>(
     serve_messages(socket, outbox, liveness, on_message)
 }
 
-/// A message that came in.
+/// A received message.
 #[derive(Debug, Clone)]
 pub enum Received {
     Text(Utf8Bytes),
     Binary(Bytes),
-    /// The beginning of a text that is larger than it may be, and how many bytes it had. It comes only where
-    /// [`SocketLimits::cuts`](crate::SocketLimits::cuts) says so.
+    /// The beginning of a text that exceeds the size limit, and the full size in bytes.
+    ///
+    /// This only occurs if [`SocketLimits::cuts`](crate::SocketLimits::cuts) is set.
     Cut {
         beginning: Utf8Bytes,
         bytes: u64,
@@ -173,7 +182,8 @@ impl Received {
     }
 }
 
-/// What a message takes. What is done at once has no room in the connection's future.
+/// The work that a message causes. Work that is done at once takes no space in the connection's
+/// future.
 pub enum Work {
     Done(Next),
     Later(BoxFuture<'static, Next>),
@@ -185,21 +195,24 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// As [`serve`], for protocols with binary frames, and with work that takes a while: no further message is read before
-/// the last one's work is done, which is what slows a peer down that sends more than can be worked on.
+/// Like [`serve`], but for protocols with binary frames and with work that takes a while.
+///
+/// The next message is read only after the work of the last one is done. This backpressure slows
+/// down a peer that sends too much.
 pub fn serve_messages<'a>(
     socket: Box<WebSocket>,
     outbox: &'a Outbox,
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send + 'a,
 ) -> impl Future<Output = Close> + Send + 'a {
-    // In a box: a future has room for what it is given twice.
-    let (cuts, heard) = (socket.get_ref().cuts().clone(), Box::new(Heard::new(socket.get_ref().came().clone())));
+    // Boxed, because a future stores its arguments twice.
+    let (cuts, heard) =
+        (socket.get_ref().cuts().clone(), Box::new(Heard::new(socket.get_ref().came().clone())));
     let (sink, stream) = (*socket).split();
     serve_halves(sink, stream, cuts, heard, outbox, liveness, on_message)
 }
 
-/// Closes a connection that is not to be served at all.
+/// Closes a connection that is not served at all.
 pub async fn dismiss(mut socket: Box<WebSocket>, close: &Close) {
     let goodbye = async {
         socket.send(close.message()).await.ok()?;
@@ -211,7 +224,7 @@ pub async fn dismiss(mut socket: Box<WebSocket>, close: &Close) {
             }
         }
     };
-    let _ = tokio::time::timeout(CLOSE_PATIENCE, goodbye).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
 }
 
 async fn serve_halves(
@@ -223,27 +236,29 @@ async fn serve_halves(
     liveness: Liveness,
     on_message: impl FnMut(Received) -> Work + Send,
 ) -> Close {
-    // Both halves make progress at the same time, in one task.
+    // Both halves make progress concurrently, in one task.
     let ended = {
         let mut reader = std::pin::pin!(read(stream, cuts, outbox, &heard, on_message));
         let mut writer = std::pin::pin!(write(sink, outbox, &heard, liveness));
         tokio::select! {
-            // Reading first: what a peer said before it left counts, though nothing can be written to it any more.
+            // The reader is polled first. Messages that a peer sent before it left are still
+            // processed, although nothing can be written to it any more.
             biased;
-            // The peer has closed, or is gone.
+            // The peer has closed or disconnected.
             (ended, unanswered) = &mut reader => {
                 if let Some(mut stream) = unanswered {
-                    // The answer to a close is ready by itself, and leaves when the stream is read again, which then ends.
+                    // The library has queued the answer to the close. It is sent when the stream is
+                    // read again, and then the stream ends.
                     let answered = async move { while let Some(Ok(_)) = stream.next().await {} };
-                    let _ = Box::pin(tokio::time::timeout(CLOSE_PATIENCE, answered)).await;
+                    let _ = Box::pin(tokio::time::timeout(CLOSE_TIMEOUT, answered)).await;
                 }
                 ended
             }
-            // We have closed; the peer gets a moment to say that it knows.
+            // The gateway has closed. The peer gets a short time to acknowledge the close.
             ended = &mut writer => {
                 if ended.code != 1006 {
-                    let patience = if heard.violated.load(Ordering::Relaxed) { LAST_WORDS } else { CLOSE_PATIENCE };
-                    let _ = Box::pin(tokio::time::timeout(patience, reader)).await;
+                    let timeout = if heard.violated.load(Ordering::Relaxed) { LAST_WORDS } else { CLOSE_TIMEOUT };
+                    let _ = Box::pin(tokio::time::timeout(timeout, reader)).await;
                 }
                 ended
             }
@@ -253,7 +268,8 @@ async fn serve_halves(
     ended
 }
 
-/// Why it ended, and the stream if the peer has closed it and not been answered yet.
+/// Reads messages until the connection ends. Returns the reason, and the stream if the peer's close
+/// is still to be answered.
 #[expect(clippy::manual_async_fn, reason = "an async fn has room for its arguments twice")]
 fn read(
     mut stream: SplitStream<WebSocket>,
@@ -266,13 +282,13 @@ fn read(
         let mut refused = false;
         while let Some(message) = stream.next().await {
             heard.now();
-            // What takes no time is done by a function, so that nothing of it has room in this future.
+            // Immediate work is done by a function, so its state takes no space in this future.
             match one(message, &cuts, outbox, &mut refused, &mut on_message) {
                 One::Done => {}
                 One::Later(work) => refused = settled(outbox, work.await),
                 One::Closed(close) => return (close, Some(stream)),
                 One::Lost => break,
-                // The stream cannot be read any further; the writer still says why.
+                // The stream cannot be read any further. The writer still sends the reason.
                 One::Violated => {
                     heard.violated.store(true, Ordering::Relaxed);
                     std::future::pending::<()>().await;
@@ -283,7 +299,7 @@ fn read(
     }
 }
 
-/// What came of one message.
+/// The result of one message.
 enum One {
     Done,
     Later(BoxFuture<'static, Next>),
@@ -305,7 +321,7 @@ fn one(
             Some(bytes) => Received::Cut { beginning: text, bytes },
         },
         Ok(Message::Binary(bytes)) if cuts.take().is_none() => Received::Binary(bytes),
-        // What a part of it would be worth nobody could say.
+        // The beginning of a binary message is of no use to any protocol.
         Ok(Message::Binary(_)) => {
             outbox.close(Close::too_large());
             return One::Violated;
@@ -314,7 +330,7 @@ fn one(
             return One::Closed(frame.map_or_else(
                 || Close::by_peer(1005, "closed by the peer"),
                 |frame| match (u16::from(frame.code), &*frame.reason) {
-                    // What the library puts in the place of a code that no frame may have, such as 1005.
+                    // The library reports this for a code that no frame may have, such as 1005.
                     (1002, "Protocol violation") => Close::new(1002, BAD_CODE),
                     (code, reason) => Close::by_peer(code, reason.to_owned()),
                 },
@@ -330,7 +346,7 @@ fn one(
     if *refused {
         return One::Done;
     }
-    match aside::if_free(received.len(), || on_message(received)) {
+    match offload::run_if_free(received.len(), || on_message(received)) {
         Work::Later(work) => One::Later(work),
         Work::Done(next) => {
             *refused = settled(outbox, next);
@@ -339,13 +355,19 @@ fn one(
     }
 }
 
-/// Closes the connection if that is what came of a message. Its reader goes on, so that the close handshake can be
-/// completed.
+/// Closes the connection if the message asks for it, and returns whether it did.
+///
+/// The reader continues, so that the close handshake can complete.
 fn settled(outbox: &Outbox, next: Next) -> bool {
     next.break_value().map(|close| outbox.close(close)).is_some()
 }
 
-async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: &Heard, liveness: Liveness) -> Close {
+async fn write(
+    mut sink: SplitSink<WebSocket, Message>,
+    outbox: &Outbox,
+    heard: &Heard,
+    liveness: Liveness,
+) -> Close {
     let mut tick = tokio::time::interval(liveness.ping_every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.reset();
@@ -362,7 +384,8 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
                 if silence < liveness.ping_every {
                     continue;
                 }
-                // A peer that reads nothing would block the ping, too; that is then what ends the connection.
+                // A peer that reads nothing would also block the ping. The timeout of the ping then
+                // ends the connection.
                 let ping = sink.send(Message::Ping(Bytes::new()));
                 match Box::pin(tokio::time::timeout(liveness.dead_after, ping)).await {
                     Ok(Ok(())) => continue,
@@ -376,7 +399,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
             for frame in frames {
                 let bytes = size(&frame);
                 sink.feed(frame).await?;
-                // The library takes a frame once it has written the last one, but for a little.
+                // The library takes a frame only after it has written most of the previous one.
                 if large {
                     outbox.written(std::mem::replace(&mut before, bytes));
                 }
@@ -390,7 +413,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
             }
             Ok::<_, Error>(())
         };
-        // A peer that reads nothing holds up what is written; it does not hold up the end of its connection.
+        // A peer that reads nothing can delay the writes, but not the close of its connection.
         let write = async {
             tokio::select! {
                 biased;
@@ -398,7 +421,7 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
                 close = given_up(outbox) => Err(close),
             }
         };
-        // In a box, for it is there only while something is written, and a connection is idle most of its life.
+        // Boxed, because it exists only during a write, and a connection is idle most of the time.
         let written = match Box::pin(write).await {
             Ok(written) => written,
             Err(close) => return close,
@@ -414,17 +437,21 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, outbox: &Outbox, heard: 
     }
 }
 
-/// Resolves when a peer has had its time to read what came before a close.
+/// Completes when the peer has had its time to read the data before a close.
 async fn given_up(outbox: &Outbox) -> Close {
     let close = outbox.closing().await;
-    tokio::time::sleep(READ_PATIENCE).await;
+    tokio::time::sleep(READ_TIMEOUT).await;
     close
 }
 
-/// What is to be written. While frames come in crowds, everybody who is about to add one gets a turn first: calls that
-/// arrive together are answered together, and to wait until nothing else is ready to run costs next to nothing, while to
-/// write each frame by itself costs a system call. A load is enough, though: the peer is to work on it while the rest is
-/// made, or the two would take turns at being idle. A lone frame leaves at once.
+/// Takes the next frames to write.
+///
+/// If frames arrive in groups, all tasks that are ready run first and may add frames. Calls that
+/// arrive together are then answered together. Waiting for the ready tasks costs almost nothing,
+/// while a write per frame costs a system call each.
+///
+/// A full load is written at once, so that the peer can process it while the rest is produced.
+/// Otherwise both sides would be idle by turns. A single frame is sent at once.
 async fn batch(outbox: &Outbox, crowded: bool) -> Taken {
     outbox.ready().await;
     if crowded {
@@ -432,31 +459,37 @@ async fn batch(outbox: &Outbox, crowded: bool) -> Taken {
             tokio::select! {
                 biased;
                 () = outbox.loaded() => {}
-                // Comes back when the runtime has no other task to run.
+                // Completes when the runtime has no other task to run.
                 () = tokio::task::yield_now() => {}
             }
         };
-        // In a box, as all that an idle connection has no use for.
+        // Boxed, like everything that an idle connection does not need.
         Box::pin(enough).await;
     }
     outbox.take()
 }
 
-/// When the peer was last heard of. Shared by the two halves.
+/// When data from the peer last arrived. Both halves share this value.
 struct Heard {
     base: Instant,
     at_ms: AtomicU64,
-    /// What has come of messages that are not all there yet, and how much of it was known of before.
+    /// The bytes that have arrived, including incomplete messages, and the count at the last check.
     came: Came,
     known: AtomicU64,
-    /// Whether it has broken the protocol, so that nothing more is heard.
+    /// Whether the peer has violated the protocol, so that nothing more is read.
     violated: AtomicBool,
 }
 
 impl Heard {
     fn new(came: Came) -> Self {
         let known = came.bytes().into();
-        Self { base: Instant::now(), at_ms: AtomicU64::new(0), came, known, violated: AtomicBool::new(false) }
+        Self {
+            base: Instant::now(),
+            at_ms: AtomicU64::new(0),
+            came,
+            known,
+            violated: AtomicBool::new(false),
+        }
     }
 
     fn now(&self) {
@@ -464,12 +497,15 @@ impl Heard {
     }
 
     fn silence(&self) -> Duration {
-        // Who sends a long message slowly is not silent, and cannot answer a ping before its end.
+        // A peer that sends a long message slowly is not silent. It cannot answer a ping before the
+        // message ends.
         let came = self.came.bytes();
         if self.known.swap(came, Ordering::Relaxed) != came {
             self.now();
         }
-        self.base.elapsed().saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed)))
+        self.base
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.at_ms.load(Ordering::Relaxed)))
     }
 }
 
@@ -480,7 +516,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_sends_a_long_message_slowly_is_not_silent() {
         use tokio::io::AsyncReadExt as _;
-        // A header that promises more than what follows.
+        // The header announces more bytes than follow.
         let bytes = [0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3, 4, b'x'];
         let mut stream = crate::watched::Watched::new(&bytes[..], 1 << 20, false, None);
         let (heard, second) = (Heard::new(stream.came().clone()), Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Reading a stream by the piece.
+//! Reads a stream piece by piece.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::frames::Header;
 
-/// A stream, and what was read of it and not looked at yet.
+/// A stream with the bytes that were read and not scanned yet.
 #[derive(Debug)]
 pub(crate) struct Source<S> {
     pub(crate) stream: S,
@@ -18,7 +18,9 @@ pub(crate) struct Source<S> {
     pub(crate) came: Came,
 }
 
-/// How many bytes have come, for who wants to know whether the other side is still there: a message may take a while.
+/// Counts the bytes that have arrived.
+///
+/// It shows whether the peer is still alive while a long message arrives.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Came(Arc<AtomicU64>);
 
@@ -29,16 +31,24 @@ impl Came {
 }
 
 impl<S: AsyncRead + Unpin> Source<S> {
-    /// Reads what the stream itself has.
-    pub(crate) fn poll_stream(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Reads from the stream itself and counts the bytes.
+    pub(crate) fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
         self.came.0.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
-    /// Reads some bytes; none at the stream's end.
-    pub(crate) fn poll_some(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Reads some bytes. Returns 0 at the end of the stream.
+    pub(crate) fn poll_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         if !self.unread.is_empty() {
             let there = into.len().min(self.unread.len());
             into[..there].copy_from_slice(&self.unread[..there]);
@@ -50,7 +60,7 @@ impl<S: AsyncRead + Unpin> Source<S> {
         Poll::Ready(Ok(into.filled().len()))
     }
 
-    /// Passes some bytes on, at most so many; none at the stream's end.
+    /// Passes on at most `most` bytes. Returns 0 at the end of the stream.
     pub(crate) fn poll_pass(
         &mut self,
         cx: &mut Context<'_>,
@@ -63,7 +73,7 @@ impl<S: AsyncRead + Unpin> Source<S> {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads about as much more as a header has; `false` at the stream's end.
+    /// Reads about as many bytes as a header has. Returns `false` at the end of the stream.
     pub(crate) fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut more = [0; Header::MAX];
         let mut more = ReadBuf::new(&mut more);

@@ -1,8 +1,11 @@
-//! Large frames reach the library in pieces, as if the peer had sent its message in fragments.
+//! Splits large frames into pieces, as if the peer had sent its message in fragments.
 //!
-//! The library makes room for all of a frame as soon as it has read the header, so that a peer could have it reserve megabytes
-//! by a dozen bytes; and it keeps that room for as long as the connection lives, so that one large message would cost as much
-//! as that for ever. A message that comes in fragments has its room as it comes, and takes it along when it goes.
+//! The library allocates the whole frame as soon as it has read the header. A peer could make it
+//! reserve megabytes with a dozen bytes. The library also keeps that buffer as long as the
+//! connection lives, so one large message would cost its size permanently.
+//!
+//! For a message in fragments, the buffer grows as the fragments arrive. It is freed with the
+//! message.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -12,37 +15,37 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::frames::Header;
 use crate::source::Source;
 
-/// The largest piece. A multiple of the length of a mask, so that each piece begins where the mask does.
+/// The largest piece. It is a multiple of the mask length, so the mask is aligned in each piece.
 pub(crate) const PIECE: u64 = 16 * 1024;
 
 /// A frame that is passed on in pieces.
 #[derive(Debug)]
 pub(crate) struct Splitting {
-    /// How many bytes its message will have with it.
+    /// The size of the message in bytes, including this frame.
     message: u64,
-    /// What is left of it, as a frame.
+    /// The rest of the frame, as a frame header.
     rest: Header,
-    /// What is left of the piece under way.
+    /// The remaining bytes of the current piece.
     piece: u64,
 }
 
 impl Splitting {
-    /// Of a message that has so many bytes without it.
+    /// Starts to split a frame. `before` is the number of earlier bytes of its message.
     pub(crate) fn new(frame: Header, before: u64) -> Self {
         Self { message: before.saturating_add(frame.payload), rest: frame, piece: 0 }
     }
 
-    /// How much of its message was passed on.
+    /// Returns the number of bytes of the message that were passed on.
     pub(crate) fn passed(&self) -> u64 {
         self.message - self.rest.payload - self.piece
     }
 
-    /// Whether all of it was passed on.
+    /// Whether the whole frame was passed on.
     pub(crate) fn is_done(&self) -> bool {
         self.rest.payload == 0 && self.piece == 0
     }
 
-    /// Passes on what comes next; `false` at the end of the stream.
+    /// Passes on the next bytes. Returns `false` at the end of the stream.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,7 +1,7 @@
-//! How an HTTP connection becomes a WebSocket.
+//! Upgrades an HTTP connection to a WebSocket.
 //!
-//! axum could do it as well, but what it makes of a connection cannot be looked into; and there is something to look at,
-//! see [`Watched`].
+//! axum can do this too, but its connection type gives no access to the stream. [`Watched`] needs
+//! to read the stream.
 
 use axum::body::Body;
 use axum::extract::FromRequestParts;
@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use sa_core::budget::Share;
+use sa_limits::budget::Share;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -20,30 +20,34 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use crate::cut::REST_OF_CHARACTER;
 use crate::watched::Watched;
 
-/// A connection on which messages come and go.
+/// A WebSocket connection.
 pub type WebSocket = WebSocketStream<Watched<TokioIo<Upgraded>>>;
 
-/// A request that wants its connection to become a WebSocket.
+/// A request to upgrade its connection to a WebSocket.
 #[derive(Debug)]
 pub struct Upgrade {
     key: HeaderValue,
     connection: OnUpgrade,
 }
 
-/// What one connection may cost.
+/// The resource limits of one connection.
 #[derive(Debug, Clone)]
 pub struct SocketLimits {
     pub max_message_bytes: usize,
-    /// Whether a message that is larger is cut, for who would rather hear of it and go on. Otherwise it ends the connection, as
-    /// one does in any case that is larger many times.
+    /// Whether a message that exceeds the limit is cut, so that the connection can continue.
+    ///
+    /// Otherwise the message ends the connection. A message of many times the limit always ends it.
     pub cuts: bool,
-    /// What large messages take from until they are complete.
+    /// The budget that large messages take from until they are complete.
     pub budget: Option<Share>,
 }
 
 impl SocketLimits {
-    /// Next to no buffers, for tungstenite keeps what it once had, and its own would cost 128 KiB for each idle connection.
-    /// That frames are read and written many at a time is up to the stream beneath, which need not keep anything.
+    /// Configures tungstenite with almost no buffers.
+    ///
+    /// tungstenite keeps every buffer that it has allocated. Its default buffers would cost 128 KiB
+    /// for each idle connection. The stream below batches reads and writes instead, and need not
+    /// keep a buffer.
     pub(crate) fn config(&self) -> WebSocketConfig {
         let beyond = if self.cuts { REST_OF_CHARACTER.into() } else { 0 };
         let most = Some(self.max_message_bytes.saturating_add(beyond));
@@ -60,12 +64,14 @@ impl SocketLimits {
 }
 
 impl Upgrade {
-    /// Whether a request asks for a WebSocket, in whatever way.
+    /// Whether a request asks for a WebSocket in any form, valid or not.
     pub fn is_asked_for(headers: &HeaderMap) -> bool {
         lists(headers, header::UPGRADE, "websocket")
     }
 
-    /// Agrees, and hands on the socket once the answer has been written. In a box, so that it is no part of any future.
+    /// Accepts the upgrade, and passes the socket on after the response has been written.
+    ///
+    /// The socket is boxed to keep it out of the futures.
     pub fn serve<F>(
         self,
         limits: SocketLimits,
@@ -76,26 +82,30 @@ impl Upgrade {
     {
         let Self { key, connection } = self;
         tokio::spawn(async move {
-            // A client that has left by now misses nothing.
+            // The client has disconnected before the upgrade completed.
             let Ok(upgraded) = connection.await else { return };
             let stream = limits.watch(TokioIo::new(upgraded));
-            let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits.config())).await;
+            let socket =
+                WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits.config())).await;
             on_socket(Box::new(socket)).await;
         });
         let accept = derive_accept_key(key.as_bytes());
-        let headers =
-            [(header::CONNECTION, "upgrade"), (header::UPGRADE, "websocket"), (header::SEC_WEBSOCKET_ACCEPT, &accept)];
+        let headers = [
+            (header::CONNECTION, "upgrade"),
+            (header::UPGRADE, "websocket"),
+            (header::SEC_WEBSOCKET_ACCEPT, &accept),
+        ];
         (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
     }
 }
 
-/// Why a request does not make a WebSocket of its connection.
+/// The reason why a request cannot upgrade its connection to a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoUpgrade {
-    /// It does not ask for one, or for one of another version.
+    /// The request does not ask for a WebSocket, or asks for an unsupported version.
     #[error("{0}")]
     NotAsked(&'static str),
-    /// It asks, but not in the way that there is to ask.
+    /// The request asks for a WebSocket, but is malformed.
     #[error("{0}")]
     Malformed(&'static str),
 }
@@ -117,13 +127,13 @@ impl<S: Sync> FromRequestParts<S> for Upgrade {
         use NoUpgrade::{Malformed, NotAsked};
         let headers = &parts.headers;
         if parts.method != Method::GET {
-            return Err(NotAsked("a WebSocket begins with a GET"));
+            return Err(NotAsked("a WebSocket must begin with a GET request"));
         }
         if !lists(headers, header::CONNECTION, "upgrade") {
-            return Err(NotAsked("the Connection header does not say \"upgrade\""));
+            return Err(NotAsked("the Connection header does not contain \"upgrade\""));
         }
         if !lists(headers, header::UPGRADE, "websocket") {
-            return Err(NotAsked("the Upgrade header does not say \"websocket\""));
+            return Err(NotAsked("the Upgrade header is not \"websocket\""));
         }
         if parts.version != Version::HTTP_11 {
             return Err(Malformed("a WebSocket needs HTTP/1.1"));
@@ -131,19 +141,28 @@ impl<S: Sync> FromRequestParts<S> for Upgrade {
         match only(headers, header::SEC_WEBSOCKET_VERSION) {
             Some(version) if version == "13" => {}
             Some(_) => return Err(NotAsked("the Sec-WebSocket-Version is not 13")),
-            None => return Err(Malformed("a WebSocket needs one Sec-WebSocket-Version header, which says 13")),
+            None => {
+                return Err(Malformed(
+                    "a WebSocket needs one Sec-WebSocket-Version header with the value 13",
+                ));
+            }
         }
         let key = only(headers, header::SEC_WEBSOCKET_KEY).filter(|key| is_key(key)).cloned();
-        let key = key.ok_or(Malformed("a WebSocket needs one Sec-WebSocket-Key header, with 16 bytes in base64"))?;
+        let key = key.ok_or(Malformed(
+            "a WebSocket needs one Sec-WebSocket-Key header, with 16 bytes in base64",
+        ))?;
         if has_body(headers) {
             return Err(Malformed("the request for a WebSocket must not have a body"));
         }
-        let connection = parts.extensions.remove().ok_or(Malformed("this connection cannot become a WebSocket"))?;
+        let connection = parts
+            .extensions
+            .remove()
+            .ok_or(Malformed("this connection cannot become a WebSocket"))?;
         Ok(Self { key, connection })
     }
 }
 
-/// The value of a header that stands there once.
+/// Returns the value of a header that occurs exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
     let mut lines = headers.get_all(name).into_iter();
     lines.next().filter(|_| lines.next().is_none())
@@ -153,13 +172,16 @@ fn is_key(key: &HeaderValue) -> bool {
     BASE64.decode(key).is_ok_and(|key| key.len() == 16)
 }
 
-/// Whether bytes follow the head that would be taken for frames by one of the two, and for a body by the other.
+/// Whether a body follows the request head.
+///
+/// One side could read those bytes as frames and the other side as a body.
 fn has_body(headers: &HeaderMap) -> bool {
     let lengths = headers.get_all(header::CONTENT_LENGTH);
-    headers.contains_key(header::TRANSFER_ENCODING) || lengths.into_iter().any(|length| length != "0")
+    headers.contains_key(header::TRANSFER_ENCODING)
+        || lengths.into_iter().any(|length| length != "0")
 }
 
-/// Whether a header has this among its values, in any case of its letters.
+/// Whether a header lists this value. The comparison ignores ASCII case.
 fn lists(headers: &HeaderMap, name: HeaderName, value: &str) -> bool {
     let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|listed| listed.trim().eq_ignore_ascii_case(value))
@@ -187,11 +209,13 @@ mod tests {
         ("sec-websocket-version", "13"),
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
-    /// What is wrong with a request in a test in which nothing else is.
+    /// The error of a request that is valid except that the test has no connection to upgrade.
     const NOTHING: &str = "cannot become";
 
     fn with(headers: &[(&str, &str)]) -> Builder {
-        headers.iter().fold(Request::builder(), |request, (name, value)| request.header(*name, *value))
+        headers
+            .iter()
+            .fold(Request::builder(), |request, (name, value)| request.header(*name, *value))
     }
 
     #[test]
@@ -226,7 +250,7 @@ mod tests {
         check(with(&ALL).header("sec-websocket-key", ALL[3].1), "Key");
         let other = [ALL[0], ALL[1], ("sec-websocket-version", "13, 8"), ALL[3]];
         check(with(&other), "Version");
-        // A list may go over several lines.
+        // A header list may span several lines.
         check(with(&ALL).header("upgrade", "h2c").header("connection", "keep-alive"), NOTHING);
     }
 

@@ -1,4 +1,4 @@
-//! What a stream's messages may cost beyond what the library bounds.
+//! Bounds the cost of a stream's messages where the library has no limit.
 
 #[cfg(test)]
 mod tests;
@@ -7,7 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use sa_core::budget::{Permit, Share};
+use sa_limits::budget::{Permit, Share};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::cut::{Cuts, Cutting, Step, TooLarge};
@@ -15,37 +15,39 @@ use crate::frames::{Frames, Header, Seen};
 use crate::source::{Came, Source, clamped};
 use crate::split::Splitting;
 
-/// A stream whose frames are looked at before the library gets them, by their headers.
+/// A stream that inspects frame headers before the library reads the frames.
 ///
-/// A message is bounded in bytes, but a fragment may be empty, and the library puts messages together without saying of
-/// how many: a peer could keep it busy for ever with one that never ends. So a stream is read no further once a message has
-/// more fragments than any needs.
+/// A message is bounded in bytes, but a fragment may be empty, and the library does not limit their
+/// number. A peer could keep it busy forever with a message that never ends. This stream stops
+/// reading when a message has more fragments than any client needs.
 ///
-/// The library gives a connection up for a message that is larger than it may be, though many calls may share the connection
-/// and the message be one's. So a message can be cut instead: the library gets its beginning for a message of its own, and
-/// [`Cuts`] says that it is one. And large frames are split, see [`Splitting`].
+/// The library gives up a connection when one message exceeds the limit. Many calls may share the
+/// connection, and the message belongs to only one of them. This stream can therefore cut the
+/// message. The library then receives the beginning as a complete message, and [`Cuts`] reports the
+/// cut. Large frames are split, see [`Splitting`].
 ///
-/// The library keeps what has come of a message until all of it is there. One connection's is bounded; so that many are, too,
-/// those that are large take from a shared budget. A connection that is refused there is closed.
+/// The library buffers a message until it is complete. The buffer of one connection is bounded.
+/// Large messages also take from a shared budget, which bounds the sum over all connections. If the
+/// budget is exhausted, the connection is closed.
 #[derive(Debug)]
 pub struct Watched<S> {
-    /// What is unread of it begins with a header, or with a part of one, unless there is something under way.
+    /// Its unread bytes begin with a header or a part of one, unless a frame is under way.
     source: Source<S>,
     frames: Frames,
     cuts: Cuts,
     under_way: UnderWay,
-    /// What the unfinished message takes from the budget of large messages.
+    /// The bytes that the incomplete message takes from the budget of large messages.
     permit: Option<Permit>,
-    /// What is to be passed on before anything else.
+    /// The bytes to pass on before anything else.
     out: Vec<u8>,
 }
 
-/// What a stream is not read any further for.
+/// The stream is not read any further because the budget for large messages is exhausted.
 #[derive(Debug, thiserror::Error)]
-#[error("the gateway has no room for more large messages at the moment; try again later")]
+#[error("the gateway's budget for large messages is used up; try again later")]
 pub(crate) struct NoRoom;
 
-/// What is not just passed on.
+/// A frame or message that is not passed on unchanged.
 #[derive(Debug)]
 enum UnderWay {
     Nothing,
@@ -54,7 +56,9 @@ enum UnderWay {
 }
 
 impl<S> Watched<S> {
-    /// For messages of at most so many bytes. A larger one is cut, or ends the stream.
+    /// Creates a stream for messages of at most `max_message` bytes.
+    ///
+    /// A larger message is cut if `cuts` is set, and ends the stream otherwise.
     pub(crate) fn new(stream: S, max_message: usize, cuts: bool, budget: Option<&Share>) -> Self {
         Self {
             source: Source { stream, unread: Vec::new(), came: Came::default() },
@@ -70,8 +74,9 @@ impl<S> Watched<S> {
         &self.source.came
     }
 
-    /// How much the library keeps of the message under way. The last of a message's small frames is left out: it is gone in a
-    /// moment.
+    /// Returns the number of bytes that the library buffers for the current message.
+    ///
+    /// The last small frame of a message is not counted, because the library releases it at once.
     fn unfinished(&self) -> u64 {
         match &self.under_way {
             UnderWay::Nothing => self.frames.message_so_far(),
@@ -80,7 +85,8 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Counts what has come of a message once that is large, and gives it back when the message has ended.
+    /// Takes the bytes of a large incomplete message from the budget, and returns them when it has
+    /// ended.
     fn count_unfinished(&mut self) -> io::Result<()> {
         let wanted = clamped(self.unfinished(), usize::MAX);
         let Some(permit) = &mut self.permit else { return Ok(()) };
@@ -91,12 +97,14 @@ impl<S> Watched<S> {
         &self.cuts
     }
 
-    /// How many bytes the message had that was read last, if it was cut. For who reads a socket that is not served yet.
+    /// Returns the size of the last message that was read, if it was cut.
+    ///
+    /// This is for a socket that is read before it is served.
     pub fn take_cut(&self) -> Option<u64> {
         self.cuts.take()
     }
 
-    /// Begins to cut a message, of which so many bytes were passed on.
+    /// Starts to cut a message. `passed` is the number of its bytes that were already passed on.
     fn cut(&mut self, passed: u64) -> io::Result<()> {
         if !self.cuts.are_told() {
             return Err(io::Error::other(TooLarge));
@@ -109,7 +117,7 @@ impl<S> Watched<S> {
         Ok(())
     }
 
-    /// Looks at what has been read.
+    /// Scans the unread bytes.
     fn look(&mut self) -> io::Result<Looked> {
         match self.frames.pass(&self.source.unread).map_err(io::Error::other)? {
             Seen::All => self.out = std::mem::take(&mut self.source.unread),
@@ -121,13 +129,15 @@ impl<S> Watched<S> {
                 }
             }
             Seen::TooLarge(0) => self.cut(self.frames.message)?,
-            Seen::Header(at) | Seen::Large(at) | Seen::TooLarge(at) => self.out.extend(self.source.unread.drain(..at)),
+            Seen::Header(at) | Seen::Large(at) | Seen::TooLarge(at) => {
+                self.out.extend(self.source.unread.drain(..at));
+            }
         }
         Ok(Looked::Enough)
     }
 }
 
-/// Takes the header of a frame whose payload is not just passed on, if all of it is there.
+/// Takes the header of a frame that is not passed on unchanged, if the header is complete.
 fn next_header<S>(source: &mut Source<S>, frames: &mut Frames) -> io::Result<Option<Header>> {
     let Some((header, length)) = Header::read(&source.unread) else { return Ok(None) };
     source.unread.drain(..length);
@@ -135,15 +145,19 @@ fn next_header<S>(source: &mut Source<S>, frames: &mut Frames) -> io::Result<Opt
     Ok(Some(header))
 }
 
-/// Whether there is enough to go on with.
+/// Whether the unread bytes are enough to continue.
 enum Looked {
     Enough,
     TooLittle,
 }
 
 impl<S: AsyncRead + Unpin> Watched<S> {
-    /// Takes a step with what comes next; `false` at the end of the stream.
-    fn poll_step(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+    /// Processes the next bytes. Returns `false` at the end of the stream.
+    fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<bool>> {
         if !self.out.is_empty() {
             let passed = self.out.len().min(buffer.remaining());
             buffer.put_slice(&self.out[..passed]);
@@ -167,7 +181,11 @@ impl<S: AsyncRead + Unpin> Watched<S> {
         }
     }
 
-    fn poll_cut(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+    fn poll_cut(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<bool>> {
         let UnderWay::Cutting(cutting) = &mut self.under_way else { return Poll::Ready(Ok(true)) };
         match ready!(cutting.poll(cx, &mut self.source, buffer, &mut self.out))? {
             Step::On => {}
@@ -187,9 +205,13 @@ impl<S: AsyncRead + Unpin> Watched<S> {
         Poll::Ready(Ok(true))
     }
 
-    /// Passes on what comes as it is, which nearly everything does.
-    fn poll_pass(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
-        // An idle connection keeps nothing of what it once had.
+    /// Passes bytes on unchanged, as for nearly all data.
+    fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<bool>> {
+        // An idle connection keeps no buffer.
         self.out = Vec::new();
         let before = buffer.filled().len();
         ready!(self.source.poll_stream(cx, buffer))?;
@@ -209,11 +231,16 @@ impl<S: AsyncRead + Unpin> Watched<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        // To pass on nothing would say that the stream has ended. Not more than one step's worth, though: what tells of a
-        // cut must reach the library by itself.
+        // Returning no bytes would mean the end of the stream, so the loop continues until some are
+        // passed on. It passes on at most one step, because the end of a cut message must reach the
+        // library alone.
         while buffer.filled().len() == before && buffer.remaining() > 0 {
             if !ready!(this.poll_step(cx, buffer))? {
                 break;
@@ -228,7 +255,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.source.stream).poll_write(cx, bytes)
     }
 

@@ -1,4 +1,4 @@
-//! Request bodies: which of the media types is used, and how the argument `_requestBody` becomes bytes.
+//! Request bodies: selects the media type, and converts the argument `_requestBody` into bytes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,10 +18,10 @@ mod swagger;
 
 pub(crate) use self::swagger::InBody;
 
-/// The tool's argument for the body.
+/// The name of the tool's argument for the body.
 pub(crate) const ARGUMENT: &str = "_requestBody";
 
-/// Of more fields of a form than these, nothing is known, and they are sent as plain text.
+/// The maximum number of described fields of a form. Further fields are sent as plain text.
 const MAX_FIELDS: usize = 1_000;
 
 #[derive(Debug, Clone)]
@@ -39,11 +39,11 @@ enum Format {
     Multipart,
     Text,
     Bytes,
-    /// XML and the like: whoever calls writes it.
+    /// XML and similar formats: the caller writes the text.
     Raw,
 }
 
-/// What is known of a field of a form.
+/// The description of a field of a form.
 #[derive(Debug, Clone, Default)]
 struct Field {
     writing: Option<Writing>,
@@ -51,12 +51,12 @@ struct Field {
     file: bool,
 }
 
-/// A body of the document, and its schema there.
+/// A body in the document, with its schema.
 #[derive(Debug)]
 pub(crate) struct Declared<'a> {
     pub(crate) body: Body,
     schema: Option<&'a Value>,
-    /// The fields of a form in Swagger 2.0, in place of a schema.
+    /// The fields of a form in Swagger 2.0, which replace a schema.
     fields: Vec<InBody<'a>>,
     description: Option<&'a Value>,
     pointer: String,
@@ -72,9 +72,12 @@ impl<'a> Declared<'a> {
         let written = root.follow(written, pointer)?;
         let content = written.get("content").and_then(Value::as_object).into_iter().flatten();
         let usable = content.filter(|(media, _)| media.len() <= MAX_TEXT && usable_media(media));
-        let best = usable.map(|(media, about)| (format_of(media), media, about)).min_by_key(|(rank, ..)| *rank);
+        let best = usable
+            .map(|(media, about)| (format_of(media), media, about))
+            .min_by_key(|(rank, ..)| *rank);
         let Some((format, media, about)) = best else {
-            let message = "the request body has no usable \"content\"; the operation goes without it";
+            let message =
+                "the request body has no usable \"content\"; the operation is added without a body";
             problems.push(Problem::new(ProblemKind::Malformed, pointer, message));
             return Ok(None);
         };
@@ -85,7 +88,9 @@ impl<'a> Declared<'a> {
         if matches!(format, Format::Form | Format::Multipart) {
             fields = schema.map(|schema| find_fields(root, schema)).unwrap_or_default();
             let encodings = about.get("encoding").and_then(Value::as_object).into_iter().flatten();
-            for (name, encoding) in encodings.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS) {
+            for (name, encoding) in
+                encodings.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS)
+            {
                 encoded(encoding, fields.entry(name.clone()).or_default());
             }
         }
@@ -110,11 +115,15 @@ impl<'a> Declared<'a> {
             }
             (_, None) if !self.fields.is_empty() => swagger::form(&self.fields, collector)?,
             (Format::Text, None) => json!({"type": "string"}),
-            (_, Some(schema)) => collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?,
+            (_, Some(schema)) => {
+                collector.convert(schema, Trail::Name(&Trail::Start(&self.pointer), "schema"))?
+            }
             (Format::Form | Format::Multipart, None) => json!({"type": "object"}),
             (Format::Json, None) => json!({}),
         };
-        if let (Value::Object(schema), Some(said)) = (&mut schema, collector.prose(self.description, &self.pointer)?) {
+        if let (Value::Object(schema), Some(said)) =
+            (&mut schema, collector.prose(self.description, &self.pointer)?)
+        {
             schema.entry("description").or_insert(said);
         }
         Ok(schema)
@@ -132,16 +141,23 @@ fn format_of(media: &str) -> Format {
         "application/x-www-form-urlencoded" => Format::Form,
         "multipart/form-data" | "multipart/*" => Format::Multipart,
         "application/xml" | "text/xml" => Format::Raw,
-        "application/octet-stream" | "application/pdf" | "application/zip" | "application/gzip" => Format::Bytes,
+        "application/octet-stream" | "application/pdf" | "application/zip" | "application/gzip" => {
+            Format::Bytes
+        }
         _ if is_json(&essence) => Format::Json,
         _ if essence.starts_with("text/") => Format::Text,
-        _ if ["image/", "audio/", "video/", "font/"].iter().any(|kind| essence.starts_with(kind)) => Format::Bytes,
+        _ if ["image/", "audio/", "video/", "font/"]
+            .iter()
+            .any(|kind| essence.starts_with(kind)) =>
+        {
+            Format::Bytes
+        }
         _ => Format::Raw,
     }
 }
 
-/// The fields of a form's schema, also of those that it is put together from. Each schema is looked at once, so that
-/// parts which refer to each other come to an end.
+/// Returns the fields of a form's schema, including those of its component schemas. Each schema is
+/// visited once, so that cycles end.
 fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
     const MAX_SCHEMAS: usize = 64;
     let mut fields: BTreeMap<String, Field> = BTreeMap::new();
@@ -153,23 +169,36 @@ fn find_fields(root: Root<'_>, schema: &Value) -> BTreeMap<String, Field> {
             continue;
         }
         let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-        for (name, property) in properties.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS) {
+        for (name, property) in
+            properties.filter(|(name, _)| name.len() <= MAX_TEXT).take(MAX_FIELDS)
+        {
             if fields.len() >= MAX_FIELDS {
                 return fields;
             }
             let property = root.follow(property, "").unwrap_or(property);
             let items = property.get("items").map(|items| root.follow(items, "").unwrap_or(items));
-            fields.entry(name.clone()).or_default().file |= is_file(property) || items.is_some_and(is_file);
+            fields.entry(name.clone()).or_default().file |=
+                is_file(property) || items.is_some_and(is_file);
         }
         for keyword in ["allOf", "anyOf", "oneOf"] {
-            waiting.extend(schema.get(keyword).and_then(Value::as_array).into_iter().flatten().take(MAX_SCHEMAS));
+            waiting.extend(
+                schema
+                    .get(keyword)
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .take(MAX_SCHEMAS),
+            );
         }
     }
     fields
 }
 
 fn encoded(encoding: &Value, field: &mut Field) {
-    let media = encoding.get("contentType").and_then(Value::as_str).and_then(|media| media.split(',').next());
+    let media = encoding
+        .get("contentType")
+        .and_then(Value::as_str)
+        .and_then(|media| media.split(',').next());
     let media = media.map(str::trim).filter(|media| media.len() <= MAX_TEXT && usable_media(media));
     field.media = media.filter(|media| !media.contains('*')).map(str::to_owned);
     let style = encoding.get("style").and_then(Value::as_str).and_then(Style::named);
@@ -177,19 +206,27 @@ fn encoded(encoding: &Value, field: &mut Field) {
     let allow_reserved = encoding.get("allowReserved").and_then(Value::as_bool);
     if style.is_some() || explode.is_some() || allow_reserved.is_some() {
         let style = match style {
-            Some(style @ (Style::SpaceDelimited | Style::PipeDelimited | Style::DeepObject)) => style,
+            Some(style @ (Style::SpaceDelimited | Style::PipeDelimited | Style::DeepObject)) => {
+                style
+            }
             _ => Style::Form,
         };
         let explode = explode.unwrap_or(style == Style::Form);
-        field.writing = Some(Writing { style, explode, allow_reserved: allow_reserved == Some(true) });
+        field.writing =
+            Some(Writing { style, explode, allow_reserved: allow_reserved == Some(true) });
     }
 }
 
 impl Body {
     pub(crate) fn write(&self, value: &Json, draft: &mut Draft) -> Result<(), RequestError> {
         let wrong = |what: &str| RequestError::argument(ARGUMENT, what);
-        let text = |value: &Json| value.as_str().map(str::to_owned).ok_or_else(|| wrong("has to be text"));
-        let object = || value.as_object().ok_or_else(|| wrong("has to be an object with the fields of the form"));
+        let text =
+            |value: &Json| value.as_str().map(str::to_owned).ok_or_else(|| wrong("has to be text"));
+        let object = || {
+            value
+                .as_object()
+                .ok_or_else(|| wrong("has to be an object with the fields of the form"))
+        };
         let mut media = self.media.clone();
         let bytes = match self.format {
             Format::Json => value.to_string().into_bytes(),
@@ -198,7 +235,11 @@ impl Body {
             Format::Bytes => File::read(&text(value)?).map_err(wrong)?.bytes,
             Format::Form => {
                 let pairs = object()?.iter().flat_map(|(name, value)| self.pairs(name, value));
-                pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&").into_bytes()
+                pairs
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect::<Vec<_>>()
+                    .join("&")
+                    .into_bytes()
             }
             Format::Multipart => {
                 let mut parts = Vec::new();
@@ -215,7 +256,8 @@ impl Body {
         Ok(())
     }
 
-    /// A field of an URL-encoded form. Without a style, objects are JSON, and lists are repeated.
+    /// Returns a field of a URL-encoded form. Without a style, objects become JSON, and lists
+    /// become repeated fields.
     fn pairs(&self, name: &str, value: &Json) -> Vec<(String, String)> {
         let field = self.fields.get(name);
         if let Some(writing) = field.and_then(|field| field.writing) {
@@ -225,7 +267,9 @@ impl Body {
         let json = field.and_then(|field| field.media.as_deref()).is_some_and(is_json);
         match value {
             Json::Null => Vec::new(),
-            Json::Array(items) if !json => items.iter().filter(|item| !item.is_null()).map(pair).collect(),
+            Json::Array(items) if !json => {
+                items.iter().filter(|item| !item.is_null()).map(pair).collect()
+            }
             value => vec![pair(value)],
         }
     }
@@ -235,11 +279,20 @@ impl Body {
         let field = self.fields.get(name).unwrap_or(&unknown);
         let json = field.media.as_deref().is_some_and(is_json);
         let joined = |writing: &Writing| matches!(value, Json::Array(_)) && !writing.explode;
-        if let Some(writing) = field.writing.filter(|writing| joined(writing) || matches!(value, Json::Object(_))) {
+        if let Some(writing) =
+            field.writing.filter(|writing| joined(writing) || matches!(value, Json::Object(_)))
+        {
             let pairs = writing.pairs(name, value);
             parts.extend(pairs.into_iter().map(|(name, value)| {
-                let plain = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-                Part { name: plain(&name), filename: None, media: None, bytes: plain(&value).into_bytes() }
+                let plain = |text: &str| {
+                    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+                };
+                Part {
+                    name: plain(&name),
+                    filename: None,
+                    media: None,
+                    bytes: plain(&value).into_bytes(),
+                }
             }));
             return Ok(());
         }
@@ -256,16 +309,29 @@ impl Body {
     }
 }
 
-fn part(name: &str, value: &Json, field: &Field, parts: &mut Vec<Part>) -> Result<(), RequestError> {
+fn part(
+    name: &str,
+    value: &Json,
+    field: &Field,
+    parts: &mut Vec<Part>,
+) -> Result<(), RequestError> {
     let (filename, media, bytes) = match value {
         Json::Null => return Ok(()),
         Json::String(text) if field.file => {
-            let wrong =
-                |what| RequestError::argument(ARGUMENT, format_args!("is a form whose field \"{name}\" {what}"));
+            let wrong = |what| {
+                RequestError::argument(
+                    ARGUMENT,
+                    format_args!("is a form whose field \"{name}\" {what}"),
+                )
+            };
             let file = File::read(text).map_err(wrong)?;
             let media = file.media.or_else(|| field.media.clone());
             let filename = file.name.unwrap_or_else(|| name.to_owned());
-            (Some(filename), media.or_else(|| Some("application/octet-stream".to_owned())), file.bytes)
+            (
+                Some(filename),
+                media.or_else(|| Some("application/octet-stream".to_owned())),
+                file.bytes,
+            )
         }
         Json::Object(_) | Json::Array(_) => {
             let media = field.media.clone().unwrap_or_else(|| "application/json".to_owned());

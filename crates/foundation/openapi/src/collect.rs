@@ -1,4 +1,4 @@
-//! From a document's paths to its operations.
+//! Collects the operations of a document's paths.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,15 +20,17 @@ use crate::security::{KeyPlace, Kind, Requirement, Scheme};
 use crate::server::Server;
 use crate::swagger;
 
-const METHODS: [&str; 9] = ["get", "put", "post", "delete", "options", "head", "patch", "trace", "query"];
+const METHODS: [&str; 9] =
+    ["get", "put", "post", "delete", "options", "head", "patch", "trace", "query"];
 
-/// A longer description is cut: a model reads all of them.
+/// The maximum length of a description. Longer ones are truncated, because a model reads all of
+/// them.
 const MAX_DESCRIPTION: usize = 4_096;
 
-/// So many parameters are looked at, of a path and of an operation.
+/// The maximum number of parameters of a path, and of an operation.
 const MAX_PARAMETERS: usize = 200;
 
-/// So many problems are kept.
+/// The maximum number of problems that are stored.
 const MAX_PROBLEMS: usize = 500;
 
 pub(crate) struct Reading<'a> {
@@ -41,15 +43,15 @@ pub(crate) struct Reading<'a> {
     pub(crate) problems: Vec<Problem>,
     taken: HashSet<String>,
     schema_bytes: usize,
-    /// What was read of a value of the document, by its address. Many operations share a server or a requirement, and a
-    /// document could make each of them large.
+    /// A cache of parsed values of the document, by their address. Many operations share a server
+    /// or a requirement, and a document could make each of them large.
     servers: HashMap<*const Value, Option<Arc<Server>>>,
     /// The server of Swagger 2.0, by its scheme.
     by_scheme: HashMap<&'static str, Option<Arc<Server>>>,
     requirements: HashMap<*const Value, Requirement>,
 }
 
-/// Where an operation stands.
+/// An operation's position in the document.
 struct Site<'a> {
     path: &'a str,
     method: String,
@@ -102,7 +104,7 @@ impl<'a> Reading<'a> {
             self.problems.append(&mut problems);
             if self.schema_bytes > self.limits.total_schema_bytes {
                 let message = format!(
-                    "the schemas of all operations together are larger than {} bytes; cut the document into several",
+                    "the schemas of all operations together are larger than {} bytes; split the document",
                     self.limits.total_schema_bytes
                 );
                 return Err(DocumentError::new(DocumentErrorKind::TooLarge, "/paths", message));
@@ -114,11 +116,13 @@ impl<'a> Reading<'a> {
     fn sites(&mut self) -> Result<Vec<Site<'a>>, DocumentError> {
         let mut sites = Vec::new();
         let paths = self.root.0.get("paths").and_then(Value::as_object);
-        for (path, item) in paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-")) {
+        for (path, item) in paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"))
+        {
             let item = if path.len() <= MAX_TEXT {
                 self.root.follow(item, &join("/paths", path))
             } else {
-                let message = format!("the path {}… is too long; its operations are left out", shown(path));
+                let message =
+                    format!("the path {}… is too long; its operations are left out", shown(path));
                 Err(Problem::new(ProblemKind::Malformed, "/paths", message))
             };
             let item_pointer = join("/paths", path);
@@ -131,17 +135,23 @@ impl<'a> Reading<'a> {
                     continue;
                 }
             };
-            let known = METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?, item_pointer.clone())));
-            let more = item.get("additionalOperations").and_then(Value::as_object).into_iter().flatten();
-            let more = more
-                .map(|(method, operation)| (method.as_str(), operation, join(&item_pointer, "additionalOperations")));
+            let known = METHODS
+                .iter()
+                .filter_map(|method| Some((*method, item.get(*method)?, item_pointer.clone())));
+            let more =
+                item.get("additionalOperations").and_then(Value::as_object).into_iter().flatten();
+            let more = more.map(|(method, operation)| {
+                (method.as_str(), operation, join(&item_pointer, "additionalOperations"))
+            });
             for (method, operation, place) in known.chain(more) {
-                let usable = method.len() <= 32 && method.bytes().all(|byte| byte.is_ascii_alphabetic());
+                let usable =
+                    method.len() <= 32 && method.bytes().all(|byte| byte.is_ascii_alphabetic());
                 if !operation.is_object() || !usable {
                     continue;
                 }
                 if sites.len() >= self.limits.operations {
-                    let message = format!("the document has more than {} operations", self.limits.operations);
+                    let message =
+                        format!("the document has more than {} operations", self.limits.operations);
                     return Err(DocumentError::new(DocumentErrorKind::TooLarge, "/paths", message));
                 }
                 let pointer = join(&place, method);
@@ -152,12 +162,23 @@ impl<'a> Reading<'a> {
         Ok(sites)
     }
 
-    fn operation(&mut self, site: &Site<'a>, problems: &mut Vec<Problem>) -> Result<Operation, Problem> {
+    fn operation(
+        &mut self,
+        site: &Site<'a>,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Operation, Problem> {
         let written = site.operation;
         let security = match written.get("security") {
             Some(security) => {
                 let known = self.requirements.entry(std::ptr::from_ref(security));
-                let read = || Requirement::read(security, &join(&site.pointer, "security"), self.schemes, problems);
+                let read = || {
+                    Requirement::read(
+                        security,
+                        &join(&site.pointer, "security"),
+                        self.schemes,
+                        problems,
+                    )
+                };
                 known.or_insert_with(read).clone()
             }
             None => self.security.clone(),
@@ -169,7 +190,8 @@ impl<'a> Reading<'a> {
             let Parameter { place, name, .. } = &declared.parameter;
             let used = *place != Place::Path || variables.contains(&name.as_str());
             if !used {
-                let message = format!("the path has no variable \"{}\" for this parameter", shown(name));
+                let message =
+                    format!("the path has no variable \"{}\" for this parameter", shown(name));
                 problems.push(Problem::new(ProblemKind::Ignored, &site.pointer, message));
             }
             used
@@ -179,17 +201,24 @@ impl<'a> Reading<'a> {
                 let consumes = written.get("consumes").or_else(|| self.root.0.get("consumes"));
                 body::Declared::of_parameters(self.root, in_body, consumes, problems)
             }
-            Some(body) => body::Declared::read(self.root, body, &join(&site.pointer, "requestBody"), problems)?,
+            Some(body) => body::Declared::read(
+                self.root,
+                body,
+                &join(&site.pointer, "requestBody"),
+                problems,
+            )?,
             None => None,
         };
-        let mut parameters: Vec<_> = declared.iter().map(|declared| declared.parameter.clone()).collect();
+        let mut parameters: Vec<_> =
+            declared.iter().map(|declared| declared.parameter.clone()).collect();
         for name in &variables {
             if !parameters.iter().any(|known| known.place == Place::Path && known.name == *name) {
                 parameters.push(parameter::undeclared(name));
             }
         }
         name_arguments(&mut parameters, body.is_some());
-        let input_schema = self.input_schema(&declared, &parameters, body.as_ref(), &site.pointer, problems)?;
+        let input_schema =
+            self.input_schema(&declared, &parameters, body.as_ref(), &site.pointer, problems)?;
         let id = written.get("operationId").and_then(Value::as_str);
         let id = id.filter(|id| !id.is_empty() && id.len() <= MAX_TEXT);
         let deprecated = written.get("deprecated") == Some(&Value::Bool(true));
@@ -197,11 +226,13 @@ impl<'a> Reading<'a> {
         let server = match self.version {
             Version::Swagger => {
                 let scheme = swagger::scheme(self.root, written, self.source);
-                let read = || Server::new(&swagger::server(self.root, scheme), self.source).map(Arc::new);
+                let read =
+                    || Server::new(&swagger::server(self.root, scheme), self.source).map(Arc::new);
                 self.by_scheme.entry(scheme).or_insert_with(read).clone()
             }
             Version::Three | Version::ThreeOne => {
-                let servers = [written.get("servers"), site.item.get("servers"), self.root.0.get("servers")];
+                let servers =
+                    [written.get("servers"), site.item.get("servers"), self.root.0.get("servers")];
                 servers.into_iter().flatten().find_map(|servers| self.server(servers))
             }
         };
@@ -212,7 +243,12 @@ impl<'a> Reading<'a> {
             path: site.path.to_owned(),
             description: describe(site, deprecated),
             deprecated,
-            tags: tags.filter_map(Value::as_str).filter(|tag| tag.len() <= 100).map(str::to_owned).take(16).collect(),
+            tags: tags
+                .filter_map(Value::as_str)
+                .filter(|tag| tag.len() <= 100)
+                .map(str::to_owned)
+                .take(16)
+                .collect(),
             input_schema: input_schema.into(),
             pieces: pieces(path, &parameters),
             fixed_query: fixed_query.map(str::to_owned),
@@ -228,8 +264,9 @@ impl<'a> Reading<'a> {
         self.servers.entry(std::ptr::from_ref(servers)).or_insert_with(read).clone()
     }
 
-    /// Those of the path and of the operation; the operation's own win. Beside them, those that Swagger 2.0 has for a body.
-    /// What a security scheme carries is none of them: a secret comes from the settings, and no model is to be asked for it.
+    /// Returns the parameters of the path and the operation; the operation's own take precedence.
+    /// Also returns the body parameters of Swagger 2.0. Parameters that carry a security scheme are
+    /// left out: the secret comes from the settings, and no model should be asked for it.
     fn parameters(
         &self,
         site: &Site<'a>,
@@ -238,8 +275,10 @@ impl<'a> Reading<'a> {
     ) -> Result<(Vec<parameter::Declared<'a>>, Vec<body::InBody<'a>>), Problem> {
         let mut found: Vec<parameter::Declared<'a>> = Vec::new();
         let mut in_body: Vec<body::InBody<'a>> = Vec::new();
-        let schemes: BTreeMap<_, _> = security.schemes().map(|scheme| (&scheme.name, scheme)).collect();
-        for (holder, pointer) in [(site.operation, &site.pointer), (site.item, &site.item_pointer)] {
+        let schemes: BTreeMap<_, _> =
+            security.schemes().map(|scheme| (&scheme.name, scheme)).collect();
+        for (holder, pointer) in [(site.operation, &site.pointer), (site.item, &site.item_pointer)]
+        {
             let pointer = join(pointer, "parameters");
             let written = holder.get("parameters").and_then(Value::as_array).into_iter().flatten();
             for (index, written) in written.enumerate().take(MAX_PARAMETERS) {
@@ -249,17 +288,25 @@ impl<'a> Reading<'a> {
                     in_body.push(body::InBody { written, pointer });
                     continue;
                 }
-                let Some(declared) = parameter::Declared::read(self.version, written, &pointer, problems) else {
+                let Some(declared) =
+                    parameter::Declared::read(self.version, written, &pointer, problems)
+                else {
                     continue;
                 };
                 let Parameter { name, place, .. } = &declared.parameter;
-                let known = found.iter().any(|other| other.parameter.place == *place && other.parameter.name == *name);
+                let known = found
+                    .iter()
+                    .any(|other| other.parameter.place == *place && other.parameter.name == *name);
                 let secret = schemes.values().any(|scheme| match &scheme.kind {
                     Kind::ApiKey { place: KeyPlace::Header, name: key } => {
                         *place == Place::Header && key.eq_ignore_ascii_case(name)
                     }
-                    Kind::ApiKey { place: KeyPlace::Query, name: key } => *place == Place::Query && key == name,
-                    Kind::ApiKey { place: KeyPlace::Cookie, name: key } => *place == Place::Cookie && key == name,
+                    Kind::ApiKey { place: KeyPlace::Query, name: key } => {
+                        *place == Place::Query && key == name
+                    }
+                    Kind::ApiKey { place: KeyPlace::Cookie, name: key } => {
+                        *place == Place::Cookie && key == name
+                    }
                     _ => false,
                 });
                 if !known && !secret {
@@ -281,9 +328,10 @@ impl<'a> Reading<'a> {
     ) -> Result<String, Problem> {
         let mut outcome = Err(too_large(pointer));
         for terse in [false, true] {
-            let mut collector = Collector::new(self.root, self.version, terse, self.limits.schema_bytes);
+            let mut collector =
+                Collector::new(self.root, self.version, terse, self.limits.schema_bytes);
             outcome = assemble(&mut collector, declared, parameters, body);
-            // What was refused was as much work as if it had fitted.
+            // A rejected schema was as much work as one that fits.
             self.schema_bytes += self.limits.schema_bytes - collector.left();
             if outcome.as_ref().is_ok_and(|text| text.len() > self.limits.schema_bytes) {
                 outcome = Err(too_large(pointer));
@@ -303,7 +351,7 @@ fn too_large(pointer: &str) -> Problem {
     Problem::new(ProblemKind::TooLarge, pointer, message)
 }
 
-/// One object for all parameters and the body.
+/// Builds one object for all parameters and the body.
 fn assemble<'a>(
     collector: &mut Collector<'a>,
     declared: &[parameter::Declared<'a>],
@@ -329,7 +377,8 @@ fn assemble<'a>(
         properties.insert(body::ARGUMENT.to_owned(), body.schema(collector)?);
     }
     let definitions = collector.definitions()?;
-    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let mut schema =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
@@ -373,7 +422,8 @@ fn describe(site: &Site<'_>, deprecated: bool) -> String {
     words
 }
 
-/// The path itself, and what some write behind a `?`. What follows a `#` only makes the key unique.
+/// Splits a path from the query that some authors add to it. A `#` and the text after it only make
+/// the key unique.
 fn split_path(path: &str) -> (&str, Option<&str>) {
     let path = path.split('#').next().unwrap_or_default();
     match path.split_once('?') {
@@ -386,7 +436,9 @@ fn split_path(path: &str) -> (&str, Option<&str>) {
 fn variables(path: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = path;
-    while let Some((name, after)) = rest.split_once('{').and_then(|(_, after)| after.split_once('}')) {
+    while let Some((name, after)) =
+        rest.split_once('{').and_then(|(_, after)| after.split_once('}'))
+    {
         if !names.contains(&name) && !name.is_empty() {
             names.push(name);
         }
@@ -403,7 +455,8 @@ fn pieces(path: &str, parameters: &[Parameter]) -> Vec<Piece> {
         rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
     {
         fixed.push_str(&encode_path(before));
-        let index = parameters.iter().position(|known| known.place == Place::Path && known.name == name);
+        let index =
+            parameters.iter().position(|known| known.place == Place::Path && known.name == name);
         if let Some(index) = index {
             pieces.push(Piece::Fixed(std::mem::take(&mut fixed)));
             pieces.push(Piece::Variable(index));

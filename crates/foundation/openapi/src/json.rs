@@ -1,4 +1,5 @@
-//! JSON whose objects keep the order of their fields, for arguments: some servers read the pairs of a query in order.
+//! JSON with ordered object fields, for arguments: some servers depend on the order of the pairs in
+//! a query.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
-/// The arguments of a call, and each value in them. `serde_json`'s own type sorts the fields of objects.
+/// The arguments of a call, and each value in them. `serde_json`'s own type sorts the fields of
+/// objects.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Json {
@@ -39,7 +41,7 @@ impl Json {
     }
 }
 
-/// As text.
+/// Writes the JSON text.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
@@ -54,9 +56,9 @@ impl From<Value> for Json {
             Value::Number(number) => Self::Number(number),
             Value::String(text) => Self::String(text),
             Value::Array(items) => Self::Array(items.into_iter().map(Self::from).collect()),
-            Value::Object(fields) => {
-                Self::Object(fields.into_iter().map(|(name, value)| (name, Self::from(value))).collect())
-            }
+            Value::Object(fields) => Self::Object(
+                fields.into_iter().map(|(name, value)| (name, Self::from(value))).collect(),
+            ),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! An OpenAPI document as tools: each operation has a name, a description and a flat JSON Schema, and makes an HTTP
-//! request of its arguments. No network, no files, no clock: fetching the document and sending the request is the
-//! caller's part, with its rules for where requests may go.
+//! An OpenAPI document as tools: each operation has a name, a description and a flat JSON Schema,
+//! and converts its arguments into an HTTP request. This crate uses no network, no files and no
+//! clock. The caller fetches the document and sends the requests, by its own rules for allowed
+//! destinations.
 //!
 //! ```
 //! use sa_openapi::{Document, Settings};
@@ -23,7 +24,7 @@
 //! "#, None)?;
 //! let operation = document.operation("getPet").unwrap();
 //!
-//! // What the user has set fits `document.settings_schema()`.
+//! // The user's settings match `document.settings_schema()`.
 //! let settings = document.settings(&json!({"key": "k-123"}));
 //! let arguments = json!({"petId": 7, "fields": ["name", "age"]}).into();
 //! let request = operation.request(&arguments, &settings)?;
@@ -35,31 +36,38 @@
 //!
 //! # OAuth2
 //!
-//! Where a scheme has a client-credentials flow, the settings hold the client. [`Operation::tokens`] says which tokens
-//! are needed; send [`TokenRequest::request`], read the answer with [`AccessToken::read`], keep it as long as it lasts,
-//! and give it back with [`Settings::token`]. OAuth2 without that flow, and OpenID Connect, take a token as a setting.
+//! If a scheme has a client-credentials flow, the settings contain the client.
+//! [`Operation::tokens`] returns the tokens to fetch. Send [`TokenRequest::request`], read the
+//! answer with [`AccessToken::read`], cache the token while it is valid, and pass it to
+//! [`Settings::token`]. For OAuth2 without that flow, and for OpenID Connect, the token is a
+//! setting.
 //!
-//! # What a caller can rely on
+//! # Guarantees
 //!
-//! * No argument changes scheme, host, port or the server's base path; only settings fill a server's variables, and
-//!   only within the place that the author left for them. [`HttpRequest::url`] is still to be checked by whoever sends
-//!   it: the document's author chose the host.
-//! * No line break gets into a header, no argument adds a parameter or leaves its segment of the path.
-//! * No `$ref` is ever fetched. Reading takes bounded time and memory ([`Limits`]); patterns are never compiled here.
+//! * No argument changes the scheme, host, port or the server's base path. Only settings fill a
+//!   server's variables, and only in the part of the URL that the author left open. The sender must
+//!   still check [`HttpRequest::url`], because the document's author chose the host.
+//! * No line break gets into a header. No argument adds a parameter or leaves its segment of the
+//!   path.
+//! * No `$ref` is ever fetched. Parsing takes bounded time and memory ([`Limits`]), and patterns
+//!   are never compiled here.
 //! * Errors and `Debug` texts contain no secret.
 //!
 //! # Why there is no typed model of the document
 //!
-//! Published documents are sloppy: a number where a text belongs, a schema keyword of another draft, a broken reference
-//! in a response that no call looks at. A typed model (`oas3` is a good one) refuses the whole document for any of
-//! these, and 3.0 would have to be lifted to 3.1 before it sees it. So the document is read as plain JSON: what a call
-//! needs is looked up, what is not understood is left out and told in [`Document::problems`], and keywords of a schema
-//! are kept only with values that JSON Schema allows, so that one mistake does not spoil the validator.
+//! Published documents often contain errors: a number in place of a text, a schema keyword of
+//! another draft, a broken reference in a response that no call uses. A typed model (`oas3` is a
+//! good one) rejects the whole document for any of these, and needs 3.0 converted to 3.1 first.
+//!
+//! So this crate reads the document as plain JSON. Parts that a call needs are looked up. Parts
+//! that are not understood are left out and reported in [`Document::problems`]. Keywords of a
+//! schema are kept only with values that JSON Schema allows, so that one error does not break the
+//! validator.
 //!
 //! # Order
 //!
-//! Arguments are [`Json`], which keeps the order of an object's fields: the pairs that they become in a query, a form or a
-//! body are in the caller's order. What comes from the document is sorted by name.
+//! Arguments are [`Json`], which preserves the order of an object's fields: their pairs in a query,
+//! a form or a body are in the caller's order. Parts of the document are sorted by name.
 
 mod body;
 mod collect;
@@ -83,7 +91,9 @@ mod swagger;
 mod token;
 
 pub use document::Document;
-pub use error::{DocumentError, DocumentErrorKind, Problem, ProblemKind, RequestError, RequestErrorKind};
+pub use error::{
+    DocumentError, DocumentErrorKind, Problem, ProblemKind, RequestError, RequestErrorKind,
+};
 pub use json::Json;
 pub use operation::{Hints, Operation};
 pub use read::Limits;

@@ -7,8 +7,8 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use percent_encoding::percent_decode_str;
 
-/// A file, as it came in an argument: base64, or a `data:` URL, which also says its type and may say its name
-/// (`data:image/png;name=cat.png;base64,…`).
+/// A file in an argument: base64, or a `data:` URL, which also contains its type and optionally its
+/// name (`data:image/png;name=cat.png;base64,…`).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
@@ -30,22 +30,30 @@ impl File {
         for part in parts {
             if part.eq_ignore_ascii_case("base64") {
                 base64 = true;
-            } else if let Some(value) = part.strip_prefix("name=").or_else(|| part.strip_prefix("filename=")) {
-                name = Some(percent_decode_str(value).decode_utf8_lossy().trim_matches('"').to_owned());
+            } else if let Some(value) =
+                part.strip_prefix("name=").or_else(|| part.strip_prefix("filename="))
+            {
+                name = Some(
+                    percent_decode_str(value).decode_utf8_lossy().trim_matches('"').to_owned(),
+                );
             } else if !part.is_empty() {
                 parameters.push_str(&format!("; {part}"));
             }
         }
         let media = media.map(|media| media + &parameters);
-        if media.as_deref().is_some_and(|media| media.chars().any(|c| c.is_control() || !c.is_ascii())) {
+        if media
+            .as_deref()
+            .is_some_and(|media| media.chars().any(|c| c.is_control() || !c.is_ascii()))
+        {
             return Err(WRONG);
         }
-        let bytes = if base64 { decode(data).ok_or(WRONG)? } else { percent_decode_str(data).collect() };
+        let bytes =
+            if base64 { decode(data).ok_or(WRONG)? } else { percent_decode_str(data).collect() };
         Ok(Self { bytes, media, name })
     }
 }
 
-/// Base64 of either alphabet, with or without padding, and with the line breaks that some put into it.
+/// Decodes base64 of either alphabet, with or without padding, and with line breaks.
 fn decode(text: &str) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -64,15 +72,17 @@ pub(crate) struct Part {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The form, and the content type that names its boundary. Files come last: some servers decide by the other fields
-/// what to do with them as they arrive.
+/// Writes the form, and returns it with the content type that names its boundary. Files come last:
+/// some servers need the other fields before they receive the files.
 pub(crate) fn write(mut parts: Vec<Part>) -> (Vec<u8>, String) {
     parts.sort_by_key(|part| part.filename.is_some());
     let boundary = boundary(&parts);
     let mut body = Vec::new();
     for part in &parts {
         body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
-        body.extend_from_slice(format!("Content-Disposition: form-data; name=\"{}\"", quoted(&part.name)).as_bytes());
+        body.extend_from_slice(
+            format!("Content-Disposition: form-data; name=\"{}\"", quoted(&part.name)).as_bytes(),
+        );
         if let Some(filename) = &part.filename {
             body.extend_from_slice(format!("; filename=\"{}\"", quoted(filename)).as_bytes());
         }
@@ -87,13 +97,15 @@ pub(crate) fn write(mut parts: Vec<Part>) -> (Vec<u8>, String) {
     (body, format!("multipart/form-data; boundary={boundary}"))
 }
 
-/// A boundary that occurs in no part, found in one pass over them, whatever is in them.
+/// Finds a boundary that occurs in no part, in one pass over any content.
 fn boundary(parts: &[Part]) -> String {
     const START: &[u8] = b"switchboard-form-";
     const DIGITS: usize = 16;
     let mut used = HashSet::new();
     for part in parts {
-        for window in part.bytes.windows(START.len() + DIGITS).filter(|window| window.starts_with(START)) {
+        for window in
+            part.bytes.windows(START.len() + DIGITS).filter(|window| window.starts_with(START))
+        {
             let digits = std::str::from_utf8(&window[START.len()..]).ok();
             used.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
         }
@@ -102,7 +114,7 @@ fn boundary(parts: &[Part]) -> String {
     format!("{}{free:016}", String::from_utf8_lossy(START))
 }
 
-/// As browsers do it.
+/// Escapes a text like browsers do.
 fn quoted(text: &str) -> String {
     text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
@@ -139,7 +151,7 @@ mod tests {
             let (body, media) = write(vec![part]);
             let boundary = media.strip_prefix("multipart/form-data; boundary=").unwrap();
             prop_assert!(!file.bytes.windows(boundary.len()).any(|window| window == boundary.as_bytes()));
-            // A head of two or three lines, and then what is in the file.
+            // The head has two or three lines, and the file's content follows.
             let head = body.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
             prop_assert!(body[..head].split(|byte| *byte == b'\n').count() <= 3);
             prop_assert!(body[head + 4..].starts_with(&file.bytes));

@@ -1,19 +1,32 @@
-//! Names of tools and arguments: what a model's API takes, and the same each time.
+//! Names of tools and arguments: valid for models' APIs, and stable.
 
 use std::collections::HashSet;
 
-/// Tool names and argument names are at most this long.
+/// The maximum length of tool names and argument names.
 const MAX_NAME: usize = 64;
 
-/// A name for an operation, out of its `operationId` or, without one, its method and path.
-pub(crate) fn operation(id: Option<&str>, method: &str, path: &str, taken: &mut HashSet<String>) -> String {
+/// Returns the name of an operation, made from its `operationId` or from its method and path.
+pub(crate) fn operation(
+    id: Option<&str>,
+    method: &str,
+    path: &str,
+    taken: &mut HashSet<String>,
+) -> String {
     let place = format!("{}_{}", method.to_ascii_lowercase(), words(path));
-    let name = match id.map(|id| clean(id, false)).filter(|id| id.chars().any(|c| c.is_ascii_alphanumeric())) {
+    let name = match id
+        .map(|id| clean(id, false))
+        .filter(|id| id.chars().any(|c| c.is_ascii_alphanumeric()))
+    {
         Some(id) => id,
         None => place.clone(),
     };
-    // Where two operations claim one id, the path tells them apart, and not a number that depends on their order.
-    let tries = [name.clone(), format!("{name}_{place}"), format!("{name}_{}", hash(&format!("{method} {path}")))];
+    // If two operations have the same id, the path distinguishes them, and not a number that
+    // depends on their order.
+    let tries = [
+        name.clone(),
+        format!("{name}_{place}"),
+        format!("{name}_{}", hash(&format!("{method} {path}"))),
+    ];
     let mut tries = tries.into_iter().map(|name| fit(&name)).chain((2..).map(|number| {
         let suffix = format!("_{number}");
         format!("{}{suffix}", &fit(&name)[..fit(&name).len().min(MAX_NAME - suffix.len())])
@@ -23,7 +36,8 @@ pub(crate) fn operation(id: Option<&str>, method: &str, path: &str, taken: &mut 
     free
 }
 
-/// A name for an argument: the parameter's own where it is usable and free, else with its place before it.
+/// Returns the name of an argument: the parameter's own if it is valid and unused, or else with its
+/// location as a prefix.
 pub(crate) fn argument(name: &str, place: &str, taken: &HashSet<String>) -> String {
     let clean = match clean(name, true) {
         clean if clean.is_empty() => "_".to_owned(),
@@ -37,7 +51,7 @@ pub(crate) fn argument(name: &str, place: &str, taken: &HashSet<String>) -> Stri
     tries.find(|name| !taken.contains(name)).expect("the numbers do not end")
 }
 
-/// Cuts a name that is too long, and keeps it apart from others that begin alike.
+/// Truncates a long name, and adds a hash that distinguishes it from others with the same prefix.
 fn fit(name: &str) -> String {
     if name.len() <= MAX_NAME {
         return name.to_owned();
@@ -50,15 +64,17 @@ fn clean(name: &str, dots: bool) -> String {
     name.chars().map(|c| if allowed(c) { c } else { '_' }).collect()
 }
 
-/// `/pets/{petId}` as `pets_petId`.
+/// Converts `/pets/{petId}` into `pets_petId`.
 fn words(path: &str) -> String {
     let parts = path.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")
 }
 
-/// FNV-1a: not for secrets, but the same on every machine and in every version.
+/// Returns the FNV-1a hash: not for secrets, but the same on every machine and in every version.
 fn hash(text: &str) -> String {
-    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = text
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
 
@@ -69,12 +85,17 @@ mod tests {
     #[track_caller]
     fn check(operations: &[(Option<&str>, &str, &str)], expected: &[&str]) {
         let mut taken = HashSet::new();
-        let names: Vec<_> =
-            operations.iter().map(|(id, method, path)| operation(*id, method, path, &mut taken)).collect();
+        let names: Vec<_> = operations
+            .iter()
+            .map(|(id, method, path)| operation(*id, method, path, &mut taken))
+            .collect();
         assert_eq!(names, expected);
         for name in names {
             assert!(!name.is_empty() && name.len() <= 64, "{name}");
-            assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)), "{name}");
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)),
+                "{name}"
+            );
         }
     }
 
@@ -108,7 +129,10 @@ mod tests {
         let other = format!("{long}y");
         check(
             &[(Some(&long), "GET", "/a"), (Some(&other), "GET", "/b")],
-            &[&format!("{}_{}", "x".repeat(55), hash(&long)), &format!("{}_{}", "x".repeat(55), hash(&other))],
+            &[
+                &format!("{}_{}", "x".repeat(55), hash(&long)),
+                &format!("{}_{}", "x".repeat(55), hash(&other)),
+            ],
         );
     }
 

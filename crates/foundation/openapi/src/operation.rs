@@ -16,7 +16,7 @@ use crate::server::Server;
 use crate::settings::Settings;
 use crate::token::TokenRequest;
 
-/// An operation of a [`crate::Document`], with everything computed that a call needs.
+/// An operation of a [`crate::Document`], with all precomputed data that a call needs.
 #[derive(Debug, Clone)]
 pub struct Operation {
     pub(crate) name: String,
@@ -28,7 +28,7 @@ pub struct Operation {
     pub(crate) tags: Vec<String>,
     pub(crate) input_schema: Box<str>,
     pub(crate) pieces: Vec<Piece>,
-    /// What some documents write behind a `?` in the path.
+    /// The query that some documents add to the path.
     pub(crate) fixed_query: Option<String>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Option<Body>,
@@ -36,16 +36,16 @@ pub struct Operation {
     pub(crate) security: Requirement,
 }
 
-/// A path is made of these.
+/// A piece of a path.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// Encoded.
+    /// Encoded text.
     Fixed(String),
     /// The index of a parameter.
     Variable(usize),
 }
 
-/// What the method says about an operation, for tools' annotations.
+/// Properties of an operation that follow from its method, for tools' annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hints {
     pub read_only: bool,
@@ -54,27 +54,27 @@ pub struct Hints {
 }
 
 impl Operation {
-    /// Fits `^[a-zA-Z0-9_-]{1,64}$`, and is the only one of its name in the document.
+    /// Returns the tool name. It matches `^[a-zA-Z0-9_-]{1,64}$`, and is unique in the document.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The `operationId` as the document has it.
+    /// Returns the `operationId` of the document.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// In capitals.
+    /// Returns the HTTP method in uppercase.
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// The path as the document has it, such as `/pets/{petId}`.
+    /// Returns the path of the document, such as `/pets/{petId}`.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Summary and description. Says so if the operation is deprecated.
+    /// Returns summary and description, with a note if the operation is deprecated.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -87,7 +87,8 @@ impl Operation {
         &self.tags
     }
 
-    /// A JSON Schema (2020-12) for the arguments, as text: parameters flat, the body as `_requestBody`.
+    /// Returns a JSON Schema (2020-12) of the arguments, as text: parameters are flat, and the body
+    /// is `_requestBody`.
     pub fn input_schema(&self) -> &str {
         &self.input_schema
     }
@@ -102,22 +103,28 @@ impl Operation {
         }
     }
 
-    /// Where requests go: the server, without the operation's path.
+    /// Returns the URL of the server, without the operation's path.
     pub fn server(&self, settings: &Settings) -> Result<Url, RequestError> {
         self.server.url(settings)
     }
 
-    /// The tokens to fetch before [`Self::request`], with settings that have clients for OAuth2 but no tokens yet.
+    /// Returns the tokens to fetch before [`Self::request`], if the settings have OAuth2 clients
+    /// but no tokens yet.
     pub fn tokens(&self, settings: &Settings) -> Result<Vec<TokenRequest>, RequestError> {
         let mut tokens = Vec::new();
         for (scheme, scopes) in self.security.choose(settings)? {
             let Kind::OAuth2 { client: Some(flow) } = &scheme.kind else { continue };
             let Some((id, secret)) = settings.client_of(&scheme.name) else { continue };
-            if settings.token_of(&scheme.name).is_some() || settings.secret_of(&scheme.name).is_some() {
+            if settings.token_of(&scheme.name).is_some()
+                || settings.secret_of(&scheme.name).is_some()
+            {
                 continue;
             }
             let token_url = token_url(flow, &self.server(settings)?).ok_or_else(|| {
-                let message = format!("the token URL of the security scheme \"{}\" is no web address", scheme.name);
+                let message = format!(
+                    "the token URL of the security scheme \"{}\" is not a web address",
+                    scheme.name
+                );
                 RequestError::new(RequestErrorKind::Server, "", message)
             })?;
             tokens.push(TokenRequest {
@@ -131,7 +138,7 @@ impl Operation {
         Ok(tokens)
     }
 
-    /// Every address that a token may be fetched from, whichever of the alternatives is used.
+    /// Returns every URL from which a token may be fetched, for all alternatives.
     pub fn token_urls(&self, settings: &Settings) -> Vec<Url> {
         let Ok(base) = self.server(settings) else { return Vec::new() };
         let flows = self.security.schemes().filter_map(|scheme| match &scheme.kind {
@@ -141,9 +148,14 @@ impl Operation {
         flows.filter_map(|flow| token_url(flow, &base)).collect()
     }
 
-    /// The request of a call. `arguments` is an object, or `null` for none, and was checked against the input schema;
-    /// what only the schema knows, such as a number's range, is not checked again.
-    pub fn request(&self, arguments: &Json, settings: &Settings) -> Result<HttpRequest, RequestError> {
+    /// Builds the request of a call. `arguments` is an object, or `null` for none. The caller has
+    /// checked it against the input schema; constraints of the schema, such as a number's range,
+    /// are not checked again.
+    pub fn request(
+        &self,
+        arguments: &Json,
+        settings: &Settings,
+    ) -> Result<HttpRequest, RequestError> {
         let none = IndexMap::new();
         let arguments = match arguments {
             Json::Object(arguments) => arguments,
@@ -182,24 +194,29 @@ impl Operation {
                 Piece::Fixed(text) => path.push_str(text),
                 Piece::Variable(index) => {
                     let parameter = &self.parameters[*index];
-                    let value = value_of(parameter, arguments)?.ok_or_else(|| missing(&parameter.argument))?;
+                    let value = value_of(parameter, arguments)?
+                        .ok_or_else(|| missing(&parameter.argument))?;
                     places.push((path.len(), parameter));
                     path.push_str(&parameter.in_path(value)?);
                 }
             }
         }
-        // A segment ".." goes up, also when its dots are encoded, so there is no way to send one as a value.
+        // A segment ".." leads to the parent, even if its dots are encoded, so it cannot be sent as
+        // a value.
         for (place, parameter) in places {
             let start = path[..place].rfind('/').map_or(0, |slash| slash + 1);
             let segment = path[start..].split('/').next().unwrap_or_default();
             if matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..") {
-                return Err(RequestError::argument(&parameter.argument, "would lead to another path"));
+                return Err(RequestError::argument(
+                    &parameter.argument,
+                    "would lead to another path",
+                ));
             }
         }
         Ok(path)
     }
 
-    /// A misspelled argument would otherwise be lost without a word.
+    /// Rejects unknown arguments. A misspelled one would otherwise be ignored silently.
     fn refuse_unknown(&self, arguments: &IndexMap<String, Json>) -> Result<(), RequestError> {
         let body = self.body.is_some().then_some(body::ARGUMENT);
         let known = |name: &String| {
@@ -210,9 +227,17 @@ impl Operation {
                     .any(|parameter| parameter.argument == *name || parameter.alias() == Some(name))
         };
         let Some(unknown) = arguments.keys().find(|name| !known(name)) else { return Ok(()) };
-        let names: Vec<_> = self.parameters.iter().map(|parameter| parameter.argument.as_str()).chain(body).collect();
-        let names =
-            if names.is_empty() { "it takes none".to_owned() } else { format!("it takes: {}", names.join(", ")) };
+        let names: Vec<_> = self
+            .parameters
+            .iter()
+            .map(|parameter| parameter.argument.as_str())
+            .chain(body)
+            .collect();
+        let names = if names.is_empty() {
+            "it takes none".to_owned()
+        } else {
+            format!("it takes: {}", names.join(", "))
+        };
         let unknown = crate::refs::shown(unknown);
         let message = format!("the operation has no argument \"{unknown}\"; {names}");
         Err(RequestError::new(RequestErrorKind::UnknownArgument, unknown, message))
@@ -223,7 +248,7 @@ fn token_url(flow: &ClientFlow, base: &Url) -> Option<Url> {
     base.join(&flow.token_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// An argument, by the name that the tool has for it, or else by the one that the document has.
+/// Returns an argument by the tool's name for it, or else by the document's.
 fn value_of<'a>(
     parameter: &Parameter,
     arguments: &'a IndexMap<String, Json>,

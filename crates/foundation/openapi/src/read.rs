@@ -1,4 +1,4 @@
-//! From bytes to a JSON value, within limits, whether they are JSON or YAML.
+//! Parses JSON or YAML into a JSON value, within limits.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,18 +10,19 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::{DocumentError, DocumentErrorKind};
 
-/// What a document may take. The defaults have room for the largest published ones (GitHub's is about 12 MB).
+/// The limits of a document. The defaults allow the largest published ones (GitHub's is about 12
+/// MB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub bytes: usize,
-    /// Objects and arrays inside each other.
+    /// The nesting of objects and arrays.
     pub depth: usize,
-    /// Values; an object counts as eight, for that is about what it takes in memory.
+    /// The number of values. An object counts as eight, which matches its memory.
     pub values: usize,
     pub operations: usize,
-    /// The input schema of one operation, as text.
+    /// The size of one operation's input schema as text.
     pub schema_bytes: usize,
-    /// All input schemas together.
+    /// The size of all input schemas together.
     pub total_schema_bytes: usize,
 }
 
@@ -40,13 +41,21 @@ impl Default for Limits {
 
 pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError> {
     if bytes.len() > limits.bytes {
-        let message = format!("the document has {} bytes, and at most {} are read", bytes.len(), limits.bytes);
+        let message = format!(
+            "the document has {} bytes, but at most {} are allowed",
+            bytes.len(),
+            limits.bytes
+        );
         return Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message));
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-        let mut error = DocumentError::new(DocumentErrorKind::Syntax, "", "the text is not UTF-8; save it as UTF-8");
+        let mut error = DocumentError::new(
+            DocumentErrorKind::Syntax,
+            "",
+            "the text is not UTF-8; save it as UTF-8",
+        );
         error.place = Some((line, 1));
         error
     })?;
@@ -57,28 +66,34 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits) -> Result<Value, DocumentError
         Some(replaced) => (Cow::Owned(replaced), true),
         None => (Cow::Borrowed(text), false),
     };
-    // The YAML reader takes up to 25 kB of stack for each level, more than the threads that serve requests have.
+    // The YAML parser takes up to 25 kB of stack per level, more than the threads that serve
+    // requests have.
     let stack = (limits.depth + 32) * (64 << 10);
     std::thread::scope(|scope| {
         let reader = || measured(limits, |meter| yaml(&text, meter, limits));
-        let reader = std::thread::Builder::new().name("yaml".to_owned()).stack_size(stack).spawn_scoped(scope, reader);
+        let reader = std::thread::Builder::new()
+            .name("yaml".to_owned())
+            .stack_size(stack)
+            .spawn_scoped(scope, reader);
         let read = reader.ok().and_then(|reader| reader.join().ok());
         read.unwrap_or_else(|| {
-            let message = "there is no thread to read YAML with; try again, or give the document as JSON";
+            let message =
+                "cannot start a thread to read YAML; try again, or provide the document as JSON";
             Err(DocumentError::new(DocumentErrorKind::TooLarge, "", message))
         })
     })
     .map(|value| if restored { controls::restored(value) } else { value })
 }
 
-/// C1 control characters, and DEL. YAML does not allow them, but documents have them: quotation marks and dashes of
-/// Windows-1252 that were read as Latin-1. The YAML reader gets private characters in their places.
+/// Handling of C1 control characters and DEL. YAML does not allow them, but some documents have
+/// them: quotation marks and dashes of Windows-1252 that were read as Latin-1. The YAML parser
+/// receives private-use characters instead.
 mod controls {
     use serde_json::Value;
 
     const FIRST: u32 = 0x7f;
     const LAST: u32 = 0x9f;
-    /// U+10FF7F and those that follow it.
+    /// The distance to U+10FF7F and the characters after it.
     const DISTANCE: u32 = 0x0010_ff00;
 
     fn is_control(c: char) -> bool {
@@ -89,38 +104,50 @@ mod controls {
         (FIRST + DISTANCE..=LAST + DISTANCE).contains(&u32::from(c))
     }
 
-    /// `None` for a text without such characters, and for one that has the private characters itself.
+    /// Replaces control characters. Returns `None` for a text without them, and for one that
+    /// contains the private-use characters itself.
     pub(super) fn replaced(text: &str) -> Option<String> {
         if !text.contains(is_control) || text.contains(stands_in) {
             return None;
         }
-        let replace = |c: char| if is_control(c) { char::from_u32(u32::from(c) + DISTANCE).unwrap_or(c) } else { c };
+        let replace = |c: char| {
+            if is_control(c) { char::from_u32(u32::from(c) + DISTANCE).unwrap_or(c) } else { c }
+        };
         Some(text.chars().map(replace).collect())
     }
 
     pub(super) fn restored(value: Value) -> Value {
-        let restore = |c: char| if stands_in(c) { char::from_u32(u32::from(c) - DISTANCE).unwrap_or(c) } else { c };
-        let text = |text: String| if text.contains(stands_in) { text.chars().map(restore).collect() } else { text };
+        let restore = |c: char| {
+            if stands_in(c) { char::from_u32(u32::from(c) - DISTANCE).unwrap_or(c) } else { c }
+        };
+        let text = |text: String| {
+            if text.contains(stands_in) { text.chars().map(restore).collect() } else { text }
+        };
         match value {
             Value::String(string) => Value::String(text(string)),
             Value::Array(items) => Value::Array(items.into_iter().map(restored).collect()),
-            Value::Object(fields) => fields.into_iter().map(|(name, value)| (text(name), restored(value))).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(name, value)| (text(name), restored(value))).collect()
+            }
             value => value,
         }
     }
 }
 
-/// Reads within the limits, and says which of them was in the way.
+/// Parses within the limits, and reports which limit was exceeded.
 fn measured(
     limits: &Limits,
     read: impl FnOnce(&Meter) -> Result<Value, DocumentError>,
 ) -> Result<Value, DocumentError> {
-    let meter = Meter { values: Cell::new(limits.values), breach: Cell::new(None), depth: limits.depth };
+    let meter =
+        Meter { values: Cell::new(limits.values), breach: Cell::new(None), depth: limits.depth };
     read(&meter).map_err(|mut error| {
         if let Some(breach) = meter.breach.get() {
             error.kind = DocumentErrorKind::TooLarge;
             error.message = match breach {
-                Breach::Depth => format!("objects and lists are nested more than {} deep", limits.depth),
+                Breach::Depth => {
+                    format!("objects and lists are nested more than {} deep", limits.depth)
+                }
                 Breach::Values => format!("the document has more than {} values", limits.values),
             };
         }
@@ -130,9 +157,11 @@ fn measured(
 
 fn json(text: &str, meter: &Meter) -> Result<Value, DocumentError> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let read = Measured { meter, depth: 0 }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let read = Measured { meter, depth: 0 }
+        .deserialize(&mut reader)
+        .and_then(|value| reader.end().map(|()| value));
     read.map_err(|error| {
-        // The place has a field of its own, so that it is not said twice.
+        // The position has its own field and is removed from the message.
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
         let message = format!("this is not valid JSON: {message}");
@@ -144,7 +173,7 @@ fn json(text: &str, meter: &Meter) -> Result<Value, DocumentError> {
 
 fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentError> {
     use serde_saphyr::Error;
-    // People write a definition once and repeat it a few times; more than that is no document.
+    // Authors repeat a definition a few times. More repetition indicates an attack.
     let repeated = (limits.values / 10).max(1_000);
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -153,16 +182,16 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
             max_aliases: 10_000,
             max_anchors: 10_000,
             max_recorded_anchor_events: repeated,
-            // The parser looks ahead, and the meter has the better words.
+            // The parser looks ahead, and the meter has the better error message.
             max_depth: limits.depth + 8,
             flow_nesting_limit: limits.depth + 1,
             max_merge_keys: 1_000,
             max_documents: 1,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: repeated },
-        // As in JSON: the last one counts.
+        // As in JSON, the last of equal keys counts.
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
-        // OpenAPI asks for YAML 1.2, in which `no` is a word, and so is Norway.
+        // OpenAPI requires YAML 1.2, in which `no` is a word, for example the code of Norway.
         strict_booleans: true,
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
         with_snippet: false,
@@ -180,7 +209,7 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
             | Error::AliasReplayLimitExceeded { .. }
             | Error::AliasExpansionLimitExceeded { .. }
             | Error::AliasReplayStackDepthExceeded { .. } => DocumentErrorKind::TooLarge,
-            // What the scanner says of brackets in brackets has no kind of its own.
+            // The scanner's error for nested brackets has no kind of its own.
             Error::ExternalMessage { msg, .. } if msg == "recursion limit exceeded" => {
                 meter.breach.set(Some(Breach::Depth));
                 DocumentErrorKind::TooLarge
@@ -189,8 +218,10 @@ fn yaml(text: &str, meter: &Meter, limits: &Limits) -> Result<Value, DocumentErr
         };
         let message = error.without_snippet().to_string();
         let message = message.lines().next().unwrap_or_default().trim();
-        let mut located = DocumentError::new(kind, "", format!("this cannot be read as YAML: {message}"));
-        located.place = error.location().map(|location| (location.line() as usize, location.column() as usize));
+        let mut located =
+            DocumentError::new(kind, "", format!("this cannot be read as YAML: {message}"));
+        located.place =
+            error.location().map(|location| (location.line() as usize, location.column() as usize));
         located
     })
 }
@@ -201,7 +232,7 @@ enum Breach {
     Values,
 }
 
-/// What is left of the limits while a document is read.
+/// The remaining limits while a document is parsed.
 struct Meter {
     values: Cell<usize>,
     breach: Cell<Option<Breach>>,
@@ -225,7 +256,7 @@ impl Meter {
     }
 }
 
-/// Builds a [`Value`] as `serde_json` would, but stops when there is too much of it: a kilobyte of `[{},{},…` takes a
+/// Builds a [`Value`] like `serde_json`, but stops at the limits: a kilobyte of `[{},{},…` takes a
 /// hundred kilobytes of memory.
 #[derive(Clone, Copy)]
 struct Measured<'a> {
@@ -322,7 +353,7 @@ impl<'de> Visitor<'de> for Measured<'_> {
     }
 }
 
-/// A key, as text: in YAML, `200:` and `true:` are keys, too.
+/// A key as text: in YAML, `200:` and `true:` are keys, too.
 struct Key(String);
 
 impl<'de> Deserialize<'de> for Key {

@@ -1,4 +1,4 @@
-//! The HTTP request of a call, and what may stand in it.
+//! The HTTP request of a call, and the rules for its parts.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use url::Url;
 
 use crate::error::{RequestError, RequestErrorKind};
 
-/// A request that is ready to be sent. Its `Debug` shows no query, no value of a header and no body, for these may
-/// hold secrets.
+/// A request that is ready to be sent. Its `Debug` contains no query, no header value and no body,
+/// because these may contain secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpRequest {
     pub method: String,
     pub url: Url,
-    /// Checked: no control characters. A value may have characters that are not ASCII, as UTF-8.
+    /// The headers, without control characters. A value may contain non-ASCII characters as UTF-8.
     pub headers: Vec<(String, String)>,
     pub body: Option<Vec<u8>>,
 }
@@ -33,14 +33,14 @@ impl fmt::Debug for HttpRequest {
     }
 }
 
-/// A request on its way.
+/// A request under construction.
 #[derive(Default)]
 pub(crate) struct Draft {
-    /// Encoded, with a slash before it.
+    /// The encoded path with a leading slash.
     path: String,
-    /// Encoded.
+    /// Encoded pairs.
     pub(crate) query: Vec<(String, String)>,
-    /// Encoded.
+    /// Encoded pairs.
     pub(crate) cookies: Vec<(String, String)>,
     headers: Vec<(String, String)>,
     pub(crate) body: Option<Vec<u8>>,
@@ -51,7 +51,7 @@ impl Draft {
         Self { path, ..Self::default() }
     }
 
-    /// Adds a header; a later one of the same name takes its place.
+    /// Adds a header; a later one with the same name replaces it.
     pub(crate) fn set_header(&mut self, name: &str, value: String) {
         self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value));
@@ -65,22 +65,26 @@ impl Draft {
         let start = base.path().trim_end_matches('/');
         let mut url = base.clone();
         url.set_path(&format!("{start}{}", self.path));
-        let mut query: Vec<_> = base.query().filter(|query| !query.is_empty()).map(str::to_owned).into_iter().collect();
+        let mut query: Vec<_> =
+            base.query().filter(|query| !query.is_empty()).map(str::to_owned).into_iter().collect();
         query.extend(self.query.iter().map(|(name, value)| match name.as_str() {
             "" => value.clone(),
             name => format!("{name}={value}"),
         }));
         url.set_query((!query.is_empty()).then(|| query.join("&")).as_deref());
-        // Everything was encoded with care; should that ever fail, the request stays with its server all the same.
+        // All parts are encoded. If the encoding ever fails, this check still keeps the request on
+        // its server.
         if url.origin() != base.origin() || !url.path().starts_with(start) {
-            let message = "the arguments lead away from the document's server";
+            let message =
+                "the arguments would send the request to another server than the document's";
             return Err(RequestError::new(RequestErrorKind::InvalidArgument, "", message));
         }
         Ok(HttpRequest { method: method.to_owned(), url, headers: self.headers, body: self.body })
     }
 }
 
-/// Headers that no parameter sets: OpenAPI says so of the first three, and the others belong to the connection.
+/// Returns whether parameters may not set this header: OpenAPI forbids the first three, and the
+/// others belong to the connection.
 pub(crate) fn forbidden_header(name: &str) -> bool {
     const FORBIDDEN: [&str; 16] = [
         "accept",
@@ -103,12 +107,15 @@ pub(crate) fn forbidden_header(name: &str) -> bool {
     FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
 }
 
-/// A token in the sense of RFC 9110.
+/// Returns whether a name is a token according to RFC 9110.
 pub(crate) fn header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// A line break in a header is the beginning of another header, or of another request.
+/// Checks a header value. A line break would begin another header, or another request.
 pub(crate) fn header_value(value: &str) -> Result<(), &'static str> {
     if value.chars().any(|c| c.is_control() && c != '\t') {
         return Err("has a line break or another control character, which a header cannot carry");

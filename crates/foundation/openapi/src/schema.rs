@@ -1,4 +1,5 @@
-//! Schemas of the document as JSON Schema 2020-12: lifted from OpenAPI 3.0, cleaned, finite.
+//! Converts schemas of the document into JSON Schema 2020-12: upgraded from OpenAPI 3.0, cleaned,
+//! and finite.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,7 +10,7 @@ use crate::error::{Problem, ProblemKind};
 use crate::parameter::is_json;
 use crate::refs::{Root, Trail};
 
-/// The keywords of JSON Schema that hold no schema, and `example`, which OpenAPI 3.0 has.
+/// The keywords of JSON Schema that contain no schema, and `example` of OpenAPI 3.0.
 const DATA: [&str; 28] = [
     "type",
     "title",
@@ -41,38 +42,43 @@ const DATA: [&str; 28] = [
     "required",
 ];
 
-/// Those that are for readers.
+/// The keywords that are only documentation.
 const PROSE: [&str; 4] = ["title", "description", "examples", "example"];
 
-/// What a model is told of an argument that is a file.
+/// The note for a model on an argument that is a file.
 pub(crate) const FILE_NOTE: &str = "A file, as base64 or as a data: URL.";
 
-/// Whether a schema is that of raw bytes, in any of the ways in which the versions of OpenAPI say so.
+/// Returns whether a schema describes raw bytes, in the notation of any version of OpenAPI.
 pub(crate) fn is_file(schema: &Value) -> bool {
     let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str);
-    let media = text("contentMediaType").is_some_and(|media| !media.starts_with("text/") && !is_json(media));
+    let media = text("contentMediaType")
+        .is_some_and(|media| !media.starts_with("text/") && !is_json(media));
     text("format") == Some("binary")
         || text("type") == Some("file")
-        || (media && schema.get("contentEncoding").is_none() && matches!(text("type"), None | Some("string")))
+        || (media
+            && schema.get("contentEncoding").is_none()
+            && matches!(text("type"), None | Some("string")))
 }
 
-/// Collects the schemas of one operation. What is referred to goes to `$defs` once, however often and however
-/// recursively it is used: nothing is ever copied in place of a reference, so no document can make it explode.
+/// Collects the schemas of one operation. Referenced schemas are added to `$defs` once, even if
+/// they are used repeatedly or recursively. A reference is never expanded in place, so no document
+/// can cause exponential growth.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
     root: Root<'a>,
-    /// OpenAPI 3.0 or Swagger 2.0, whose schemas are not quite JSON Schema.
+    /// Whether the document is OpenAPI 3.0 or Swagger 2.0, in which schemas are not exactly JSON
+    /// Schema.
     old: bool,
-    /// Without descriptions and examples, to make a very large schema fit.
+    /// Whether descriptions and examples are left out, so that a very large schema fits.
     terse: bool,
-    /// Whether binary strings are files that come as base64.
+    /// Whether binary strings are files in base64.
     pub(crate) files: bool,
-    /// The bytes that are left.
+    /// The remaining budget in bytes.
     left: usize,
-    /// From the reference to the name in `$defs`.
+    /// The names in `$defs`, by reference.
     names: BTreeMap<&'a str, String>,
     taken: HashSet<String>,
-    /// The last number behind a name that several claim.
+    /// The last number that was appended to a name with collisions.
     numbers: HashMap<String, usize>,
     waiting: Vec<(String, &'a str, &'a Value)>,
     pub(crate) problems: Vec<Problem>,
@@ -94,18 +100,23 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Everything that was referred to, by name.
+    /// Returns all referenced schemas, by name.
     pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, Problem> {
         let mut definitions = Map::new();
         while let Some((name, reference, schema)) = self.waiting.pop() {
-            let converted = self.convert(schema, Trail::Start(reference.trim_start_matches('#')))?;
+            let converted =
+                self.convert(schema, Trail::Start(reference.trim_start_matches('#')))?;
             definitions.insert(name, converted);
         }
         Ok(definitions)
     }
 
-    /// One schema; its references are left for [`Self::definitions`].
-    pub(crate) fn convert(&mut self, schema: &'a Value, trail: Trail<'_>) -> Result<Value, Problem> {
+    /// Converts one schema; its references are left for [`Self::definitions`].
+    pub(crate) fn convert(
+        &mut self,
+        schema: &'a Value,
+        trail: Trail<'_>,
+    ) -> Result<Value, Problem> {
         self.spend(16, trail)?;
         let written = match schema {
             Value::Bool(any) => return Ok(Value::Bool(*any)),
@@ -115,22 +126,30 @@ impl<'a> Collector<'a> {
         let mut lifted = Map::new();
         if let Some(reference) = written.get("$ref").and_then(Value::as_str) {
             match self.reference(reference, trail) {
-                Ok(name) => drop(lifted.insert("$ref".to_owned(), Value::String(format!("#/$defs/{name}")))),
-                Err(problem) if problem.kind == ProblemKind::RemoteReference => return Err(problem),
-                // A mistake in one field is no reason to withhold the whole operation: the field takes anything.
+                Ok(name) => {
+                    drop(
+                        lifted.insert("$ref".to_owned(), Value::String(format!("#/$defs/{name}"))),
+                    );
+                }
+                Err(problem) if problem.kind == ProblemKind::RemoteReference => {
+                    return Err(problem);
+                }
+                // An error in one field does not invalidate the whole operation: the field accepts
+                // any value.
                 Err(problem) => self.problems.push(problem),
             }
         }
         for (keyword, value) in written {
-            // In 3.0, what stands beside a `$ref` does not count, and what people write there is for readers.
+            // In 3.0, keywords next to a `$ref` do not count, except documentation.
             if self.old
                 && written.contains_key("$ref")
                 && !["description", "default", "deprecated"].contains(&keyword.as_str())
             {
                 continue;
             }
-            // A list of schemas for a list's items is how a tuple was written once.
-            let keyword = if keyword == "items" && value.is_array() { "prefixItems" } else { keyword };
+            // A list of schemas for `items` is an old notation for a tuple.
+            let keyword =
+                if keyword == "items" && value.is_array() { "prefixItems" } else { keyword };
             if let Some(value) = self.keyword(keyword, value, trail)? {
                 self.spend(keyword.len() + 4, trail)?;
                 lifted.insert(keyword.to_owned(), value);
@@ -147,9 +166,14 @@ impl<'a> Collector<'a> {
         Ok(nullable(written, lifted))
     }
 
-    /// A keyword with a value that JSON Schema allows for it; anything else is dropped, because a validator would
-    /// refuse the whole schema for it.
-    fn keyword(&mut self, keyword: &str, value: &'a Value, trail: Trail<'_>) -> Result<Option<Value>, Problem> {
+    /// Converts a keyword if its value is valid in JSON Schema. Other keywords are dropped, because
+    /// a validator would reject the whole schema.
+    fn keyword(
+        &mut self,
+        keyword: &str,
+        value: &'a Value,
+        trail: Trail<'_>,
+    ) -> Result<Option<Value>, Problem> {
         let trail = &Trail::Name(&trail, keyword);
         match (keyword, value) {
             (
@@ -165,9 +189,12 @@ impl<'a> Collector<'a> {
                 | "unevaluatedProperties",
                 Value::Object(_) | Value::Bool(_),
             ) => return self.convert(value, *trail).map(Some),
-            ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) if !schemas.is_empty() => {
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(schemas))
+                if !schemas.is_empty() =>
+            {
                 let schemas = schemas.iter().enumerate();
-                let schemas = schemas.map(|(index, schema)| self.convert(schema, Trail::Index(trail, index)));
+                let schemas =
+                    schemas.map(|(index, schema)| self.convert(schema, Trail::Index(trail, index)));
                 return Ok(Some(Value::Array(schemas.collect::<Result<_, _>>()?)));
             }
             ("properties" | "patternProperties" | "dependentSchemas", Value::Object(schemas)) => {
@@ -183,58 +210,72 @@ impl<'a> Collector<'a> {
         if !DATA.contains(&keyword) || (self.terse && PROSE.contains(&keyword)) {
             return Ok(None);
         }
-        // Weighed before it is copied: a document may have a huge value in reach of each of its operations.
+        // The size is checked before the copy: a document may share a huge value among all its
+        // operations.
         self.spend(weight(value, self.left), *trail)?;
         Ok(match (keyword, value) {
             ("type", _) => types(value),
             (
-                "title" | "description" | "pattern" | "format" | "contentEncoding" | "contentMediaType",
+                "title" | "description" | "pattern" | "format" | "contentEncoding"
+                | "contentMediaType",
                 Value::String(_),
             ) => Some(value.clone()),
-            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => Some(value.clone()),
+            ("minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
+                Some(value.clone())
+            }
             ("multipleOf", Value::Number(number)) => {
                 number.as_f64().is_some_and(|number| number > 0.0).then(|| value.clone())
             }
             (
-                "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minContains"
-                | "maxContains",
+                "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties"
+                | "maxProperties" | "minContains" | "maxContains",
                 Value::Number(number),
             ) => number.as_u64().map(Value::from),
             ("uniqueItems" | "deprecated", Value::Bool(_)) => Some(value.clone()),
             ("enum", Value::Array(values)) => (!values.is_empty()).then(|| value.clone()),
-            ("examples", Value::Array(_)) | ("const" | "default" | "example", _) => Some(value.clone()),
+            ("examples", Value::Array(_)) | ("const" | "default" | "example", _) => {
+                Some(value.clone())
+            }
             ("required", Value::Array(names)) => {
                 let mut seen = HashSet::new();
-                let names = names.iter().filter(|name| name.as_str().is_some_and(|name| seen.insert(name)));
+                let names =
+                    names.iter().filter(|name| name.as_str().is_some_and(|name| seen.insert(name)));
                 Some(Value::Array(names.cloned().collect()))
             }
             _ => None,
         })
     }
 
-    /// What stands beside a schema for its readers, if there is room for prose.
-    pub(crate) fn prose(&mut self, value: Option<&Value>, pointer: &str) -> Result<Option<Value>, Problem> {
+    /// Returns the documentation next to a schema, if the budget allows it.
+    pub(crate) fn prose(
+        &mut self,
+        value: Option<&Value>,
+        pointer: &str,
+    ) -> Result<Option<Value>, Problem> {
         let Some(value) = value.filter(|_| !self.terse) else { return Ok(None) };
         self.spend(weight(value, self.left), Trail::Start(pointer))?;
         Ok(Some(value.clone()))
     }
 
-    /// The bytes of the limit that are not used.
+    /// Returns the unused bytes of the limit.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// The name in `$defs` of what a reference leads to.
+    /// Returns the name in `$defs` for the target of a reference.
     fn reference(&mut self, reference: &'a str, trail: Trail<'_>) -> Result<String, Problem> {
         if let Some(name) = self.names.get(reference) {
             return Ok(name.clone());
         }
         let target = self.root.target(reference, trail)?;
-        // A reference that only leads back to itself would keep a validator busy for ever.
-        self.root.follow(target, "").map_err(|problem| Problem { pointer: trail.pointer(), ..problem })?;
+        // A reference that leads back to itself would make a validator loop forever.
+        self.root
+            .follow(target, "")
+            .map_err(|problem| Problem { pointer: trail.pointer(), ..problem })?;
         let last = reference.rsplit('/').next().unwrap_or_default();
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let plain: String = last.chars().take(80).map(|c| if allowed(c) { c } else { '_' }).collect();
+        let plain: String =
+            last.chars().take(80).map(|c| if allowed(c) { c } else { '_' }).collect();
         let plain = if plain.is_empty() { "schema".to_owned() } else { plain };
         let mut name = plain.clone();
         while !self.taken.insert(name.clone()) {
@@ -249,14 +290,16 @@ impl<'a> Collector<'a> {
 
     fn spend(&mut self, bytes: usize, trail: Trail<'_>) -> Result<(), Problem> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            let message = "the schema of the operation's input is too large for a tool; make it smaller";
+            let message =
+                "the schema of the operation's input is too large for a tool; make it smaller";
             Problem::new(ProblemKind::TooLarge, trail.pointer(), message)
         })?;
         Ok(())
     }
 }
 
-/// What OpenAPI 3.0 says in words of its own. Many 3.1 documents still use them, so they are always understood.
+/// Converts the keywords that are specific to OpenAPI 3.0. Many 3.1 documents still use them, so
+/// they are always supported.
 fn lift(written: &Map<String, Value>, lifted: &mut Map<String, Value>, terse: bool) {
     for (bound, exclusive) in [("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")] {
         if written.get(exclusive) == Some(&Value::Bool(true))
@@ -281,7 +324,7 @@ fn lift(written: &Map<String, Value>, lifted: &mut Map<String, Value>, terse: bo
     }
 }
 
-/// Fields that only the server sets are no part of what is sent.
+/// Removes fields that only the server sets, because they are not sent.
 fn drop_read_only(root: Root<'_>, written: &Map<String, Value>, lifted: &mut Map<String, Value>) {
     let Some(Value::Object(properties)) = written.get("properties") else { return };
     for (name, schema) in properties {
@@ -298,7 +341,9 @@ fn drop_read_only(root: Root<'_>, written: &Map<String, Value>, lifted: &mut Map
 }
 
 fn nullable(written: &Map<String, Value>, mut lifted: Map<String, Value>) -> Value {
-    let asked = ["nullable", "x-nullable"].iter().any(|keyword| written.get(*keyword) == Some(&Value::Bool(true)));
+    let asked = ["nullable", "x-nullable"]
+        .iter()
+        .any(|keyword| written.get(*keyword) == Some(&Value::Bool(true)));
     if !asked {
         return Value::Object(lifted);
     }
@@ -316,13 +361,16 @@ fn nullable(written: &Map<String, Value>, mut lifted: Map<String, Value>) -> Val
             kinds.push(json!("null"));
         }
         lifted.insert("type".to_owned(), Value::Array(kinds));
-    } else if ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|keyword| lifted.contains_key(*keyword)) {
+    } else if ["$ref", "allOf", "anyOf", "oneOf"]
+        .iter()
+        .any(|keyword| lifted.contains_key(*keyword))
+    {
         return json!({"anyOf": [lifted, {"type": "null"}]});
     }
     Value::Object(lifted)
 }
 
-/// The types that JSON Schema has, also where they are spelled as other languages do.
+/// Returns the types of JSON Schema, also for the spellings of other languages.
 fn types(value: &Value) -> Option<Value> {
     let known = |name: &str| {
         Some(match name.to_ascii_lowercase().as_str() {
@@ -351,7 +399,8 @@ fn types(value: &Value) -> Option<Value> {
     }
 }
 
-/// About how many bytes a value takes as text. Stops counting at `limit`, so that a huge value costs no time.
+/// Returns the approximate size of a value as text. Counting stops at `limit`, so that a huge value
+/// costs no time.
 fn weight(value: &Value, limit: usize) -> usize {
     fn add(value: &Value, sum: &mut usize, limit: usize) {
         if *sum > limit {

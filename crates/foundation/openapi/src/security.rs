@@ -1,4 +1,4 @@
-//! Security schemes and requirements: what proves to the server who asks.
+//! Security schemes and requirements, which authenticate the caller to the server.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ pub(crate) enum Kind {
         name: String,
     },
     Basic,
-    /// `Authorization: WORD secret`, which for nearly everybody is `Bearer`.
+    /// `Authorization: WORD secret`, in which the word is usually `Bearer`.
     Http(String),
     OpenIdConnect,
-    /// Without a client-credentials flow somebody has to bring the token.
+    /// Without a client-credentials flow, the user must provide the token.
     OAuth2 {
         client: Option<ClientFlow>,
     },
@@ -59,17 +59,28 @@ impl Scheme {
                     "header" => KeyPlace::Header,
                     "query" => KeyPlace::Query,
                     "cookie" => KeyPlace::Cookie,
-                    other => return Err(format!("\"in\" has to be header, query or cookie, not \"{}\"", shown(other))),
+                    other => {
+                        return Err(format!(
+                            "\"in\" has to be header, query or cookie, not \"{}\"",
+                            shown(other)
+                        ));
+                    }
                 };
                 let name = text("name").to_owned();
                 if name.is_empty() {
                     return Err("the API key has no \"name\"".to_owned());
                 }
                 if place != KeyPlace::Query && !header_name(&name) {
-                    return Err(format!("\"{}\" is no name for a header or cookie", shown(&name)));
+                    return Err(format!(
+                        "\"{}\" is not a valid name for a header or cookie",
+                        shown(&name)
+                    ));
                 }
-                // The one header of these that is made for it.
-                if place == KeyPlace::Header && forbidden_header(&name) && !name.eq_ignore_ascii_case("authorization") {
+                // Of the forbidden headers, only `Authorization` may carry a key.
+                if place == KeyPlace::Header
+                    && forbidden_header(&name)
+                    && !name.eq_ignore_ascii_case("authorization")
+                {
                     return Err(format!("the header \"{name}\" cannot carry a key"));
                 }
                 Kind::ApiKey { place, name }
@@ -77,13 +88,12 @@ impl Scheme {
             "http" => match text("scheme").to_ascii_lowercase().as_str() {
                 "basic" => Kind::Basic,
                 "bearer" => Kind::Http("Bearer".to_owned()),
-                scheme @ ("digest" | "mutual" | "negotiate" | "hoba" | "scram-sha-1" | "scram-sha-256" | "vapid") => {
-                    Kind::Unsupported(scheme.to_owned())
-                }
+                scheme @ ("digest" | "mutual" | "negotiate" | "hoba" | "scram-sha-1"
+                | "scram-sha-256" | "vapid") => Kind::Unsupported(scheme.to_owned()),
                 _ if header_name(text("scheme")) => Kind::Http(text("scheme").to_owned()),
                 _ => return Err("\"scheme\" has to be a word such as basic or bearer".to_owned()),
             },
-            // Swagger 2.0 has this one, and has only one flow.
+            // Swagger 2.0 has this type, and only one flow per scheme.
             "basic" => Kind::Basic,
             "oauth2" => {
                 let flow = scheme.pointer("/flows/clientCredentials");
@@ -98,7 +108,8 @@ impl Scheme {
         Ok(Self { name: name.to_owned(), description, kind })
     }
 
-    /// Whether there is what it takes, or at least the client that can fetch it.
+    /// Returns whether the settings contain the secret, or at least the client that can fetch a
+    /// token.
     fn available(&self, settings: &Settings) -> bool {
         match &self.kind {
             Kind::Unsupported(_) => false,
@@ -111,12 +122,13 @@ impl Scheme {
         }
     }
 
-    /// The setting that it takes first of all, and all of them in words.
+    /// Returns the first setting of the scheme, and a description of all its settings.
     fn settings(&self) -> (String, String) {
         let name = &self.name;
         match &self.kind {
             Kind::OAuth2 { client: Some(_) } => {
-                let (id, secret, token) = (client_id(name), client_secret(name), access_token(name));
+                let (id, secret, token) =
+                    (client_id(name), client_secret(name), access_token(name));
                 let words = format!("\"{id}\" and \"{secret}\", or \"{token}\"");
                 (id, words)
             }
@@ -126,27 +138,44 @@ impl Scheme {
 
     fn apply(&self, settings: &Settings, draft: &mut Draft) -> Result<(), RequestError> {
         let missing = || {
-            let message = format!("the token for \"{}\" has to be fetched before the call", self.name);
+            let message =
+                format!("the token for \"{}\" has to be fetched before the call", self.name);
             RequestError::new(RequestErrorKind::MissingToken, &self.name, message)
         };
-        let token = settings.token_of(&self.name).filter(|_| matches!(self.kind, Kind::OAuth2 { .. }));
+        let token =
+            settings.token_of(&self.name).filter(|_| matches!(self.kind, Kind::OAuth2 { .. }));
         let secret = token.or_else(|| settings.secret_of(&self.name)).ok_or_else(missing)?;
-        let value =
-            |text: String| header_value(&text).map_err(|why| RequestError::setting(&self.name, why)).map(|()| text);
+        let value = |text: String| {
+            header_value(&text).map_err(|why| RequestError::setting(&self.name, why)).map(|()| text)
+        };
         match &self.kind {
-            Kind::ApiKey { place: KeyPlace::Header, name } => draft.set_header(name, value(secret.to_owned())?),
-            Kind::ApiKey { place: KeyPlace::Query, name } => draft.query.push((encode(name), encode(secret))),
+            Kind::ApiKey { place: KeyPlace::Header, name } => {
+                draft.set_header(name, value(secret.to_owned())?);
+            }
+            Kind::ApiKey { place: KeyPlace::Query, name } => {
+                draft.query.push((encode(name), encode(secret)));
+            }
             Kind::ApiKey { place: KeyPlace::Cookie, name } => {
                 if secret.contains([';', ',', '"', '\\']) || secret.contains(char::is_whitespace) {
-                    return Err(RequestError::setting(&self.name, "has a character that a cookie cannot carry"));
+                    return Err(RequestError::setting(
+                        &self.name,
+                        "has a character that a cookie cannot carry",
+                    ));
                 }
                 draft.cookies.push((name.clone(), value(secret.to_owned())?));
             }
             Kind::Basic if !secret.contains(':') => {
-                return Err(RequestError::setting(&self.name, "has to be written as username:password"));
+                return Err(RequestError::setting(
+                    &self.name,
+                    "has to be written as username:password",
+                ));
             }
-            Kind::Basic => draft.set_header("Authorization", format!("Basic {}", STANDARD.encode(secret))),
-            Kind::Http(word) => draft.set_header("Authorization", value(format!("{word} {secret}"))?),
+            Kind::Basic => {
+                draft.set_header("Authorization", format!("Basic {}", STANDARD.encode(secret)));
+            }
+            Kind::Http(word) => {
+                draft.set_header("Authorization", value(format!("{word} {secret}"))?);
+            }
             Kind::OpenIdConnect | Kind::OAuth2 { .. } => {
                 draft.set_header("Authorization", value(format!("Bearer {secret}"))?);
             }
@@ -156,10 +185,10 @@ impl Scheme {
     }
 }
 
-/// Schemes that have to hold together, with their scopes.
+/// Schemes that are required together, with their scopes.
 pub(crate) type Together = Vec<(Arc<Scheme>, Vec<String>)>;
 
-/// Alternatives, one of which has to hold.
+/// Alternatives, one of which is required.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requirement {
     pub(crate) alternatives: Arc<[Together]>,
@@ -168,21 +197,31 @@ pub(crate) struct Requirement {
 static NOTHING: &Together = &Vec::new();
 
 impl Requirement {
-    pub(crate) fn read(security: &Value, pointer: &str, schemes: &[Arc<Scheme>], problems: &mut Vec<Problem>) -> Self {
+    pub(crate) fn read(
+        security: &Value,
+        pointer: &str,
+        schemes: &[Arc<Scheme>],
+        problems: &mut Vec<Problem>,
+    ) -> Self {
         let mut alternatives = Vec::new();
         for (index, alternative) in security.as_array().into_iter().flatten().enumerate().take(64) {
             let mut together = Vec::new();
             for (name, scopes) in alternative.as_object().into_iter().flatten() {
                 let Some(scheme) = schemes.iter().find(|scheme| scheme.name == *name) else {
                     let message = format!(
-                        "the security scheme \"{}\" is not usable or not defined; requests go without it",
+                        "the security scheme \"{}\" is not usable or not defined; requests are sent without it",
                         shown(name)
                     );
                     let pointer = join(&join(pointer, index), name);
                     problems.push(Problem::new(ProblemKind::BrokenReference, pointer, message));
                     continue;
                 };
-                let scopes = scopes.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+                let scopes = scopes
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned);
                 together.push((scheme.clone(), scopes.collect()));
             }
             alternatives.push(together);
@@ -190,7 +229,8 @@ impl Requirement {
         Self { alternatives: alternatives.into() }
     }
 
-    /// The first alternative that the settings can fulfil; none at all if that is allowed, too.
+    /// Returns the first alternative for which the settings are sufficient, or an empty one if that
+    /// is allowed.
     pub(crate) fn choose(&self, settings: &Settings) -> Result<&Together, RequestError> {
         let able = |together: &&Together| {
             !together.is_empty() && together.iter().all(|(scheme, _)| scheme.available(settings))
@@ -212,7 +252,7 @@ impl Requirement {
         self.alternatives.iter().flatten().map(|(scheme, _)| scheme)
     }
 
-    /// Names the settings that are missing, in each way to do without them.
+    /// Returns an error with the missing settings of each alternative.
     fn missing(&self, settings: &Settings) -> RequestError {
         let mut ways = Vec::new();
         let mut unsupported = Vec::new();
@@ -231,33 +271,52 @@ impl Requirement {
                 if let Some((name, _)) = names.first().filter(|_| first.is_empty()) {
                     first.clone_from(name);
                 }
-                ways.push(names.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(" and "));
+                ways.push(
+                    names.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(" and "),
+                );
             }
         }
         let message = match (ways.as_slice(), first.as_str()) {
-            ([], _) => format!("the operation asks for {}, which is not supported", unsupported.join(", ")),
+            ([], _) => {
+                format!("the operation asks for {}, which is not supported", unsupported.join(", "))
+            }
             ([way], _) => format!("the operation needs the setting {way}, which is not set"),
-            (ways, _) => format!("the operation needs one of these settings, and none is set: {}", ways.join("; ")),
+            (ways, _) => format!(
+                "the operation needs one of these settings, and none is set: {}",
+                ways.join("; ")
+            ),
         };
         RequestError::new(RequestErrorKind::MissingSetting, first, message)
     }
 }
 
-/// Nobody has more ways to log in than this.
+/// The maximum number of schemes.
 const MAX_SCHEMES: usize = 100;
 
-/// All schemes of the document that can be read.
-pub(crate) fn schemes(root: Root<'_>, version: Version, problems: &mut Vec<Problem>) -> Vec<Arc<Scheme>> {
+/// Returns all readable schemes of the document.
+pub(crate) fn schemes(
+    root: Root<'_>,
+    version: Version,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<Scheme>> {
     let mut schemes = Vec::new();
-    let place = if version == Version::Swagger { "/securityDefinitions" } else { "/components/securitySchemes" };
-    for (name, scheme) in root.0.pointer(place).and_then(Value::as_object).into_iter().flatten().take(MAX_SCHEMES) {
+    let place = if version == Version::Swagger {
+        "/securityDefinitions"
+    } else {
+        "/components/securitySchemes"
+    };
+    for (name, scheme) in
+        root.0.pointer(place).and_then(Value::as_object).into_iter().flatten().take(MAX_SCHEMES)
+    {
         let pointer = join(place, name);
         match root.follow(scheme, &pointer) {
             Err(problem) => problems.push(problem),
             Ok(scheme) => match Scheme::read(name, scheme) {
                 Ok(scheme) => {
                     if let Kind::Unsupported(kind) = &scheme.kind {
-                        let message = format!("the security scheme is of the kind \"{kind}\", which is not supported");
+                        let message = format!(
+                            "the security scheme is of the kind \"{kind}\", which is not supported"
+                        );
                         problems.push(Problem::new(ProblemKind::Unsupported, &pointer, message));
                     }
                     schemes.push(Arc::new(scheme));

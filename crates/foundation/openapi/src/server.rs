@@ -1,4 +1,4 @@
-//! Where a request goes: the server that stands nearest to the operation, with its variables filled in.
+//! The destination of a request: the server nearest to the operation, with its variables filled in.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use crate::settings::{Settings, VARIABLE_PREFIX};
 pub(crate) struct Server {
     template: String,
     pub(crate) variables: BTreeMap<String, Variable>,
-    /// Where the document came from; relative servers are relative to it.
+    /// The URL of the document; relative servers are relative to it.
     source: Option<Url>,
-    /// The answer where there is nothing to fill in, which is nearly always.
+    /// The URL if the server has no variables, which is the usual case.
     fixed: Option<Url>,
 }
 
@@ -28,12 +28,12 @@ pub(crate) struct Variable {
 }
 
 impl Server {
-    /// The first server of a `servers` list.
+    /// Returns the first server of a `servers` list.
     pub(crate) fn first(servers: &Value, source: Option<&Url>) -> Option<Self> {
         servers.as_array()?.iter().find_map(|server| Self::new(server, source))
     }
 
-    /// What holds where no server is named.
+    /// Returns the default server if the document names none.
     pub(crate) fn fallback(source: Option<&Url>) -> Self {
         Self::new(&serde_json::json!({"url": "/"}), source).expect("it has an address")
     }
@@ -41,7 +41,9 @@ impl Server {
     pub(crate) fn new(server: &Value, source: Option<&Url>) -> Option<Self> {
         let template = server.get("url")?.as_str()?.trim().to_owned();
         let mut variables = BTreeMap::new();
-        for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+        for (name, variable) in
+            server.get("variables").and_then(Value::as_object).into_iter().flatten()
+        {
             let text = |value: &Value| match value {
                 Value::String(text) => Some(text.clone()),
                 Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -49,8 +51,10 @@ impl Server {
             };
             let values = variable.get("enum").and_then(Value::as_array);
             let values: Vec<_> = values.into_iter().flatten().filter_map(text).collect();
-            let description = variable.get("description").and_then(Value::as_str).map(str::to_owned);
-            let default = variable.get("default").and_then(text).or_else(|| values.first().cloned());
+            let description =
+                variable.get("description").and_then(Value::as_str).map(str::to_owned);
+            let default =
+                variable.get("default").and_then(text).or_else(|| values.first().cloned());
             variables.insert(name.clone(), Variable { default, values, description });
         }
         let mut server = Self { template, variables, source: source.cloned(), fixed: None };
@@ -60,7 +64,7 @@ impl Server {
         Some(server)
     }
 
-    /// The address, whose path is what all paths of the document begin with.
+    /// Returns the server's URL. Its path is the prefix of all paths of the document.
     pub(crate) fn url(&self, settings: &Settings) -> Result<Url, RequestError> {
         if let Some(url) = &self.fixed {
             return Ok(url.clone());
@@ -75,10 +79,10 @@ impl Server {
             (parsed, _) => parsed,
         };
         let mut url = parsed.map_err(|error| match error {
-            url::ParseError::RelativeUrlWithoutBase => {
-                wrong("is relative, and it is not known where the document came from; give it an absolute address")
-            }
-            error => wrong(&format!("is no address: {error}")),
+            url::ParseError::RelativeUrlWithoutBase => wrong(
+                "is relative, but the document's own address is unknown; use an absolute address",
+            ),
+            error => wrong(&format!("is not a valid address: {error}")),
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("is neither http nor https"));
@@ -97,19 +101,28 @@ impl Server {
             let Some((name, after)) = after.split_once('}') else { break };
             filled.push_str(before);
             let variable = self.variables.get(name);
-            let value = match (settings.variable(name), variable.and_then(|variable| variable.default.as_deref())) {
-                // What the author wrote is the author's to choose, also where it comes back as a setting.
+            let value = match (
+                settings.variable(name),
+                variable.and_then(|variable| variable.default.as_deref()),
+            ) {
+                // The author may choose any value, even if a setting repeats it.
                 (Some(set), Some(default)) if set == default => default.to_owned(),
                 (Some(set), _) => {
                     let values = variable.map_or(&[][..], |variable| &variable.values);
-                    let written = &self.template[..self.template.len() - after.len() - name.len() - 2];
+                    let written =
+                        &self.template[..self.template.len() - after.len() - name.len() - 2];
                     checked(name, set, values, position(written, after))?
                 }
                 (None, Some(default)) => default.to_owned(),
                 (None, None) => {
                     let setting = format!("{VARIABLE_PREFIX}{name}");
-                    let message = format!("the server needs the setting \"{setting}\", which has no default");
-                    return Err(RequestError::new(RequestErrorKind::MissingSetting, setting, message));
+                    let message =
+                        format!("the server needs the setting \"{setting}\", which has no default");
+                    return Err(RequestError::new(
+                        RequestErrorKind::MissingSetting,
+                        setting,
+                        message,
+                    ));
                 }
             };
             filled.push_str(&value);
@@ -125,20 +138,20 @@ enum Position {
     Scheme,
     /// The whole host: the author leaves it to the user.
     Host,
-    /// A part of a host whose end is written.
+    /// A part of a host with a fixed end.
     Label,
     Port,
     Path,
-    /// Where any other value would be another host.
+    /// A position where any other value would change the host.
     Fixed,
 }
 
-/// Which part of the address a variable stands in, told by what the author wrote before and after it.
+/// Returns the part of the URL that contains a variable, based on the text before and after it.
 fn position(before: &str, after: &str) -> Position {
     let Some((_, authority)) = before.split_once("//") else {
         return match before {
             "" if after.starts_with("://") => Position::Scheme,
-            // Nothing was said of a host, so it is a path on the document's own server.
+            // There is no host, so it is a path on the document's own server.
             _ if before.starts_with('/') => Position::Path,
             _ => Position::Fixed,
         };
@@ -151,15 +164,24 @@ fn position(before: &str, after: &str) -> Position {
         Position::Port
     } else if authority.is_empty() && (next.is_empty() || next.starts_with(':')) {
         Position::Host
-    } else if next.rfind('.').is_some_and(|dot| dot + 1 < next.len() && !next[dot..].contains(['{', '}'])) {
+    } else if next
+        .rfind('.')
+        .is_some_and(|dot| dot + 1 < next.len() && !next[dot..].contains(['{', '}']))
+    {
         Position::Label
     } else {
         Position::Fixed
     }
 }
 
-/// A value that somebody has set: one that the author foresaw, or one that cannot leave its place.
-fn checked(name: &str, value: &str, values: &[String], position: Position) -> Result<String, RequestError> {
+/// Checks a value of the user: it must be one that the author lists, or one that stays within its
+/// part of the URL.
+fn checked(
+    name: &str,
+    value: &str,
+    values: &[String],
+    position: Position,
+) -> Result<String, RequestError> {
     let setting = format!("{VARIABLE_PREFIX}{name}");
     if !values.is_empty() {
         if values.iter().any(|known| known == value) {
@@ -168,8 +190,9 @@ fn checked(name: &str, value: &str, values: &[String], position: Position) -> Re
         let known = values.iter().take(20).map(|value| shown(value)).collect::<Vec<_>>().join(", ");
         return Err(RequestError::setting(&setting, format_args!("has to be one of: {known}")));
     }
-    let letters =
-        |extra: &str| !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c));
+    let letters = |extra: &str| {
+        !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
+    };
     let (fits, expected) = match position {
         Position::Scheme => (matches!(value, "http" | "https"), "has to be http or https"),
         Position::Host => (letters(".-"), "has to be a host name"),
@@ -179,7 +202,9 @@ fn checked(name: &str, value: &str, values: &[String], position: Position) -> Re
             !value.split('/').any(|segment| matches!(segment, "" | "." | "..")),
             "has to be a path without a slash at its ends, and without \".\" or \"..\" in it",
         ),
-        Position::Fixed => (false, "would change the host, and the document lists no values for it"),
+        Position::Fixed => {
+            (false, "would change the host, and the document lists no values for it")
+        }
     };
     if !fits {
         return Err(RequestError::setting(&setting, expected));

@@ -1,4 +1,5 @@
-//! What a user or an operator has set for a document: secrets by security scheme, server variables by name.
+//! The settings of a user or an operator for a document: secrets by security scheme, and server
+//! variables by name.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::security::{Kind, Scheme};
 use crate::server::Variable;
 
-/// The settings of a server variable are named after it, with this before it.
+/// The prefix of the settings for server variables.
 pub(crate) const VARIABLE_PREFIX: &str = "server_";
 
-/// The values for [`crate::Operation::request`]. Nothing in it has a readable `Debug`.
+/// The values for [`crate::Operation::request`]. Their `Debug` output is redacted.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     secrets: BTreeMap<String, SecretString>,
@@ -21,28 +22,35 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The secret of a scheme: the API key, the bearer token, or `username:password` for basic authentication.
+    /// Sets the secret of a scheme: the API key, the bearer token, or `username:password` for basic
+    /// authentication.
     #[must_use]
     pub fn secret(mut self, scheme: impl Into<String>, value: impl Into<String>) -> Self {
         self.secrets.insert(scheme.into(), SecretString::from(value.into()));
         self
     }
 
-    /// The client of an OAuth2 scheme.
+    /// Sets the client of an OAuth2 scheme.
     #[must_use]
-    pub fn client(mut self, scheme: impl Into<String>, id: impl Into<String>, secret: impl Into<String>) -> Self {
+    pub fn client(
+        mut self,
+        scheme: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<String>,
+    ) -> Self {
         self.clients.insert(scheme.into(), (id.into(), SecretString::from(secret.into())));
         self
     }
 
-    /// The access token that was fetched for an OAuth2 scheme: see [`crate::Operation::tokens`].
+    /// Sets the access token that was fetched for an OAuth2 scheme: see
+    /// [`crate::Operation::tokens`].
     #[must_use]
     pub fn token(mut self, scheme: impl Into<String>, token: SecretString) -> Self {
         self.tokens.insert(scheme.into(), token);
         self
     }
 
-    /// The value of a server variable. Only an operator or a user sets these, never a model.
+    /// Sets the value of a server variable. Only an operator or a user sets these, never a model.
     #[must_use]
     pub fn server_variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.variables.insert(name.into(), value.into());
@@ -50,7 +58,10 @@ impl Settings {
     }
 
     pub(crate) fn secret_of(&self, scheme: &str) -> Option<&str> {
-        self.secrets.get(scheme).map(SecretString::expose_secret).filter(|secret| !secret.is_empty())
+        self.secrets
+            .get(scheme)
+            .map(SecretString::expose_secret)
+            .filter(|secret| !secret.is_empty())
     }
 
     pub(crate) fn client_of(&self, scheme: &str) -> Option<(&str, &SecretString)> {
@@ -65,21 +76,25 @@ impl Settings {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Picks from an object that fits the document's settings schema. Other fields are not looked at.
+    /// Reads the settings from an object that matches the document's settings schema. Other fields
+    /// are ignored.
     pub(crate) fn pick<'a>(
         schemes: impl Iterator<Item = &'a Scheme>,
         variables: impl Iterator<Item = &'a str>,
         settings: &Value,
     ) -> Self {
-        let text = |name: &str| settings.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text =
+            |name: &str| settings.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let mut picked = Self::default();
         for scheme in schemes {
             let name = &scheme.name;
-            let token = matches!(scheme.kind, Kind::OAuth2 { .. }).then(|| text(&access_token(name))).flatten();
+            let token = matches!(scheme.kind, Kind::OAuth2 { .. })
+                .then(|| text(&access_token(name)))
+                .flatten();
             if let Some(secret) = text(name).or(token) {
                 picked = picked.secret(name, secret);
             } else if let Some(pair) = settings.get(name).filter(|value| value.is_object()) {
-                // Settings that other hosts keep as two fields of one object.
+                // Other hosts store these settings as two fields of one object.
                 let part = |key: &str| pair.get(key).and_then(Value::as_str);
                 if let (Some(username), Some(password)) = (part("username"), part("password")) {
                     picked = picked.secret(name, format!("{username}:{password}"));
@@ -98,8 +113,9 @@ impl Settings {
     }
 }
 
-/// A JSON Schema for the settings of a document, each with whether all operations need it. The settings of OAuth2 are never
-/// `required`, because a client and a token can stand in for each other.
+/// Returns a JSON Schema of a document's settings. Each setting has a flag whether all operations
+/// need it. The settings of OAuth2 are never `required`, because a client and a token are
+/// alternatives.
 pub(crate) fn schema<'a>(
     schemes: impl Iterator<Item = (&'a Scheme, bool)>,
     variables: impl Iterator<Item = (&'a str, &'a Variable, bool)>,
@@ -115,7 +131,8 @@ pub(crate) fn schema<'a>(
     for (scheme, needed) in schemes {
         let said = scheme.description.as_deref();
         let secret = |title: &str, words: &str| {
-            let description = said.map_or_else(|| words.to_owned(), |said| format!("{words} {said}"));
+            let description =
+                said.map_or_else(|| words.to_owned(), |said| format!("{words} {said}"));
             json!({"type": "string", "format": "password", "minLength": 1, "title": title, "description": description})
         };
         let name = &scheme.name;
@@ -124,10 +141,18 @@ pub(crate) fn schema<'a>(
                 add(name.clone(), secret(key, "The API key."), needed);
             }
             Kind::Basic => {
-                add(name.clone(), secret(name, "Username and password, as username:password."), needed);
+                add(
+                    name.clone(),
+                    secret(name, "Username and password, as username:password."),
+                    needed,
+                );
             }
             Kind::Http(_) | Kind::OpenIdConnect => {
-                add(name.clone(), secret(name, "The token, without the word before it."), needed);
+                add(
+                    name.clone(),
+                    secret(name, "The token, without a prefix such as Bearer."),
+                    needed,
+                );
             }
             Kind::OAuth2 { client: None } => {
                 let mut token = secret(name, "An access token.");
@@ -166,7 +191,7 @@ pub(crate) fn client_id(scheme: &str) -> String {
     format!("{scheme}_clientId")
 }
 
-/// The token of an OAuth2 scheme as other hosts name it.
+/// Returns the setting's name for the token of an OAuth2 scheme, as other hosts name it.
 pub(crate) fn access_token(scheme: &str) -> String {
     format!("{scheme}_accessToken")
 }

@@ -1,4 +1,5 @@
-//! How a value is written in a path, a query, a header or a cookie: OpenAPI's `style` and `explode`.
+//! The notation of a value in a path, a query, a header or a cookie: OpenAPI's `style` and
+//! `explode`.
 
 use crate::encode::{encode, encode_reserved};
 use crate::json::Json;
@@ -11,10 +12,10 @@ pub(crate) enum Style {
     Form,
     SpaceDelimited,
     PipeDelimited,
-    /// Of Swagger 2.0 alone.
+    /// Only in Swagger 2.0.
     TabDelimited,
     DeepObject,
-    /// Of OpenAPI 3.2: a cookie as it is, without percent-encoding.
+    /// A cookie without percent-encoding, in OpenAPI 3.2.
     Cookie,
 }
 
@@ -34,7 +35,7 @@ impl Style {
     }
 }
 
-/// How one parameter, or one field of a form, is written.
+/// The notation of one parameter, or of one field of a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writing {
     pub(crate) style: Style,
@@ -55,32 +56,41 @@ impl Writing {
         texts.iter().map(|text| self.text(text)).collect::<Vec<_>>().join(separator)
     }
 
-    /// What stands for `{name}` in a path. `None` stands for nothing at all, as for an empty list.
+    /// Returns the text for `{name}` in a path. `None` means no text at all, as for an empty list.
     pub(crate) fn path(self, name: &str, value: &Json) -> Option<String> {
         let name = encode(name);
         let shape = Shape::of(value)?;
-        let equals = |(key, value): &(String, String)| format!("{}={}", self.text(key), self.text(value));
+        let equals =
+            |(key, value): &(String, String)| format!("{}={}", self.text(key), self.text(value));
         Some(match (self.style, self.explode, shape) {
             (Style::Matrix, _, Shape::One(text)) if text.is_empty() => format!(";{name}"),
             (Style::Matrix, _, Shape::One(text)) => format!(";{name}={}", self.text(&text)),
             (Style::Matrix, false, shape) => format!(";{name}={}", self.texts(&shape.flat(), ",")),
-            (Style::Matrix, true, Shape::Many(items)) => {
-                items.iter().map(|item| format!(";{name}={}", self.text(item))).collect::<Vec<_>>().concat()
-            }
-            (Style::Matrix, true, Shape::Fields(fields)) => {
-                fields.iter().map(|field| format!(";{}", equals(field))).collect::<Vec<_>>().concat()
-            }
+            (Style::Matrix, true, Shape::Many(items)) => items
+                .iter()
+                .map(|item| format!(";{name}={}", self.text(item)))
+                .collect::<Vec<_>>()
+                .concat(),
+            (Style::Matrix, true, Shape::Fields(fields)) => fields
+                .iter()
+                .map(|field| format!(";{}", equals(field)))
+                .collect::<Vec<_>>()
+                .concat(),
             (Style::Label, true, Shape::Many(items)) => format!(".{}", self.texts(&items, ".")),
-            (Style::Label, true, Shape::Fields(fields)) => {
-                fields.iter().map(|field| format!(".{}", equals(field))).collect::<Vec<_>>().concat()
-            }
+            (Style::Label, true, Shape::Fields(fields)) => fields
+                .iter()
+                .map(|field| format!(".{}", equals(field)))
+                .collect::<Vec<_>>()
+                .concat(),
             (Style::Label, _, shape) => format!(".{}", self.texts(&shape.flat(), ",")),
-            (_, true, Shape::Fields(fields)) => fields.iter().map(equals).collect::<Vec<_>>().join(","),
+            (_, true, Shape::Fields(fields)) => {
+                fields.iter().map(equals).collect::<Vec<_>>().join(",")
+            }
             (_, _, shape) => self.texts(&shape.flat(), ","),
         })
     }
 
-    /// The pairs of a query, a form or a cookie, encoded.
+    /// Returns the encoded pairs of a query, a form or a cookie.
     pub(crate) fn pairs(self, name: &str, value: &Json) -> Vec<(String, String)> {
         if self.style == Style::DeepObject && matches!(value, Json::Object(_) | Json::Array(_)) {
             let mut pairs = Vec::new();
@@ -91,7 +101,9 @@ impl Writing {
         let name = if self.style == Style::Cookie { name.to_owned() } else { encode(name) };
         match (self.explode, shape) {
             (_, Shape::One(text)) => vec![(name, self.text(&text))],
-            (true, Shape::Many(items)) => items.iter().map(|item| (name.clone(), self.text(item))).collect(),
+            (true, Shape::Many(items)) => {
+                items.iter().map(|item| (name.clone(), self.text(item))).collect()
+            }
             (true, Shape::Fields(fields)) => {
                 fields.iter().map(|(key, value)| (self.text(key), self.text(value))).collect()
             }
@@ -107,7 +119,8 @@ impl Writing {
         }
     }
 
-    /// `color[R]=100`. The specification stops at one level; deeper ones, and lists, go on as servers that take them expect.
+    /// Writes pairs such as `color[R]=100`. The specification defines one level; deeper ones, and
+    /// lists, follow the convention of servers that support them.
     fn deep(self, name: String, value: &Json, pairs: &mut Vec<(String, String)>) {
         match value {
             Json::Null => {}
@@ -126,7 +139,7 @@ impl Writing {
     }
 }
 
-/// The value of a header: `simple`, and not encoded, because nobody decodes headers.
+/// Returns the value of a header: `simple`, and not encoded, because headers are not decoded.
 pub(crate) fn header(value: &Json, explode: bool) -> Option<String> {
     Some(match Shape::of(value)? {
         Shape::Fields(fields) if explode => {
@@ -136,7 +149,7 @@ pub(crate) fn header(value: &Json, explode: bool) -> Option<String> {
     })
 }
 
-/// A single value as text. What is nested where a style has no room for it is written as JSON.
+/// Returns a single value as text. Nested values that a style does not support are written as JSON.
 pub(crate) fn text_of(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
@@ -152,12 +165,14 @@ enum Shape {
 }
 
 impl Shape {
-    /// `None` for what is undefined in the sense of RFC 6570: `null`, and a list or object without a value.
+    /// Returns `None` for a value that is undefined according to RFC 6570: `null`, and a list or
+    /// object without values.
     fn of(value: &Json) -> Option<Self> {
         Some(match value {
             Json::Null => return None,
             Json::Array(items) => {
-                let items: Vec<_> = items.iter().filter(|item| !item.is_null()).map(text_of).collect();
+                let items: Vec<_> =
+                    items.iter().filter(|item| !item.is_null()).map(text_of).collect();
                 if items.is_empty() {
                     return None;
                 }
@@ -165,7 +180,8 @@ impl Shape {
             }
             Json::Object(fields) => {
                 let fields = fields.iter().filter(|(_, value)| !value.is_null());
-                let fields: Vec<_> = fields.map(|(key, value)| (key.clone(), text_of(value))).collect();
+                let fields: Vec<_> =
+                    fields.map(|(key, value)| (key.clone(), text_of(value))).collect();
                 if fields.is_empty() {
                     return None;
                 }
@@ -179,7 +195,9 @@ impl Shape {
         match self {
             Self::One(text) => vec![text],
             Self::Many(items) => items,
-            Self::Fields(fields) => fields.into_iter().flat_map(|(key, value)| [key, value]).collect(),
+            Self::Fields(fields) => {
+                fields.into_iter().flat_map(|(key, value)| [key, value]).collect()
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! OAuth2 client credentials: the request for a token, and what is in its answer. Sending it is the caller's part.
+//! OAuth2 client credentials: the request for a token, and its answer. The caller sends the
+//! request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,8 @@ use crate::encode::encode;
 use crate::error::{RequestError, RequestErrorKind};
 use crate::request::HttpRequest;
 
-/// A token that an operation needs. Tokens are good for every operation that needs the same scheme and scopes.
+/// A token that an operation needs. A token is valid for every operation with the same scheme and
+/// scopes.
 #[derive(Debug, Clone)]
 pub struct TokenRequest {
     pub scheme: String,
@@ -22,7 +24,8 @@ pub struct TokenRequest {
 
 impl TokenRequest {
     pub fn request(&self) -> HttpRequest {
-        let client = format!("{}:{}", encode(&self.client_id), encode(self.client_secret.expose_secret()));
+        let client =
+            format!("{}:{}", encode(&self.client_id), encode(self.client_secret.expose_secret()));
         let mut body = "grant_type=client_credentials".to_owned();
         if !self.scopes.is_empty() {
             body.push_str(&format!("&scope={}", encode(&self.scopes.join(" "))));
@@ -40,16 +43,16 @@ impl TokenRequest {
     }
 }
 
-/// What a token server gave.
+/// The answer of a token server.
 #[derive(Debug, Clone)]
 pub struct AccessToken {
     pub value: SecretString,
-    /// Seconds from now, if it said so.
+    /// The lifetime in seconds, if the server sent it.
     pub expires_in: Option<u64>,
 }
 
 impl AccessToken {
-    /// Reads the answer of a token server, whatever its status was.
+    /// Reads the answer of a token server, for any HTTP status.
     pub fn read(answer: &[u8]) -> Result<Self, RequestError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -58,21 +61,26 @@ impl AccessToken {
             expires_in: Option<serde_json::Value>,
             error: Option<String>,
         }
-        let wrong = |message: String| RequestError::new(RequestErrorKind::MissingToken, "", message);
-        let answer: Answer = serde_json::from_slice(answer)
-            .map_err(|_| wrong("the token server's answer is not the JSON of a token".to_owned()))?;
+        let wrong =
+            |message: String| RequestError::new(RequestErrorKind::MissingToken, "", message);
+        let answer: Answer = serde_json::from_slice(answer).map_err(|_| {
+            wrong("the token server's response is not a valid token response".to_owned())
+        })?;
         if let Some(error) = answer.error {
             return Err(wrong(format!("the token server refused: {}", crate::refs::shown(&error))));
         }
         let token = answer.access_token.filter(|token| !token.is_empty());
-        let token = token.ok_or_else(|| wrong("the token server's answer has no access_token".to_owned()))?;
+        let token = token
+            .ok_or_else(|| wrong("the token server's response has no access_token".to_owned()))?;
         if answer.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-            return Err(wrong("the token server gave a token that is not a bearer token".to_owned()));
+            return Err(wrong(
+                "the token server returned a token that is not a bearer token".to_owned(),
+            ));
         }
         // Some servers write the number as text.
-        let seconds = answer
-            .expires_in
-            .and_then(|seconds| seconds.as_u64().or_else(|| seconds.as_str().and_then(|seconds| seconds.parse().ok())));
+        let seconds = answer.expires_in.and_then(|seconds| {
+            seconds.as_u64().or_else(|| seconds.as_str().and_then(|seconds| seconds.parse().ok()))
+        });
         Ok(Self { value: SecretString::from(token), expires_in: seconds })
     }
 }

@@ -1,7 +1,7 @@
-//! The system calls that a command in a sandbox is refused.
+//! The system calls that a sandboxed command may not use.
 //!
-//! Most of them need a capability, or act on something that a namespace already isolates. They are refused nevertheless,
-//! because each is a way into kernel code that an attack could use.
+//! Most of them need a capability, or act on something that a namespace already isolates. They are
+//! refused nevertheless, because each is a way into kernel code that an attack could use.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::policy::Policy;
 
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refused with every argument.
+/// System calls that are refused with every argument.
 const REFUSED: [c_long; 57] = [
     // Keys of the kernel, which belong to a user and not to a namespace.
     libc::SYS_add_key,
@@ -51,10 +51,10 @@ const REFUSED: [c_long; 57] = [
     libc::SYS_mount_setattr,
     STATMOUNT,
     LISTMOUNT,
-    // Files by a handle in place of a path, which goes around the view.
+    // Access to files by handle instead of path, which bypasses the view.
     libc::SYS_name_to_handle_at,
     libc::SYS_open_by_handle_at,
-    // Parts of the kernel with many faults in the past.
+    // Parts of the kernel with many vulnerabilities in the past.
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -83,8 +83,9 @@ const REFUSED: [c_long; 57] = [
     libc::SYS_syslog,
 ];
 
-/// Attributes of files cannot be changed. A command could otherwise mark a file as a gateway's secret, and so keep the node
-/// from starting commands. Programs that copy files do without attributes where a file system does not have any.
+/// File attributes cannot be changed. Otherwise a command could mark a file as a gateway's secret,
+/// and so prevent the node from starting commands. Programs that copy files ignore `EOPNOTSUPP`,
+/// because some file systems have no attributes.
 const ATTRIBUTES: [c_long; 6] = [
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
@@ -94,12 +95,14 @@ const ATTRIBUTES: [c_long; 6] = [
     libc::SYS_fremovexattr,
 ];
 
-/// This call (`setxattrat`) and all with a higher number do not exist in a sandbox. Each of them came with Linux 6.13 or
-/// later, and programs do without them on older kernels. Among them are `open_tree_attr`, and calls that this list does not
-/// know. On x86_64, the numbers of a second table of all calls (x32) are higher, too.
+/// This call (`setxattrat`) and all with a higher number do not exist in a sandbox. Each of them
+/// came with Linux 6.13 or later, and programs work without them on older kernels. Among them are
+/// `open_tree_attr`, and calls that are newer than this list. On x86_64, the numbers of a second
+/// table of all calls (x32) are higher, too.
 const FIRST_MISSING: u32 = 463;
 
-/// Namespaces that `clone` can make. `clone3` has its flags in memory, where a filter cannot look, and is missing instead.
+/// Namespaces that `clone` can create. `clone3` passes its flags in memory, which a filter cannot
+/// read, so it is disabled.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUSER,
     libc::CLONE_NEWNS,
@@ -110,24 +113,27 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
-/// Input that a terminal takes as typed, and the console's own commands.
+/// The `ioctl` requests for simulated terminal input and for commands of the console.
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 
-/// The user's or the group's rights for everybody who runs the file.
+/// The setuid and setgid bits: every user runs the file with the rights of its user or group.
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
-/// What makes `open` create a file, and so look at its mode.
+/// The flags with which `open` creates a file, and so uses its mode.
 const CREATING: [u64; 2] = [libc::O_CREAT.unsigned_abs() as u64, O_TMPFILE];
-/// These have the same numbers on every architecture, and not every one has them in its list of calls yet.
+/// These calls have the same numbers on every architecture. Some architectures do not list them
+/// yet.
 const FCHMODAT2: c_long = 452;
 const STATMOUNT: c_long = 457;
 const LISTMOUNT: c_long = 458;
-/// Without the bit that says that it is a directory.
+/// Without the `O_DIRECTORY` bit, which `O_TMPFILE` includes.
 const O_TMPFILE: u64 = (libc::O_TMPFILE & !libc::O_DIRECTORY).unsigned_abs() as u64;
 
-/// Refuses them from here on, to this process and all that it starts.
+/// Refuses these calls from now on, to this process and all processes that it starts.
 pub(crate) fn filter(policy: &Policy) -> io::Result<()> {
     let missing = |error: Error| {
-        io::Error::other(format!("seccomp filters are not available (the kernel needs CONFIG_SECCOMP_FILTER): {error}"))
+        io::Error::other(format!(
+            "seccomp filters are not available (the kernel needs CONFIG_SECCOMP_FILTER): {error}"
+        ))
     };
     install(policy).map_err(missing)
 }
@@ -136,20 +142,25 @@ fn install(policy: &Policy) -> Result<(), Error> {
     refuse(sockets(policy)?, Errno::ACCESS)?;
     refuse(forbidden()?, Errno::PERM)?;
     refuse(ATTRIBUTES.into_iter().map(|call| (call, Vec::new())).collect(), Errno::OPNOTSUPP)?;
-    // Programs do without these on older kernels. The mode that openat2 gives a file is in memory, like clone3's flags.
-    refuse(Calls::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]), Errno::NOSYS)?;
+    // Programs work without these calls on older kernels. `openat2` passes the mode of a file in
+    // memory, like the flags of `clone3`.
+    refuse(
+        Calls::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]),
+        Errno::NOSYS,
+    )?;
     seccompiler::apply_filter(&newer_calls())
 }
 
 fn refuse(calls: Calls, error: Errno) -> Result<(), Error> {
     let refused = SeccompAction::Errno(error.raw_os_error().unsigned_abs());
     let arch = std::env::consts::ARCH.try_into()?;
-    let filter: BpfProgram = SeccompFilter::new(calls, SeccompAction::Allow, refused, arch)?.try_into()?;
+    let filter: BpfProgram =
+        SeccompFilter::new(calls, SeccompAction::Allow, refused, arch)?.try_into()?;
     seccompiler::apply_filter(&filter)
 }
 
-/// Only the usual families: others reach around network namespaces (the host of a virtual machine by `AF_VSOCK`) or are
-/// rarely used parts of the kernel.
+/// Allows only the usual socket families. Others bypass network namespaces (`AF_VSOCK` reaches the
+/// host of a virtual machine) or are rarely used parts of the kernel.
 fn sockets(policy: &Policy) -> Result<Calls, Error> {
     let mut families = Vec::new();
     // Without a network, the sandbox has a network namespace of its own.
@@ -159,10 +170,12 @@ fn sockets(policy: &Policy) -> Result<Calls, Error> {
     if policy.unix_sockets {
         families.push(libc::AF_UNIX);
     }
-    let others: Result<Vec<_>, _> =
-        families.iter().map(|family| SeccompCondition::new(0, Dword, Ne, family.unsigned_abs().into())).collect();
+    let others: Result<Vec<_>, _> = families
+        .iter()
+        .map(|family| SeccompCondition::new(0, Dword, Ne, family.unsigned_abs().into()))
+        .collect();
     let others = others?;
-    // No rule at all refuses a call whatever its arguments are.
+    // A call without any rule is refused whatever its arguments are.
     let rules = if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] };
     Ok(Calls::from([(libc::SYS_socket, rules)]))
 }
@@ -177,15 +190,19 @@ fn forbidden() -> Result<Calls, Error> {
         calls.entry(libc::SYS_clone).or_default().push(rule([made])?);
     }
     for request in TERMINAL_INPUT {
-        calls.entry(libc::SYS_ioctl).or_default().push(rule([SeccompCondition::new(1, Dword, Eq, request)?])?);
+        calls
+            .entry(libc::SYS_ioctl)
+            .or_default()
+            .push(rule([SeccompCondition::new(1, Dword, Eq, request)?])?);
     }
     set_id(&mut calls)?;
     Ok(calls)
 }
 
-/// Files that are made with such a mode, or given it: they would count outside of the sandbox.
+/// Refuses to create files with setuid or setgid bits, or to set these bits. They would be
+/// effective outside of the sandbox.
 fn set_id(calls: &mut Calls) -> Result<(), Error> {
-    // Which of the arguments is the mode, and which says whether there is one.
+    // The index of the mode argument, and of the argument that decides whether there is a mode.
     const MODES: &[(c_long, u8)] = &[
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
@@ -208,7 +225,12 @@ fn set_id(calls: &mut Calls) -> Result<(), Error> {
     ];
     for bit in SET_ID {
         for (call, mode) in MODES {
-            calls.entry(*call).or_default().push(rule([SeccompCondition::new(*mode, Dword, MaskedEq(bit), bit)?])?);
+            calls.entry(*call).or_default().push(rule([SeccompCondition::new(
+                *mode,
+                Dword,
+                MaskedEq(bit),
+                bit,
+            )?])?);
         }
         for (call, flags, mode) in OPENS {
             for creating in CREATING {
@@ -225,9 +247,13 @@ fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule
     SeccompRule::new(conditions.into()).map_err(Error::from)
 }
 
-/// The other filters check that the call is one of this architecture.
+/// Makes newer calls fail with `ENOSYS`. The other filters check that the call is one of this
+/// architecture.
 fn newer_calls() -> BpfProgram {
-    use libc::{BPF_ABS, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO};
+    use libc::{
+        BPF_ABS, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+        SECCOMP_RET_ERRNO,
+    };
     let step = |code: u32, jump_if_not: u8, value: u32| seccompiler::sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
         jt: 0,
@@ -235,7 +261,7 @@ fn newer_calls() -> BpfProgram {
         k: value,
     };
     vec![
-        // The number comes first.
+        // The call's number is at offset 0.
         step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
         step(BPF_JMP | BPF_JGE | BPF_K, 1, FIRST_MISSING),
         step(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),

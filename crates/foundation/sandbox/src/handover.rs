@@ -1,4 +1,4 @@
-//! Handing open files from one process to another over a Unix socket.
+//! Passing open files from one process to another over a Unix socket.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _};
@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 
-/// The most files in one message.
+/// The maximum number of files in one message.
 const MAX_FILES: usize = 4;
 
 /// Writes a value to an anonymous file. Unlike a socket's message, its size is not limited.
@@ -54,5 +54,7 @@ pub fn receive<const N: usize>(socket: impl AsFd) -> io::Result<[OwnedFd; N]> {
             files.extend(received);
         }
     }
-    files.try_into().map_err(|_| io::Error::other("the other end closed the socket before it sent what to run"))
+    files
+        .try_into()
+        .map_err(|_| io::Error::other("the other end closed the socket before it sent the files"))
 }

@@ -1,4 +1,5 @@
-//! The first process of a sandbox: it restricts itself, starts the command and collects processes that have ended.
+//! The first process of a sandbox: it restricts itself, starts the command and collects processes
+//! that have ended.
 
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, ioctl_tiocsctty, kill_process_group, set_parent_process_death_signal, setsid,
-    wait,
+    Pid, Signal, WaitOptions, WaitStatus, ioctl_tiocsctty, kill_process_group,
+    set_parent_process_death_signal, setsid, wait,
 };
 use rustix::termios::ttyname;
 use serde::{Deserialize, Serialize};
@@ -21,18 +22,18 @@ use serde::{Deserialize, Serialize};
 use crate::namespaces::Command;
 use crate::{Policy, calls, files, handover, privileges, view};
 
-/// What remaining processes have between SIGTERM and SIGKILL once the command has ended.
+/// The time between SIGTERM and SIGKILL for the remaining processes after the command has ended.
 const GRACE: Duration = Duration::from_millis(250);
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// What the supervisor asks for. Without a command it only wants to know whether the sandbox is possible.
+/// The supervisor's request. Without a command, it only checks whether the sandbox is possible.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub(crate) policy: Policy,
     pub(crate) command: Option<Command>,
 }
 
-/// What `init` tells the supervisor, one line each.
+/// The messages from `init` to the supervisor, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
@@ -50,7 +51,9 @@ pub struct Ended {
 
 pub(crate) fn run() -> ExitCode {
     close_inherited();
-    let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(UnixStream::from) else {
+    let Ok(socket) =
+        rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(UnixStream::from)
+    else {
         return ExitCode::FAILURE;
     };
     let command = match start(&socket) {
@@ -68,13 +71,14 @@ pub(crate) fn run() -> ExitCode {
     ExitCode::from(ended.exit_code())
 }
 
-/// Closes files that the supervisor was started with, such as a directory that its shell had open: through them, the
-/// command would get at the host's files. There are no other files yet.
+/// Closes files that the supervisor has inherited, such as a directory that its shell had open.
+/// Through them, the command could access the host's files. No other files are open yet.
 fn close_inherited() {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let numbers: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let numbers: Vec<i32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
-        // The one by which the directory was read is closed already.
+        // The descriptor that listed the directory is closed already.
         let _ = nix::unistd::close(number);
     }
 }
@@ -83,14 +87,15 @@ fn close_inherited() {
 fn start(socket: &UnixStream) -> io::Result<Option<Pid>> {
     let [launch, mut input, output, errors] = handover::receive(socket)?;
     let Launch { policy, command } = handover::from_memory(launch)?;
-    // Everything of the terminal from which the supervisor was started stays outside.
+    // The new session has no access to the terminal from which the supervisor was started.
     setsid()?;
     let mut terminal = None;
     if command.as_ref().is_some_and(|command| command.terminal) {
         ioctl_tiocsctty(input.as_fd())?;
         terminal = ttyname(&input, Vec::new()).ok();
     }
-    let terminal = terminal.as_deref().map(|name| Path::new(std::ffi::OsStr::from_bytes(name.to_bytes())));
+    let terminal =
+        terminal.as_deref().map(|name| Path::new(std::ffi::OsStr::from_bytes(name.to_bytes())));
     privileges::limit_resources()?;
     view::enter(&policy, terminal)?;
     if terminal.is_none() {
@@ -108,12 +113,16 @@ fn start(socket: &UnixStream) -> io::Result<Option<Pid>> {
         .stderr(errors)
         .spawn()
         .map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot start {}: {error}", command.program.display()))
+            io::Error::new(
+                error.kind(),
+                format!("cannot start {}: {error}", command.program.display()),
+            )
         })?;
     Ok(Some(Pid::from_child(&child)))
 }
 
-/// `/dev/null` of the sandbox in place of the host's, whose mode and times could be changed through its descriptor.
+/// Replaces the host's `/dev/null` by the sandbox's own. The mode and times of the host's device
+/// could be changed through its descriptor.
 fn own_device(input: OwnedFd) -> io::Result<OwnedFd> {
     if FileType::from_raw_mode(fstat(&input)?.st_mode) != FileType::CharacterDevice {
         return Ok(input);
@@ -121,10 +130,10 @@ fn own_device(input: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The kernel kills this process, and with it the whole sandbox, when the supervisor ends.
+/// Makes the kernel kill this process, and with it the whole sandbox, when the supervisor ends.
 fn stay_with_supervisor(socket: &UnixStream) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before that; its end of the socket is closed then.
+    // The supervisor may have ended before that. Then its end of the socket is closed.
     let mut ends = [PollFd::new(socket, PollFlags::empty())];
     poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     if ends[0].revents().contains(PollFlags::HUP) {
@@ -133,7 +142,7 @@ fn stay_with_supervisor(socket: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Collects processes until the command is among them.
+/// Reaps processes until the command has ended.
 fn wait_for(command: Pid) -> Ended {
     loop {
         match wait(WaitOptions::empty()) {
@@ -144,9 +153,9 @@ fn wait_for(command: Pid) -> Ended {
     }
 }
 
-/// Asks what the command left running to end. The kernel kills the rest when this process ends.
+/// Sends SIGTERM to the remaining processes. The kernel kills the rest when this process ends.
 fn end_others(socket: &UnixStream) {
-    // For the first process of a namespace, 1 as a group stands for all other processes.
+    // For the first process of a namespace, process group 1 stands for all other processes.
     let all = Pid::INIT;
     if !others_run() {
         return;
@@ -155,7 +164,7 @@ fn end_others(socket: &UnixStream) {
     let _ = kill_process_group(all, Signal::CONT);
     let until = Instant::now() + GRACE;
     while others_run() && Instant::now() < until {
-        // Nothing arrives here; it is a bounded wait that ends early when the supervisor does.
+        // No data arrives here. This is a bounded wait that ends early when the supervisor ends.
         let _ = poll(&mut [PollFd::new(socket, PollFlags::empty())], Some(&POLL_INTERVAL));
     }
 }
@@ -183,7 +192,7 @@ impl From<WaitStatus> for Ended {
 }
 
 impl Ended {
-    /// As shells have it.
+    /// Returns the exit code in the convention of shells.
     fn exit_code(self) -> u8 {
         let code = self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(1);
         u8::try_from(code).unwrap_or(1)

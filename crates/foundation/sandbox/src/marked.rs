@@ -1,8 +1,9 @@
-//! Secret files of gateways where sandboxed programs could read them.
+//! Search for secret files of gateways that sandboxed programs could read.
 //!
-//! A gateway marks its secret files ([`secret_file`]). A marked file may lie in a directory that a program writes to, or be
-//! linked there. A program can rename directories there, so a mount over such a file would not hide it reliably: nothing is
-//! started until the file is gone. In directories that a program only reads, marked files are hidden.
+//! A gateway marks its secret files ([`secret_file`]). A marked file may be in a directory that a
+//! program can write to, or be linked there. A program can rename directories there, so a mount
+//! over such a file would not hide it reliably. Therefore nothing is started until the file is
+//! removed. In directories that a program can only read, marked files are hidden.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +11,29 @@ use sa_vault::secret_file;
 
 use crate::{Policy, mounts};
 
-/// Directories of the system where a gateway's data may be. Others, such as `/usr`, hold what packages install.
+/// System directories that may contain a gateway's data. Others, such as `/usr`, contain the files
+/// of packages.
 const SYSTEM: [&str; 2] = ["/etc", "/opt"];
-/// The most files and directories that are searched.
+/// The maximum number of files and directories to search.
 const MAX_ENTRIES: usize = 2_000_000;
 
-/// Every marked file and directory below these directories, and in those of the system. The error says why the search did
-/// not finish.
+/// Returns every marked file and directory below these directories and below the system
+/// directories. The error describes why the search did not finish.
 pub fn search<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Result<Vec<PathBuf>, String> {
     let roots: Vec<&Path> = directories.into_iter().chain(SYSTEM.map(Path::new)).collect();
     search_within(&roots, MAX_ENTRIES)
 }
 
 impl Policy {
-    /// The same without these marked files. The error names one that lies in a directory that can be written to.
+    /// Returns this policy with the marked files hidden. The error names a marked file in a
+    /// writable directory.
     pub fn without_marked(self, found: Vec<PathBuf>) -> Result<Self, String> {
-        let writable = |path: &PathBuf| self.writable.iter().find(|root| path.starts_with(root)).cloned();
+        let writable =
+            |path: &PathBuf| self.writable.iter().find(|root| path.starts_with(root)).cloned();
         if let Some((path, root)) = found.iter().find_map(|path| Some((path, writable(path)?))) {
             return Err(format!(
                 "{} belongs to the secret files of a Switchboard gateway, and commands could read it in {}; move it \
-                 elsewhere, or choose a directory that does not hold it",
+                 elsewhere, or choose a directory that does not contain it",
                 path.display(),
                 root.display()
             ));
@@ -38,14 +42,14 @@ impl Policy {
     }
 }
 
-/// Nothing below a marked directory is listed.
+/// Searches the roots. Lists nothing below a marked directory.
 fn search_within(roots: &[&Path], max_entries: usize) -> Result<Vec<PathBuf>, String> {
     let kernel = mounts::pseudo();
     let (mut found, mut directories, mut entries) = (Vec::new(), Vec::new(), 0_usize);
     for root in roots {
         directories.push(root.to_path_buf());
         while let Some(directory) = directories.pop() {
-            // A root that lies in another one is searched once.
+            // A root inside another one is searched once.
             let is_other_root = directory != *root && roots.contains(&directory.as_path());
             if is_other_root || kernel.contains(&directory) {
                 continue;
@@ -54,7 +58,8 @@ fn search_within(roots: &[&Path], max_entries: usize) -> Result<Vec<PathBuf>, St
                 found.push(directory);
                 continue;
             }
-            // A command runs as the same user, with fewer rights: it cannot list the directory either.
+            // A command runs as the same user with fewer rights, so it cannot list the directory
+            // either.
             let Ok(listed) = std::fs::read_dir(&directory) else { continue };
             for entry in listed.flatten() {
                 entries += 1;
@@ -76,7 +81,9 @@ fn look_at(entry: &std::fs::DirEntry, found: &mut Vec<PathBuf>, directories: &mu
     // The target of a symbolic link is searched itself, or is not visible.
     match entry.file_type() {
         Ok(kind) if kind.is_dir() => directories.push(entry.path()),
-        Ok(kind) if kind.is_file() && secret_file::is_marked_path(&entry.path()) => found.push(entry.path()),
+        Ok(kind) if kind.is_file() && secret_file::is_marked_path(&entry.path()) => {
+            found.push(entry.path());
+        }
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Making the mounts of the new root as harmless as they can be.
+//! Restriction of the mounts in the new root.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
 
-/// What a mount may be used for. None of them runs files with the rights of their owner.
+/// The permitted uses of a mount. Setuid bits have no effect on any mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     ReadOnly,
@@ -29,7 +29,7 @@ impl Access {
     }
 }
 
-/// Gives every mount the flags that it needs.
+/// Sets the required flags on every mount.
 pub(crate) fn protect(access: impl Fn(&Path) -> Access) -> io::Result<()> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     for mounted in table.split(|byte| *byte == b'\n').filter_map(parse) {
@@ -38,7 +38,7 @@ pub(crate) fn protect(access: impl Fn(&Path) -> Access) -> io::Result<()> {
     Ok(())
 }
 
-/// Something that is mounted.
+/// An existing mount.
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
     path: PathBuf,
@@ -50,19 +50,29 @@ impl Mounted {
         if self.flags.contains(flags) {
             return Ok(());
         }
-        let Err(error) = mount_remount(&self.path, MountFlags::BIND | flags | self.flags, "") else { return Ok(()) };
-        // A mount that is covered by another one, or that this user cannot reach, is out of the command's reach as well.
+        let Err(error) = mount_remount(&self.path, MountFlags::BIND | flags | self.flags, "")
+        else {
+            return Ok(());
+        };
+        // The command cannot reach a mount that is covered by another one or not accessible to this
+        // user.
         match statvfs(&self.path) {
-            Ok(found) if flags.contains(MountFlags::RDONLY) && !found.f_flag.contains(StatVfsMountFlags::RDONLY) => {
-                Err(io::Error::other(format!("cannot make {} read-only: {error}", self.path.display())))
+            Ok(found)
+                if flags.contains(MountFlags::RDONLY)
+                    && !found.f_flag.contains(StatVfsMountFlags::RDONLY) =>
+            {
+                Err(io::Error::other(format!(
+                    "cannot make {} read-only: {error}",
+                    self.path.display()
+                )))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// A line of the table: the fifth field is the path, the sixth the flags. Flags for access times that are not repeated
-/// stay as they are.
+/// Parses a line of the table: the fifth field is the path, the sixth the flags. Flags for access
+/// times that are not repeated stay as they are.
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ').skip(4);
     let path = PathBuf::from(OsString::from_vec(unescape(fields.next()?)));
@@ -77,11 +87,14 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     Some(Mounted { path, flags: flags.collect() })
 }
 
-/// White space and backslashes are written as three octal digits.
+/// Decodes white space and backslashes, which are written as three octal digits.
 pub(crate) fn unescape(mut field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     while let Some((first, rest)) = field.split_first() {
-        let digits = rest.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let digits = rest
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             plain.push(byte);
             field = &rest[3..];

@@ -1,5 +1,5 @@
-//! File systems that are no storage, such as `/proc`: endless, full of links to everywhere, with files that wait when
-//! they are read.
+//! Pseudo file systems, such as `/proc`. They are endless, contain links to everywhere, and have
+//! files that block when they are read.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -24,13 +24,13 @@ const PSEUDO: [&str; 14] = [
     "mqueue",
 ];
 
-/// Where such file systems are mounted.
+/// Returns the mount points of pseudo file systems.
 pub fn pseudo() -> Vec<PathBuf> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     table.split(|byte| *byte == b'\n').filter_map(mount_point).collect()
 }
 
-/// The mount point of a line of the table, if it is one of such a file system.
+/// Returns the mount point in a line of the table, if it is one of a pseudo file system.
 fn mount_point(line: &[u8]) -> Option<PathBuf> {
     let text = String::from_utf8_lossy(line);
     let (_, system) = text.split_once(" - ")?;

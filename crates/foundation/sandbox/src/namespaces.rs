@@ -1,4 +1,4 @@
-//! The supervisor's part: it enters new namespaces and starts the first process in them.
+//! The supervisor's part: enters new namespaces and starts the first process in them.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -8,21 +8,24 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 
 use nix::sched::{CloneFlags, unshare};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+    set_capabilities,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::init::{Ended, Launch, Report};
 use crate::{INIT, Policy, handover};
 
-/// What to run. Its directory and its environment are those of the supervisor.
+/// The command to run. It uses the supervisor's directory and environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Command {
     pub program: OsString,
     pub args: Vec<OsString>,
-    /// Whether its input is a terminal, which becomes its controlling terminal.
+    /// Whether the input is a terminal, which becomes the command's controlling terminal.
     pub terminal: bool,
 }
 
@@ -35,8 +38,9 @@ pub struct Namespaces {
 /// A command that runs in a sandbox.
 #[derive(Debug)]
 pub struct Started {
-    /// The first process of the sandbox. To kill it is to kill all others. It ends shortly after the command, with the
-    /// command's exit code, or 128 and the number of the signal that ended the command.
+    /// The first process of the sandbox. Killing it kills all others. It ends shortly after the
+    /// command, with the command's exit code. If a signal ended the command, the exit code is 128
+    /// plus its number.
     pub init: Child,
     report: BufReader<UnixStream>,
 }
@@ -45,39 +49,55 @@ const FORBIDDEN: &str = "user namespaces are not available to this user (see the
 kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; most container runtimes forbid them \
 by default, and root needs CAP_SETFCAP)";
 
-/// The longest line of a report, in bytes.
+/// The maximum length of a report's line, in bytes.
 const MAX_REPORT: u64 = 16 * 1024;
 
-/// What the first process needs to build the view. It gives these up before it starts the command.
+/// The capabilities that `init` needs to build the view. It drops them before it starts the
+/// command.
 const NEEDED: [CapabilitySet; 2] = [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP];
 
 impl Namespaces {
-    /// Moves this process to new user, mount, IPC, host name and, without a network, network namespaces. The process must
-    /// not have other threads yet: the kernel refuses a user namespace to a process that has.
+    /// Moves this process to new user, mount, IPC and host name namespaces. Without a network, it
+    /// also gets a new network namespace. The process must not have other threads yet: the kernel
+    /// refuses a user namespace to a process with several threads.
     pub fn enter(policy: Policy) -> io::Result<Self> {
         policy.check().map_err(io::Error::other)?;
-        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let mut flags =
-            CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+        let (user, group) =
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let mut flags = CloneFlags::CLONE_NEWUSER
+            | CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUTS;
         flags.set(CloneFlags::CLONE_NEWNET, !policy.network);
-        let forbidden = |error: &dyn std::fmt::Display| io::Error::other(format!("{FORBIDDEN}: {error}"));
+        let forbidden =
+            |error: &dyn std::fmt::Display| io::Error::other(format!("{FORBIDDEN}: {error}"));
         unshare(flags).map_err(|error| forbidden(&error))?;
-        // One user and one group, by the same numbers as outside: files of the workspace keep their owner.
+        // Maps one user and one group to the same numbers as outside, so files of the workspace
+        // keep their owner.
         std::fs::write("/proc/self/setgroups", "deny").map_err(|error| forbidden(&error))?;
-        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(|error| forbidden(&error))?;
-        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(|error| forbidden(&error))?;
+        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))
+            .map_err(|error| forbidden(&error))?;
+        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+            .map_err(|error| forbidden(&error))?;
         if !policy.network {
-            // Programs that talk to themselves need it; a sandbox without it is still a sandbox.
+            // Programs that connect to themselves need the loopback device. Without it, the sandbox
+            // is still secure.
             let _ = raise_loopback();
         }
         Ok(Self { policy })
     }
 
-    /// Starts a command with this input, output and error output. The process can start no thread after this, because
-    /// its children are in another PID namespace. The calling thread has to live as long as the command may.
-    pub fn start(self, command: Option<Command>, files: [BorrowedFd<'_>; 3]) -> io::Result<Started> {
-        unshare(CloneFlags::CLONE_NEWPID)
-            .map_err(|error| io::Error::other(format!("PID namespaces are not available: {error}")))?;
+    /// Starts a command with this input, output and error output. The process can start no thread
+    /// after this, because its children are in another PID namespace. The calling thread must live
+    /// at least as long as the command.
+    pub fn start(
+        self,
+        command: Option<Command>,
+        files: [BorrowedFd<'_>; 3],
+    ) -> io::Result<Started> {
+        unshare(CloneFlags::CLONE_NEWPID).map_err(|error| {
+            io::Error::other(format!("PID namespaces are not available: {error}"))
+        })?;
         pass_on_capabilities()?;
         let (ours, theirs) = UnixStream::pair()?;
         let init = std::process::Command::new("/proc/self/exe")
@@ -94,13 +114,15 @@ impl Namespaces {
         match Report::read(&mut report)? {
             Some(Report::Started) => Ok(Started { init, report }),
             Some(Report::Failed(why)) => Err(io::Error::other(why)),
-            _ => Err(io::Error::other("the sandbox's first process ended before it started the command")),
+            _ => Err(io::Error::other(
+                "the sandbox's first process ended before it started the command",
+            )),
         }
     }
 }
 
 impl Started {
-    /// How the command ended, once `init` has ended. `None` if `init` was killed.
+    /// Returns how the command ended, after `init` has ended. Returns `None` if `init` was killed.
     pub fn ended(&mut self) -> Option<Ended> {
         match Report::read(&mut self.report) {
             Ok(Some(Report::Ended(ended))) => Some(ended),
@@ -110,7 +132,7 @@ impl Started {
 }
 
 impl Report {
-    /// The next line of what `init` reports.
+    /// Reads the next report of `init`.
     fn read(lines: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut line = String::new();
         lines.take(MAX_REPORT).read_line(&mut line)?;
@@ -118,13 +140,15 @@ impl Report {
     }
 }
 
-/// Lets the next program keep the capabilities that it needs. The kernel takes them from every user but root when a
-/// program is started, except those in the ambient set.
+/// Lets the next program keep the required capabilities. When a program starts, the kernel drops
+/// all capabilities of users other than root, except those in the ambient set.
 fn pass_on_capabilities() -> io::Result<()> {
     let needed: CapabilitySet = NEEDED.into_iter().collect();
     let own = capabilities(None)?;
     let inheritable = own.inheritable | needed;
-    let denied = |error| io::Error::other(format!("capabilities are not available in a user namespace: {error}"));
+    let denied = |error| {
+        io::Error::other(format!("capabilities are not available in a user namespace: {error}"))
+    };
     set_capabilities(None, CapabilitySets { inheritable, ..own }).map_err(denied)?;
     for capability in NEEDED {
         configure_capability_in_ambient_set(capability, true).map_err(denied)?;
@@ -132,7 +156,8 @@ fn pass_on_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the flag `IFF_UP` of the loopback device with a message of rtnetlink: `RTM_NEWLINK` for the device 1.
+/// Sets the flag `IFF_UP` of the loopback device with an rtnetlink message: `RTM_NEWLINK` for
+/// device 1.
 fn raise_loopback() -> io::Result<()> {
     const LENGTH: u32 = 32;
     const RTM_NEWLINK: u16 = 16;
@@ -148,7 +173,7 @@ fn raise_loopback() -> io::Result<()> {
     message.extend(LOOPBACK.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
-    // The default protocol of this family is that of routes and devices.
+    // The default protocol of this family is rtnetlink.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &message, SendFlags::empty())?;
     recv(&socket, &mut [0; 1024], RecvFlags::empty())?;

@@ -1,4 +1,4 @@
-//! What a command in a sandbox may see and do.
+//! The permissions of a sandboxed command.
 
 use std::path::{Path, PathBuf};
 
@@ -6,34 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::secrets;
 
-/// Which files a command sees, which of them it may change, and which sockets it may open. Where two paths overlap, the
-/// longer one counts.
+/// Defines the files that a command sees, the files that it may change, and the sockets that it may
+/// open. Where two paths overlap, the longer one applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// Files and directories that can be read.
     pub readable: Vec<PathBuf>,
     /// Directories that can be written to.
     pub writable: Vec<PathBuf>,
-    /// Files and directories that are not there, even if their directory is readable.
+    /// Files and directories that are hidden, even if their directory is readable.
     pub hidden: Vec<PathBuf>,
-    /// Directories that are empty at the start, in memory, and gone at the end.
+    /// Directories in memory that are empty at the start and deleted at the end.
     pub private: Vec<PathBuf>,
     /// Files that appear at another path.
     pub binds: Vec<Bind>,
-    /// Whether the command uses the host's network. Without it, the command has a loopback device of its own.
+    /// Whether the command uses the host's network. Without it, the command has a loopback device
+    /// of its own.
     pub network: bool,
-    /// Whether the command may open Unix sockets. Without them and without a network, it may open no socket at all.
+    /// Whether the command may open Unix sockets. Without them and without a network, it may open
+    /// no socket at all.
     pub unix_sockets: bool,
 }
 
-/// One file of the host at another path.
+/// A file of the host that appears at another path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,
     pub target: PathBuf,
 }
 
-/// Programs and what they need to run. The rest of the host is not visible: homes, `/var`, `/srv`, `/run`, `/mnt`.
+/// Programs and their dependencies. The rest of the host is not visible: homes, `/var`, `/srv`,
+/// `/run`, `/mnt`.
 const SYSTEM: [&str; 12] = [
     "/usr",
     "/bin",
@@ -49,14 +52,18 @@ const SYSTEM: [&str; 12] = [
     "/sys/devices/system/cpu",
 ];
 const PRIVATE: [&str; 3] = ["/tmp", "/home", "/root"];
-/// Directories that the sandbox makes itself.
+/// Directories that the sandbox creates itself.
 const RESERVED: [&str; 3] = ["/proc", "/dev", "/sys"];
 
 impl Policy {
-    /// A command that reads the system's programs, and has private `/tmp`, `/home` and `/root`.
+    /// Creates a policy that allows to read the system's programs. `/tmp`, `/home` and `/root` are
+    /// private.
     pub fn new(network: bool) -> Self {
-        let mut readable: Vec<PathBuf> =
-            SYSTEM.iter().map(PathBuf::from).filter(|path| path.symlink_metadata().is_ok()).collect();
+        let mut readable: Vec<PathBuf> = SYSTEM
+            .iter()
+            .map(PathBuf::from)
+            .filter(|path| path.symlink_metadata().is_ok())
+            .collect();
         if network {
             readable.extend(resolver());
         }
@@ -71,14 +78,14 @@ impl Policy {
         }
     }
 
-    /// Hides more. A symbolic link is followed, because its target is the secret.
+    /// Hides more paths. Follows symbolic links, because the target is the secret.
     #[must_use]
     pub fn hiding(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.hidden.extend(paths.into_iter().map(|path| path.canonicalize().unwrap_or(path)));
         self
     }
 
-    /// The same with one more directory to write to.
+    /// Returns this policy with one more writable directory.
     #[must_use]
     pub fn with_writable(&self, directory: &Path) -> Self {
         let mut policy = self.clone();
@@ -86,26 +93,33 @@ impl Policy {
         policy
     }
 
-    /// Whether a path of the host is visible under the same name.
+    /// Returns whether a path of the host is visible under the same name.
     pub fn shows(&self, path: &Path) -> bool {
-        let within =
-            |paths: &[PathBuf]| paths.iter().filter(|root| path.starts_with(root)).map(|root| depth(root)).max();
-        within(&self.readable).max(within(&self.writable)) > within(&self.hidden).max(within(&self.private))
+        let within = |paths: &[PathBuf]| {
+            paths.iter().filter(|root| path.starts_with(root)).map(|root| depth(root)).max()
+        };
+        within(&self.readable).max(within(&self.writable))
+            > within(&self.hidden).max(within(&self.private))
     }
 
-    /// The private directories that are there. One that is a part of a bound directory is not; neither is one with a secret
-    /// in a bound directory below it, because Landlock cannot keep a file apart from a directory that can be written to.
+    /// Returns the private directories that the sandbox creates. A private directory inside a bound
+    /// directory is not created. The same applies if a bound directory below it contains a secret.
+    /// Landlock cannot exclude a file from a writable directory.
     pub(crate) fn private_directories(&self) -> impl Iterator<Item = &PathBuf> {
-        let bound = |inner: &Path| self.readable.iter().chain(&self.writable).find(|root| inner.starts_with(root));
+        let bound = |inner: &Path| {
+            self.readable.iter().chain(&self.writable).find(|root| inner.starts_with(root))
+        };
         let secret_below = move |path: &Path| {
             let mut below = self.hidden.iter().filter(|hidden| hidden.starts_with(path));
             below.any(|hidden| bound(hidden).is_some_and(|root| root.starts_with(path)))
         };
-        let free = move |path: &&PathBuf| path.parent().is_some() && bound(path).is_none() && !secret_below(path);
+        let free = move |path: &&PathBuf| {
+            path.parent().is_some() && bound(path).is_none() && !secret_below(path)
+        };
         self.private.iter().filter(free)
     }
 
-    /// Why this policy cannot be kept, if it cannot.
+    /// Checks that this policy can be enforced. The error describes why not.
     pub fn check(&self) -> Result<(), String> {
         for path in self.readable.iter().chain(&self.writable) {
             if path.parent().is_none() {
@@ -117,18 +131,23 @@ impl Policy {
                 return Err(format!("{} is not an absolute path", path.display()));
             }
             if self.hidden.contains(path) {
-                return Err(format!("{} is hidden and cannot be a part of the sandbox, too", path.display()));
+                return Err(format!(
+                    "{} is hidden and cannot also be a part of the sandbox",
+                    path.display()
+                ));
             }
         }
         let reserved = |path: &&PathBuf| {
-            RESERVED
-                .iter()
-                .any(|root| path.starts_with(root) && !path.starts_with("/dev/shm") || path == &&PathBuf::from(root))
+            RESERVED.iter().any(|root| {
+                path.starts_with(root) && !path.starts_with("/dev/shm")
+                    || path == &&PathBuf::from(root)
+            })
         };
         match self.writable.iter().find(reserved) {
-            Some(path) => {
-                Err(format!("{} cannot be written to in a sandbox; choose another directory", path.display()))
-            }
+            Some(path) => Err(format!(
+                "{} cannot be written to in a sandbox; choose another directory",
+                path.display()
+            )),
             None => Ok(()),
         }
     }
@@ -138,10 +157,13 @@ pub(crate) fn depth(path: &Path) -> usize {
     path.components().count()
 }
 
-/// Where the names of hosts are looked up, if that is not in `/etc`: the directory, because the file is replaced when the
-/// network changes.
+/// Returns the location of the resolver configuration, if it is outside of `/etc`. This is the
+/// directory, because the file is replaced when the network changes.
 fn resolver() -> Option<PathBuf> {
-    let file = Path::new("/etc/resolv.conf").canonicalize().ok().filter(|file| !file.starts_with("/etc"))?;
+    let file = Path::new("/etc/resolv.conf")
+        .canonicalize()
+        .ok()
+        .filter(|file| !file.starts_with("/etc"))?;
     let directory = file.parent().filter(|directory| depth(directory) > 2);
     Some(directory.map(Path::to_path_buf).unwrap_or(file))
 }
@@ -164,7 +186,9 @@ mod tests {
         for visible in ["/usr", "/usr/bin/env", "/srv/x", "/data/work/file"] {
             assert!(policy.shows(Path::new(visible)), "{visible}");
         }
-        for hidden in ["/data", "/data/token", "/srv/secret", "/srv/secret/x", "/tmp/x", "/home", "/usrx"] {
+        for hidden in
+            ["/data", "/data/token", "/srv/secret", "/srv/secret/x", "/tmp/x", "/home", "/usrx"]
+        {
             assert!(!policy.shows(Path::new(hidden)), "{hidden}");
         }
     }
@@ -172,7 +196,10 @@ mod tests {
     #[test]
     fn what_the_sandbox_makes_itself_cannot_be_given_away() {
         for refused in ["/", "/proc", "/proc/self", "/dev", "/dev/pts", "/sys/x", "relative"] {
-            assert!(Policy::new(false).with_writable(Path::new(refused)).check().is_err(), "{refused}");
+            assert!(
+                Policy::new(false).with_writable(Path::new(refused)).check().is_err(),
+                "{refused}"
+            );
         }
         let hidden = Policy::new(false).hiding(["/srv/secret".into()]);
         assert!(hidden.with_writable(Path::new("/srv/secret")).check().is_err());

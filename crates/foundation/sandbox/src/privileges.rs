@@ -1,14 +1,18 @@
-//! What a process may do beyond what its user may, and how much it may take: nothing, and not too much.
+//! Drops all privileges beyond those of the user, and limits the resources of a process.
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
-    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_no_new_privs,
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_capabilities_secure_bits, set_no_new_privs,
 };
 
-/// Memory that a process writes to. Address space is no measure, because many runtimes reserve more than there is.
+/// The limit of data memory. The address space is not limited, because many runtimes reserve more
+/// than the machine has.
 const MAX_DATA: u64 = 8 << 30;
 const MAX_FILE: u64 = 8 << 30;
 const MAX_DESCRIPTORS: u64 = 4_096;
@@ -29,7 +33,7 @@ pub(crate) fn limit_resources() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives up all capabilities and every way to get one. The user 0 means nothing from here on.
+/// Drops all capabilities and every way to get one. User 0 has no special rights from now on.
 pub(crate) fn drop_all() -> io::Result<()> {
     for bit in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << bit);
@@ -52,7 +56,7 @@ pub(crate) fn drop_all() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     set_no_new_privs(true)?;
-    // The command can neither trace this process nor look at its memory.
+    // The command can neither trace this process nor read its memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Checking whether a sandbox is possible, before anything depends on it.
+//! Checks whether a sandbox is possible, before anything depends on it.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -9,8 +9,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{Namespaces, PROBE, Policy};
 
-/// Enters a sandbox in another process, and returns the part that is missing. The program is one that calls
-/// [`run_if_asked`](crate::run_if_asked).
+/// Enters a sandbox in another process, and returns the missing part as an error. `program` must
+/// call [`run_if_asked`](crate::run_if_asked).
 pub fn probe(program: &Path, policy: &Policy) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot check the sandbox: {error}");
     let mut process = Command::new(program)
@@ -23,7 +23,7 @@ pub fn probe(program: &Path, policy: &Policy) -> Result<(), String> {
         .spawn()
         .map_err(failed)?;
     let policy = serde_json::to_vec(policy).map_err(|error| failed(error.into()))?;
-    // A program that reads none of it reports that by how it ends.
+    // A program that reads none of the input reports its error by its exit status.
     let _ = process.stdin.take().map(|mut stdin| stdin.write_all(&policy));
     let output = process.wait_with_output().map_err(failed)?;
     match (output.status.success(), output.stdout.as_slice()) {

@@ -1,10 +1,11 @@
-//! Secrets among the system's files.
+//! Secrets among the files of the operating system.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Trees in which root's private files are hidden. Elsewhere, such as in the rest of `/usr`, are the files of packages.
+/// Directory trees in which root's private files are hidden. The rest, such as most of `/usr`,
+/// contains the files of packages.
 const SEARCHED: [&str; 3] = ["/etc", "/usr/local", "/opt"];
 
 /// Hidden for every user, whatever the modes of these files are.
@@ -26,11 +27,11 @@ const KNOWN: [&str; 14] = [
 ];
 const SSH: &str = "/etc/ssh";
 
-/// The most entries that are looked at in one tree. Directories beyond it are hidden.
+/// The maximum number of entries searched in one tree. Directories beyond it are hidden.
 const MAX_ENTRIES: usize = 500_000;
 
-/// The known secrets that exist. For root also everything that other users cannot read in the searched trees: root owns
-/// these files, and needs no capability to read them.
+/// Returns the known secrets that exist. For root, also returns everything in the searched trees
+/// that other users cannot read. Root owns these files, and needs no capability to read them.
 pub(crate) fn of_the_system() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         KNOWN.iter().map(PathBuf::from).filter(|path| path.symlink_metadata().is_ok()).collect();
@@ -39,7 +40,7 @@ pub(crate) fn of_the_system() -> Vec<PathBuf> {
     if rustix::process::geteuid().is_root() {
         found.extend(SEARCHED.iter().flat_map(|tree| unreadable(Path::new(tree), MAX_ENTRIES)));
     }
-    // A link may lead to them, and a file is hidden where it is.
+    // These paths may be symbolic links, and a file is hidden at its real path.
     let mut found: Vec<PathBuf> =
         found.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
     found.sort();
@@ -51,11 +52,12 @@ fn is_host_key(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"_key"))
 }
 
-/// What other users cannot read below a directory. Such a directory is not searched, it is hidden as a whole; so is a
-/// directory that has no place within the limit.
+/// Returns everything below a directory that other users cannot read. Such a directory is hidden as
+/// a whole without a search. Directories beyond the limit are hidden, too.
 fn unreadable(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
-    let (mut found, mut directories, mut looked_at) = (Vec::new(), VecDeque::from([tree.to_owned()]), 0_usize);
-    // Those near the top come first, so that the limit leaves out what is deep.
+    let (mut found, mut directories, mut looked_at) =
+        (Vec::new(), VecDeque::from([tree.to_owned()]), 0_usize);
+    // The search is breadth-first, so that the limit only cuts off deep directories.
     while let Some(directory) = directories.pop_front() {
         let first = found.len();
         for path in entries(&directory) {
@@ -127,7 +129,10 @@ mod tests {
         // The last directory is not searched, wherever the others are.
         for limit in 2..6 {
             let found = unreadable(dir.path(), limit);
-            assert!(found.iter().any(|path| dir.path().join("a/b").starts_with(path)), "{limit}: {found:?}");
+            assert!(
+                found.iter().any(|path| dir.path().join("a/b").starts_with(path)),
+                "{limit}: {found:?}"
+            );
             assert!(!found.contains(&dir.path().to_owned()), "{limit}: {found:?}");
         }
         assert_eq!(unreadable(dir.path(), 1)[0], dir.path());

@@ -1,4 +1,5 @@
-//! The file system that a command sees: a new root with the parts of the host that the policy names, and no other.
+//! The file system that a command sees: a new root that contains only the parts of the host that
+//! the policy names.
 
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -7,36 +8,41 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, unmount,
 };
 use rustix::process::pivot_root;
 
 use crate::mounted::{self, Access};
 use crate::policy::{Policy, depth};
 
-/// Where the new root is built. Nothing below it is a part of the new root, so nothing that is needed gets covered.
+/// The directory in which the new root is built. Nothing below it is a part of the new root, so no
+/// required path is covered.
 const BASE: &str = "/proc";
 
-/// Where a command finds the terminal that it was given, which is not among its own.
+/// The path of the terminal that the command was given. It is not one of the sandbox's own
+/// terminals.
 pub(crate) const TERMINAL: &str = "/dev/console";
 pub(crate) const DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 pub(crate) const TERMINALS: &str = "/dev/pts";
 pub(crate) const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Entries of `/proc` about the whole machine that everybody can read and that a command has no use for.
-const MACHINE: [&str; 8] = ["acpi", "bus", "driver", "kallsyms", "key-users", "keys", "sched_debug", "scsi"];
+/// Entries of `/proc` about the whole machine that every user can read and that a command does not
+/// need.
+const MACHINE: [&str; 8] =
+    ["acpi", "bus", "driver", "kallsyms", "key-users", "keys", "sched_debug", "scsi"];
 
-/// An empty file and an empty directory that nobody can read, to cover what is hidden.
+/// An empty file and an empty directory that no user can read. They are mounted over hidden paths.
 const EMPTY_FILE: &str = "/.hidden-file";
 const EMPTY_DIRECTORY: &str = "/.hidden-directory";
 
 const FORBIDDEN: &str = "mounts are not available in a user namespace (see the setting \
-kernel.apparmor_restrict_unprivileged_userns; a container's runtime may forbid them, too)";
+kernel.apparmor_restrict_unprivileged_userns; a container's runtime may also forbid them)";
 const NO_PROC: &str = "a private /proc is not available: the kernel refuses it where parts of the outer /proc are covered, \
 as most container runtimes do (start the container with an uncovered /proc, such as --security-opt systempaths=unconfined)";
 
-/// Moves this process to the new root. The old one is gone for it.
+/// Moves this process to the new root and detaches the old one.
 pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> {
     let here = std::env::current_dir()?;
     let plan = plan(policy)?;
@@ -52,20 +58,22 @@ pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> 
         step.apply(&plan)?;
     }
     std::env::set_current_dir(BASE)?;
-    pivot_root(".", ".").map_err(|error| failed("make a root of", Path::new(BASE), error))?;
-    // Now both roots are at the same place, the old one on top.
+    pivot_root(".", ".").map_err(|error| failed("switch the root to", Path::new(BASE), error))?;
+    // Both roots are now mounted at the same path, the old one on top.
     unmount(".", UnmountFlags::DETACH).map_err(|error| failed("leave", Path::new("/"), error))?;
     std::env::set_current_dir("/")?;
     fs::remove_file(EMPTY_FILE)?;
     fs::remove_dir(EMPTY_DIRECTORY)?;
     mounted::protect(|path| access(&plan, path))?;
     std::env::set_current_dir(&here).map_err(|error| {
-        let why = format!("the directory {} is not visible in the sandbox: {error}", here.display());
+        let why =
+            format!("the directory {} is not visible in the sandbox: {error}", here.display());
         io::Error::new(error.kind(), why)
     })
 }
 
-/// One thing in the new root. The order of the kinds is that in which they are applied to the same path.
+/// One entry of the new root. Entries with the same path are applied in the order of these
+/// variants.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Hidden,
@@ -80,25 +88,37 @@ struct Step {
     kind: Kind,
 }
 
-/// Everything in the new root, parents before what lies in them.
+/// Returns all entries of the new root, parents before their children.
 fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
     let mut steps = Vec::new();
-    let given = policy.readable.iter().map(|path| (path, false)).chain(policy.writable.iter().map(|path| (path, true)));
+    let given = policy
+        .readable
+        .iter()
+        .map(|path| (path, false))
+        .chain(policy.writable.iter().map(|path| (path, true)));
     for (path, writable) in given {
         let source = path.canonicalize().map_err(|error| {
-            io::Error::new(error.kind(), format!("{} cannot be a part of the sandbox: {error}", path.display()))
+            io::Error::new(
+                error.kind(),
+                format!("{} cannot be a part of the sandbox: {error}", path.display()),
+            )
         })?;
         if source != *path {
             if policy.hidden.iter().any(|hidden| source.starts_with(hidden)) {
                 let (path, source) = (path.display(), source.display());
                 return Err(io::Error::other(format!("{path} leads to {source}, which is hidden")));
             }
-            // By the name that was given as well, unless a link of the system's leads there: /bin is one on most systems.
+            // Add a link with the given name, unless a system link already leads there. For
+            // example, `/bin` is a link on most systems.
             let known = policy.readable.iter().any(|root| root != path && path.starts_with(root));
             if !known {
                 steps.push(Step { target: path.clone(), kind: Kind::Link { to: source.clone() } });
             }
-            if policy.readable.iter().any(|root| root != path && !writable && source.starts_with(root)) {
+            if policy
+                .readable
+                .iter()
+                .any(|root| root != path && !writable && source.starts_with(root))
+            {
                 continue;
             }
         }
@@ -110,13 +130,19 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
         if let Some(step) = steps.iter().find(covers) {
             let (path, target) = (step.target.display(), bind.target.display());
             return Err(io::Error::other(format!(
-                "{path} cannot be a part of the sandbox, which needs {target} itself"
+                "{path} cannot be a part of the sandbox, because the sandbox itself uses {target}"
             )));
         }
-        steps.push(Step { target: bind.target.clone(), kind: Kind::Bound { source, writable: false } });
+        steps.push(Step {
+            target: bind.target.clone(),
+            kind: Kind::Bound { source, writable: false },
+        });
     }
-    steps.extend(policy.private_directories().map(|path| Step { target: path.clone(), kind: Kind::Private }));
-    steps.extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
+    steps.extend(
+        policy.private_directories().map(|path| Step { target: path.clone(), kind: Kind::Private }),
+    );
+    steps
+        .extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
     steps.sort_by(|a, b| (depth(&a.target), &a.kind).cmp(&(depth(&b.target), &b.kind)));
     Ok(steps)
 }
@@ -128,7 +154,8 @@ impl Step {
             Kind::Hidden => self.hide(&at, plan)?,
             Kind::Private => {
                 directory(&at)?;
-                let options = if self.target == Path::new("/tmp") { c"mode=1777" } else { c"mode=0755" };
+                let options =
+                    if self.target == Path::new("/tmp") { c"mode=1777" } else { c"mode=0755" };
                 new("tmpfs", &self.target, MountFlags::NODEV, options)?;
             }
             Kind::Link { to } if at.symlink_metadata().is_err() => {
@@ -149,11 +176,15 @@ impl Step {
     }
 
     fn hide(&self, at: &Path, plan: &[Self]) -> io::Result<()> {
-        let bind = |empty: &str| mount_bind(inside(empty), at).map_err(|error| failed("hide", &self.target, error));
+        let bind = |empty: &str| {
+            mount_bind(inside(empty), at).map_err(|error| failed("hide", &self.target, error))
+        };
         match at.symlink_metadata() {
             Ok(found) if found.is_dir() => {
                 let holds_more = plan.iter().any(|step| {
-                    step.target != self.target && step.target.starts_with(&self.target) && step.kind != Kind::Hidden
+                    step.target != self.target
+                        && step.target.starts_with(&self.target)
+                        && step.kind != Kind::Hidden
                 });
                 if holds_more {
                     new("tmpfs", &self.target, MountFlags::NODEV, c"mode=0711,size=1m")
@@ -161,16 +192,16 @@ impl Step {
                     bind(EMPTY_DIRECTORY)
                 }
             }
-            // Its target is hidden, if that is a secret.
+            // The target is hidden itself if it is a secret.
             Ok(found) if found.is_symlink() => Ok(()),
             Ok(_) => bind(EMPTY_FILE),
-            // It is not there, or nobody gets there.
+            // The path does not exist, or cannot be reached by any user.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// What a mount is for: the longest path of the plan that leads there decides.
+/// Returns the access of a mount. The longest path of the plan that contains it decides.
 fn access(plan: &[Step], path: &Path) -> Access {
     match plan.iter().rfind(|step| path.starts_with(&step.target)).map(|step| &step.kind) {
         Some(Kind::Private | Kind::Bound { writable: true, .. }) => Access::Writable,
@@ -182,18 +213,23 @@ fn access(plan: &[Step], path: &Path) -> Access {
     }
 }
 
-/// `/proc` of the new PID namespace, which this process is in.
+/// Mounts `/proc` of the new PID namespace, which contains this process.
 fn mount_processes() -> io::Result<()> {
     directory(&inside("/proc"))?;
     let flags = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
-    new("proc", Path::new("/proc"), flags, c"").map_err(|error| io::Error::other(format!("{NO_PROC}: {error}")))?;
+    new("proc", Path::new("/proc"), flags, c"")
+        .map_err(|error| io::Error::other(format!("{NO_PROC}: {error}")))?;
     for entry in fs::read_dir(inside("/proc"))?.flatten() {
         let (at, name) = (entry.path(), entry.file_name());
         let Ok(found) = at.symlink_metadata() else { continue };
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        // Root owns what others cannot read there, and would need no capability for it.
+        // Root owns the entries that other users cannot read, and would need no capability to read
+        // them.
         let is_open = found.permissions().mode() & 0o004 != 0;
-        if is_process || found.is_symlink() || is_open && !MACHINE.iter().any(|machine| name == *machine) {
+        if is_process
+            || found.is_symlink()
+            || is_open && !MACHINE.iter().any(|machine| name == *machine)
+        {
             continue;
         }
         let empty = if found.is_dir() { EMPTY_DIRECTORY } else { EMPTY_FILE };
@@ -206,7 +242,8 @@ fn mount_devices(terminal: Option<&Path>) -> io::Result<()> {
     for path in DEVICES {
         if Path::new(path).exists() {
             file(&inside(path))?;
-            mount_bind(path, inside(path)).map_err(|error| failed("bind", Path::new(path), error))?;
+            mount_bind(path, inside(path))
+                .map_err(|error| failed("bind", Path::new(path), error))?;
         }
     }
     if let Some(terminal) = terminal {
@@ -214,7 +251,12 @@ fn mount_devices(terminal: Option<&Path>) -> io::Result<()> {
         mount_bind(terminal, inside(TERMINAL)).map_err(|error| failed("bind", terminal, error))?;
     }
     directory(&inside(TERMINALS))?;
-    new("devpts", Path::new(TERMINALS), MountFlags::NOEXEC, c"newinstance,ptmxmode=0666,mode=0620")?;
+    new(
+        "devpts",
+        Path::new(TERMINALS),
+        MountFlags::NOEXEC,
+        c"newinstance,ptmxmode=0666,mode=0620",
+    )?;
     directory(&inside(SHARED_MEMORY))?;
     new("tmpfs", Path::new(SHARED_MEMORY), MountFlags::NODEV, c"size=64m,mode=1777")?;
     for (name, to) in [

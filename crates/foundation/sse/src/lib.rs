@@ -1,7 +1,8 @@
-//! Reading server-sent events as the [specification](https://html.spec.whatwg.org/multipage/server-sent-events.html) says.
+//! A parser for server-sent events as defined by the
+//! [specification](https://html.spec.whatwg.org/multipage/server-sent-events.html).
 //!
-//! [`Reader`] takes bytes as they come, cut anywhere, looks at each of them once, and keeps no more than one event of bounded
-//! length. [`Events`] is the same for the body of a response.
+//! [`Reader`] accepts bytes in pieces of any size and reads each byte once. It buffers at most one
+//! incomplete event of bounded length. [`Events`] does the same for the body of a response.
 
 mod response;
 
@@ -13,31 +14,34 @@ pub use response::{Broken, Events};
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// `message`, where the stream does not say.
+    /// The name of the event; `message` if the stream sets none.
     pub name: String,
     pub data: String,
-    /// The id that the stream last gave, with this event or one before it: whoever comes back goes on after it.
+    /// The last id that the stream has set, with this event or an earlier one. A client that
+    /// reconnects continues after this id.
     pub id: Option<Arc<str>>,
 }
 
-/// An event that is longer than its reader takes. No more is read of the stream: what follows may belong to it.
+/// The error for an event that exceeds the reader's limit. The reader then ignores the rest of the
+/// stream, because it may belong to that event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than {most} bytes")]
 pub struct TooLong {
     pub most: usize,
 }
 
-/// Makes events of bytes.
+/// Parses bytes into events.
 #[derive(Debug)]
 pub struct Reader {
     most: usize,
-    /// The line that has begun.
+    /// The incomplete line.
     line: Vec<u8>,
     name: String,
     /// The event's lines of data, with a line feed after each.
     data: String,
     id: Option<Arc<str>>,
-    /// Whether the last line ended in a carriage return, to which a line feed may still belong.
+    /// Whether the last line ended in a carriage return, so that a line feed may still belong to
+    /// it.
     after_return: bool,
     /// Whether a line has been read: only the first may begin with a byte order mark.
     begun: bool,
@@ -46,7 +50,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// `most` is how long an event may be, in bytes.
+    /// Creates a reader. `most` is the maximum length of an event in bytes.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -61,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// Takes what has come. [`Reader::next_event`] gives the events that it completes.
+    /// Adds received bytes. [`Reader::next_event`] returns the events that they complete.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !self.too_long && !bytes.is_empty() {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
@@ -81,13 +85,13 @@ impl Reader {
             bytes = &bytes[end + 1..];
             let line = std::mem::take(&mut self.line);
             self.end_line(&line);
-            // Its room is used again.
+            // Reuse the line's buffer.
             self.line = line;
             self.line.clear();
         }
     }
 
-    /// The next event that is complete; `None` until more has come.
+    /// Returns the next complete event, or `None` until more bytes are pushed.
     pub fn next_event(&mut self) -> Result<Option<Event>, TooLong> {
         match self.ready.pop_front() {
             Some(event) => Ok(Some(event)),
@@ -96,8 +100,8 @@ impl Reader {
         }
     }
 
-    /// Completes an event that was not closed before the stream ended. The specification has it thrown away, because it may
-    /// have been cut off; this is for streams of servers that forget the last empty line.
+    /// Completes an event that was not closed before the stream ended. The specification discards
+    /// it, because it may be truncated. Call this for servers that omit the last empty line.
     pub fn end(&mut self) {
         self.push(b"\n\n");
     }
@@ -118,14 +122,15 @@ impl Reader {
                 self.data.push('\n');
             }
             "id" if !value.contains('\0') => self.id = Some(value.into()),
-            // A comment, which has no name; when to reconnect, which is for its reader to decide; and whatever else there will be.
+            // Ignored: comments (no field name), the reconnection time (the caller decides), and
+            // unknown fields.
             _ => {}
         }
     }
 
     fn dispatch(&mut self) {
         let (mut name, mut data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
-        // Without a line of data there is no event, though it has a name.
+        // An event without a line of data is discarded, even if it has a name.
         if data.pop().is_none() {
             return;
         }

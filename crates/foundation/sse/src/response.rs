@@ -1,15 +1,15 @@
-//! The events of a response.
+//! The events of an HTTP response.
 
 use crate::{Event, Reader, TooLong};
 
-/// The events of a response, one by one.
+/// Reads the events of a response one by one.
 #[derive(Debug)]
 pub struct Events {
     response: reqwest::Response,
     reader: Reader,
 }
 
-/// Why a stream of events ends before its time.
+/// The reason why a stream of events ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     #[error(transparent)]
@@ -19,12 +19,12 @@ pub enum Broken {
 }
 
 impl Events {
-    /// `most` is how long an event may be, in bytes.
+    /// Creates a reader. `most` is the maximum length of an event in bytes.
     pub fn new(response: reqwest::Response, most: usize) -> Self {
         Self { response, reader: Reader::new(most) }
     }
 
-    /// `None` at the end of the stream. Nothing is lost if this is dropped before it is done.
+    /// Returns the next event, or `None` at the end of the stream. This method is cancel safe.
     pub async fn next(&mut self) -> Result<Option<Event>, Broken> {
         loop {
             if let Some(event) = self.reader.next_event()? {

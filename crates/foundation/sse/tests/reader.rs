@@ -1,10 +1,13 @@
-//! Events are what the specification says they are, wherever a stream is cut, and none is longer than was agreed.
+//! Rule: events match the specification wherever a stream is split, and no event exceeds the limit.
 
 use proptest::prelude::*;
 use sa_sse::{Event, Reader, TooLong};
 
-/// What a stream says, in these pieces; and whether it was too long.
-fn read<'a>(most: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Option<TooLong>) {
+/// Returns the events of a stream given in pieces, and the error if one was too long.
+fn read<'a>(
+    most: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Event>, Option<TooLong>) {
     let mut reader = Reader::new(most);
     let mut events = Vec::new();
     for piece in pieces {
@@ -23,7 +26,8 @@ fn read<'a>(most: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Eve
 #[track_caller]
 fn check(stream: &str, expected: &[(&str, &str, Option<&str>)]) {
     let (events, too_long) = read(1_000, [stream.as_bytes()]);
-    let found: Vec<_> = events.iter().map(|it| (it.name.as_str(), it.data.as_str(), it.id.as_deref())).collect();
+    let found: Vec<_> =
+        events.iter().map(|it| (it.name.as_str(), it.data.as_str(), it.id.as_deref())).collect();
     assert_eq!((found.as_slice(), too_long), (expected, None), "{stream:?}");
 }
 
@@ -44,7 +48,7 @@ fn lines_end_in_any_way() {
 fn data_is_what_was_written() {
     check_data("data: YHOO\ndata: +2\ndata: 10\n\n", &["YHOO\n+2\n10"]);
     check_data("data:test\n\ndata: test\n\ndata:  test\n\n", &["test", "test", " test"]);
-    // An empty line of data is one, and without its last empty line an event is not complete.
+    // An empty data line counts as data. An event is not complete without its final empty line.
     check_data("data\n\ndata\ndata\n\ndata:", &["", "\n"]);
     check_data("data:\ndata: x\n\n", &["\nx"]);
     check_data("data: a:b\n\n", &["a:b"]);
@@ -70,8 +74,14 @@ fn names_are_of_one_event_and_ids_of_all_that_follow() {
     check("event: a\ndata: 1\n\ndata: 2\n\n", &[("a", "1", None), ("message", "2", None)]);
     check("event: a\nevent:b\ndata: 1\n\n", &[("b", "1", None)]);
     check("event: a\n\ndata: 1\n\n", &[("message", "1", None)]);
-    check("id: 7\ndata: 1\n\ndata: 2\n\n", &[("message", "1", Some("7")), ("message", "2", Some("7"))]);
-    check("id: 7\n\ndata: 1\n\nid\ndata: 2\n\n", &[("message", "1", Some("7")), ("message", "2", Some(""))]);
+    check(
+        "id: 7\ndata: 1\n\ndata: 2\n\n",
+        &[("message", "1", Some("7")), ("message", "2", Some("7"))],
+    );
+    check(
+        "id: 7\n\ndata: 1\n\nid\ndata: 2\n\n",
+        &[("message", "1", Some("7")), ("message", "2", Some(""))],
+    );
     check("id: 7\nid: 8\0\ndata: 1\n\n", &[("message", "1", Some("7"))]);
 }
 
@@ -83,12 +93,18 @@ fn what_is_no_text_is_replaced() {
 
 #[test]
 fn a_stream_may_be_completed_that_forgot_to_be() {
-    for (stream, expected) in [("data: x", Some("x")), ("data: x\r", Some("x")), ("data: x\n\n", None), ("", None)] {
+    for (stream, expected) in
+        [("data: x", Some("x")), ("data: x\r", Some("x")), ("data: x\n\n", None), ("", None)]
+    {
         let mut reader = Reader::new(100);
         reader.push(stream.as_bytes());
         while reader.next_event().unwrap().is_some() {}
         reader.end();
-        assert_eq!(reader.next_event().unwrap().map(|event| event.data).as_deref(), expected, "{stream:?}");
+        assert_eq!(
+            reader.next_event().unwrap().map(|event| event.data).as_deref(),
+            expected,
+            "{stream:?}"
+        );
     }
 }
 
@@ -99,7 +115,7 @@ fn no_event_is_longer_than_agreed_in_one_line_or_many() {
         let (events, too_long) = read(100, [b"data: first\n\n", stream.as_bytes()]);
         assert_eq!((events.len(), too_long), (1, Some(TooLong { most: 100 })), "{endless:?}");
     }
-    // What is not kept does not count: comments, and events that are over.
+    // Discarded text does not count towards the limit: comments and completed events.
     let stream = ": still here\ndata: x\n\nevent: y\n\n".repeat(1_000);
     let (events, too_long) = read(100, [stream.as_bytes()]);
     assert_eq!((events.len(), too_long), (1_000, None));
@@ -115,7 +131,7 @@ fn after_an_event_that_is_too_long_there_is_nothing() {
     assert_eq!(reader.next_event(), Err(TooLong { most: 10 }));
 }
 
-/// Streams with much of what means something in them.
+/// Streams that contain many significant words and characters.
 fn streams() -> impl Strategy<Value = Vec<u8>> {
     const WORDS: &[&str] = &[
         "data",

@@ -1,4 +1,4 @@
-//! JSON that travels through the gateway as the text it came as.
+//! JSON that passes through the gateway as the text in which it was received.
 
 pub mod difference;
 mod object;
@@ -12,40 +12,47 @@ use serde_json::value::RawValue;
 
 pub use self::object::{Object, object};
 
-/// A JSON text that every reader takes, and takes for the same. Cloning it shares the text.
+/// A JSON text that every parser accepts and interprets in the same way. Cloning it shares the
+/// text.
 ///
-/// It is well-formed, no deeper than [`MAX_DEPTH`], and has nothing in it that is JSON by its grammar alone: see
-/// [`check`]. Arguments and results are these, so that nothing that passes through the gateway breaks whoever it is for.
+/// The text is well-formed and no deeper than [`MAX_DEPTH`]. It contains nothing that is valid by
+/// the grammar alone: see [`check`]. Arguments and results use this type, so that no text breaks
+/// its receiver.
 ///
-/// Arguments and results are never re-built from a parsed tree: that would cost four to five times as much, and
-/// would change what the caller wrote (number formats, the order of keys).
+/// Arguments and results are never rebuilt from a parsed tree. That would cost four to five times
+/// as much. It would also change number formats and the order of keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawJson(Arc<str>);
 
 impl RawJson {
-    /// Checks that `text` is one JSON value that can be read, and keeps it as it is.
+    /// Checks that `text` is one readable JSON value, and stores it unchanged.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         Self::part(serde_json::from_str(text)?)
     }
 
-    /// Keeps a part of a JSON text, if it can be read.
+    /// Stores a part of a JSON text, if it is readable.
     pub fn part(raw: &RawValue) -> Result<Self, serde_json::Error> {
         Self::well_formed(raw.get())
     }
 
-    /// The same of a part that a decoder has found to be JSON, as part of the frame it came in.
+    /// Stores a part that a decoder has already found to be JSON within its frame, if it is
+    /// readable.
     pub fn well_formed(text: &str) -> Result<Self, serde_json::Error> {
         check(text)?;
         Ok(Self::from_checked(text))
     }
 
-    /// Takes a text that was checked already, as part of a larger one, or written by ourselves of such parts.
+    /// Stores a text without checking it. It must have been checked as part of a larger one, or be
+    /// composed of checked parts.
     pub fn from_checked(text: &str) -> Self {
-        debug_assert!(serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| check(raw.get()).is_ok()), "not JSON");
+        debug_assert!(
+            serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| check(raw.get()).is_ok()),
+            "not JSON"
+        );
         Self(text.into())
     }
 
-    /// The JSON text of a value of our own making.
+    /// Returns the JSON text of a value that the program itself has built.
     pub fn of(value: &serde_json::Value) -> Self {
         Self(value.to_string().into())
     }
@@ -74,32 +81,36 @@ impl RawJson {
         self.as_str() == "null"
     }
 
-    /// The parsed tree, for the places that must look inside. A key that appears twice is an error.
+    /// Returns the parsed tree. A key that appears twice is an error.
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::from_str::<tree::Tree>(&self.0).map(|tree| tree.0)
     }
 }
 
-/// Whether readers make of a JSON text what it says, and all of it; the error says why not. A text that is too deep exhausts
-/// them; `1e999` and `"\ud800"` are JSON by its grammar, and hardly any reader takes them; `serde_json` takes one key for a word
-/// of its own. Most texts have nothing of the kind, and are looked through once, and not parsed for it.
+/// Checks that every parser accepts a JSON text and interprets it in the same way.
+///
+/// A text that is too deep overflows a parser's stack. `1e999` and `"\ud800"` are valid by the
+/// grammar, but hardly any parser accepts them. `serde_json` reserves one key for internal use.
+/// Most texts have none of these, so one scan is enough and the text is not parsed.
 pub fn check(text: &str) -> Result<(), serde_json::Error> {
     check_within(MAX_DEPTH, text)
 }
 
-/// The same of a message around such texts, which may be so deep.
+/// Does the same for a message that contains such texts, with another maximum depth.
 pub fn check_within(most: usize, text: &str) -> Result<(), serde_json::Error> {
     match look(most, text.as_bytes()) {
         Look::Plain => Ok(()),
         Look::Odd => serde_json::from_str::<tree::Readable>(text).map(drop),
-        Look::TooDeep => Err(serde::de::Error::custom(format_args!("it is nested deeper than {most} levels"))),
+        Look::TooDeep => {
+            Err(serde::de::Error::custom(format_args!("it is nested deeper than {most} levels")))
+        }
     }
 }
 
-/// The most that a message repeats of what somebody else wrote, in characters.
+/// The maximum length of a quoted foreign text in a message, in characters.
 const MAX_QUOTED: usize = 200;
 
-/// A text of somebody else's, for a message that repeats it: the beginning, where it is long.
+/// Returns the beginning of a foreign text, for a message that quotes it.
 pub fn shortened(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX_QUOTED) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -107,38 +118,42 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Why a JSON text cannot be read, for whoever wrote it. The reader's own words repeat what it did not expect, however long
-/// that is.
+/// Returns the reason why a JSON text cannot be read, for its author. The parser's own message
+/// quotes unexpected input at full length, so it is shortened.
 pub fn why(error: &serde_json::Error) -> String {
     let said = error.to_string();
     match shortened(&said) {
-        Cow::Owned(short) if error.line() > 0 => format!("{short} at line {} column {}", error.line(), error.column()),
+        Cow::Owned(short) if error.line() > 0 => {
+            format!("{short} at line {} column {}", error.line(), error.column())
+        }
         short => short.into_owned(),
     }
 }
 
-/// Nothing deeper enters: less than serde's own limit of 128, so that whoever gets it can read it, inside a frame too.
+/// The maximum depth of accepted texts. It is less than serde's own limit of 128, so that receivers
+/// can parse the text inside a frame too.
 pub const MAX_DEPTH: usize = 100;
 
-/// Whether a JSON text is nested deeper than [`MAX_DEPTH`].
+/// Returns whether a JSON text is nested deeper than [`MAX_DEPTH`].
 pub fn is_too_deep(json: &str) -> bool {
     is_deeper_than(MAX_DEPTH, json.as_bytes())
 }
 
-/// Whether a JSON text is nested deeper than so many levels. Takes no stack for it.
+/// Returns whether a JSON text is nested deeper than `most` levels. Uses no stack.
 pub fn is_deeper_than(most: usize, json: &[u8]) -> bool {
     matches!(look(most, json), Look::TooDeep)
 }
 
 enum Look {
     Plain,
-    /// It may have something in it that not every reader takes: an escape by number, which may be half of a pair; a number
-    /// that may be larger than any; a text that begins like a word of `serde_json`'s own.
+    /// The text may contain something that not every parser accepts. Examples are a numeric escape
+    /// that may be half of a surrogate pair, and a number that may be too large. Another is a
+    /// string that begins like a key that `serde_json` reserves.
     Odd,
     TooDeep,
 }
 
-/// What can be said of a JSON text by its bytes, in one pass that takes neither stack nor memory.
+/// Classifies a JSON text by its bytes, in one pass without recursion or allocation.
 fn look(most: usize, json: &[u8]) -> Look {
     let (mut depth, mut digits, mut odd) = (0_usize, 0_usize, false);
     let mut bytes = json.iter();
@@ -177,7 +192,7 @@ fn look(most: usize, json: &[u8]) -> Look {
     if odd { Look::Odd } else { Look::Plain }
 }
 
-/// No number that is written with fewer digits in a row, and without an exponent, is too large.
+/// A number with at most this many digits in a row and no exponent is never too large.
 const MAX_DIGITS: usize = 300;
 
 impl From<&serde_json::Value> for RawJson {
@@ -187,7 +202,7 @@ impl From<&serde_json::Value> for RawJson {
 }
 
 impl fmt::Debug for RawJson {
-    /// Shows the size alone: arguments may hold secrets, and a `Debug` ends up in logs.
+    /// Shows the size alone, because arguments may hold secrets and `Debug` output ends up in logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawJson({} bytes)", self.0.len())
     }
@@ -220,13 +235,23 @@ mod tests {
     #[test]
     fn what_not_every_reader_takes_as_it_is_written_is_refused() {
         let long = |digits: usize| format!("[1{}]", "0".repeat(digits));
-        for text in ["1e9", r#"{"\u0061":"\ud83d\ude00"}"#, r#""1e999""#, "[1,true,null]", "{}", "1e-999", &long(299)] {
+        for text in [
+            "1e9",
+            r#"{"\u0061":"\ud83d\ude00"}"#,
+            r#""1e999""#,
+            "[1,true,null]",
+            "{}",
+            "1e-999",
+            &long(299),
+        ] {
             check(text, true);
         }
         check(r#"["$ref",{"$serde":1},"\\ud800","$serde_json::private::RawValue"]"#, true);
         let own = r#"{"a":{"$serde_json::private::RawValue":"[1]"}}"#;
         let escaped = r#"[{"\u0024serde_json::privat\u0065::RawValue":"[1]"}]"#;
-        for text in ["1e999", "[-1E+999]", r#""\ud800""#, r#"{"\udc00":1}"#, own, escaped, &long(400)] {
+        for text in
+            ["1e999", "[-1E+999]", r#""\ud800""#, r#"{"\udc00":1}"#, own, escaped, &long(400)]
+        {
             check(text, false);
         }
     }
@@ -248,7 +273,9 @@ mod tests {
         let twice = format!("{{{0}:1,{0}:2}}", serde_json::Value::from(long.as_str()));
         let error = RawJson::parse(&twice).unwrap().to_value().unwrap_err();
         assert!(error.to_string().len() < 2_000);
-        let wrong = serde_json::from_str::<Vec<u8>>(&format!("[\n{}]", serde_json::Value::from(long))).unwrap_err();
+        let wrong =
+            serde_json::from_str::<Vec<u8>>(&format!("[\n{}]", serde_json::Value::from(long)))
+                .unwrap_err();
         let said = why(&wrong);
         assert!(said.len() < 2_000 && said.contains("at line 2 column"), "{said}");
         assert_eq!(

@@ -1,23 +1,24 @@
-//! What is shown in place of secrets.
+//! Masking of secrets in displayed text.
 
 use std::borrow::Cow;
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 pub const MASK: &str = "***";
 
-/// An address without what may be a secret in it: the user and the password before its host, and whatever is asked or pointed
-/// at behind its path. What stands in the place of an address and is none loses the same, and rather too much of it.
+/// Masks the possible secrets in an address: the user and password before the host, the query and
+/// the fragment.
+/// Text that is not a valid address is masked in the same way, rather too much than too little.
 pub fn address(text: &str) -> Cow<'_, str> {
     let scheme = text.find("://").filter(|at| !text[..*at].contains(['@', '?', '#', '/']));
     let scheme = scheme.map_or(0, |at| at + "://".len());
-    // Parsers pass over slashes that are too many.
+    // Parsers ignore extra slashes.
     let begin = text.len() - text[scheme..].trim_start_matches(['/', '\\']).len();
     let authority = text[begin..].split(['/', '\\', '?', '#']).next().unwrap_or_default();
-    // A password with a slash in it makes no address, and is a password all the same.
+    // A password that contains a slash makes the address invalid, but it is still a password.
     let whole = scheme > 0 && is_host(authority);
     let user = authority.rfind('@').or_else(|| if whole { None } else { text[begin..].rfind('@') });
     let host = user.map_or(begin, |at| begin + at + 1);
-    // Which of the two it is, a password or what is asked, cannot be told.
+    // The text before the host may be a password or a query; both are masked.
     if text[begin..host].contains(['?', '#']) {
         return format!("{}{MASK}", &text[..begin]).into();
     }
@@ -30,7 +31,7 @@ pub fn address(text: &str) -> Cow<'_, str> {
     format!("{}{user}{rest}{asked}", &text[..begin]).into()
 }
 
-/// A text in which addresses may stand between other words, with each of them masked.
+/// Masks every address in a text that may contain other words.
 pub fn addresses(text: &str) -> Cow<'_, str> {
     if !text.contains("://") {
         return Cow::Borrowed(text);
@@ -43,19 +44,21 @@ pub fn addresses(text: &str) -> Cow<'_, str> {
     words.collect::<String>().into()
 }
 
-/// A name, such as that of a header or a variable, up to where a value has slipped into it.
+/// Returns a name, such as that of a header or a variable. Masks it from the first character that
+/// belongs to a value.
 pub fn name(text: &str) -> Cow<'_, str> {
     let end = text.find(|c: char| !c.is_alphanumeric() && !"-_.".contains(c));
     end.map_or(Cow::Borrowed(text), |end| format!("{}{MASK}", &text[..end]).into())
 }
 
-/// Whether this can be what stands between `://` and the path: a host, or a host and a port.
+/// Returns whether the text is a valid host, or host and port, between `://` and the path.
 fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
         _ => (text, ""),
     };
-    let is_name = !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+    let is_name =
+        !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
     let is_literal = host.starts_with('[') && host.ends_with(']');
     (is_name || is_literal) && port.chars().all(|c| c.is_ascii_digit())
 }
@@ -109,7 +112,10 @@ mod tests {
     #[test]
     fn addresses_are_masked_between_other_words() {
         let check = |text: &str, expected: &str| assert_eq!(addresses(text), expected);
-        check("somebody@example.com @scope/package why?", "somebody@example.com @scope/package why?");
+        check(
+            "somebody@example.com @scope/package why?",
+            "somebody@example.com @scope/package why?",
+        );
         check("--db=postgres://me:canary@db/x", "--db=postgres://***@db/x");
         check("a https://canary@b c@d\nhttp://e/?canary f", "a https://***@b c@d\nhttp://e/?*** f");
     }

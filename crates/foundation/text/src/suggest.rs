@@ -1,33 +1,43 @@
-//! What somebody may have meant who wrote a name that is not there.
+//! Suggestions for misspelt names.
 
-/// Names that are less alike than this are two names, and not one and its misspelling.
+/// The minimum similarity at which one name counts as a misspelling of the other.
 const ALIKE: f64 = 0.7;
 
-/// Names that are longer, in bytes, are nobody's misspelling, and to compare two takes as much as both lengths multiplied.
+/// The maximum length in bytes of a compared name. Longer names are not misspellings, and a
+/// comparison costs the product of both lengths.
 const MAX_NAME: usize = 128;
 
-/// The known name that is most like the one that was written, if any is like it at all. Capitals, and what stands between
-/// words, do not count.
-pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the known name that is most similar to `written`, if one is similar enough. Case and
+/// word separators do not count.
+pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if written.len() > MAX_NAME {
         return None;
     }
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
     let wanted = plain(written);
     let known = known.into_iter().filter(|name| name.len() <= MAX_NAME);
-    let scored = known.map(|name| (strsim::normalized_damerau_levenshtein(&plain(name), &wanted), name));
-    scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    let scored =
+        known.map(|name| (strsim::normalized_damerau_levenshtein(&plain(name), &wanted), name));
+    scored
+        .filter(|(score, _)| *score >= ALIKE)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
 }
 
-/// How many names are told to somebody who may have meant one of them.
+/// The maximum number of suggestions.
 const MOST: usize = 3;
 
-/// The known names that somebody may have meant, best first: those that are much like the written one, and those that it
-/// is a part of, or that are a part of it. Never the written one itself: whoever is told that it is not there did not mean it.
+/// Returns suggestions for an unknown name, best first. They are similar to `written`, contain it,
+/// or are contained in it. `written` itself is never a suggestion, because the caller was just told
+/// that it does not exist.
 pub fn similar<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    // A name that somebody made up has no end; neither may the comparison.
+    // A made-up name can have any length, so the comparison is bounded.
     let plain = |name: &str| -> String {
-        name.chars().take(MAX_NAME).filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+        name.chars()
+            .take(MAX_NAME)
+            .filter(|c| c.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect()
     };
     let wanted = plain(written);
     if wanted.len() < 3 {
@@ -66,15 +76,15 @@ mod tests {
     #[test]
     fn a_misspelling_is_near_and_another_word_is_not() {
         let known = ["apiKey", "endpoint", "parameters"];
-        assert_eq!(nearest("api_key", known), Some("apiKey"));
-        assert_eq!(nearest("apikye", known), Some("apiKey"));
-        assert_eq!(nearest("paramaters", known), Some("parameters"));
-        assert_eq!(nearest("colour", known), None);
-        assert_eq!(nearest("parameters_for_model", known), None);
-        assert_eq!(nearest("", known), None);
-        // Compared, these would take a hundred times the memory of any machine.
+        assert_eq!(closest("api_key", known), Some("apiKey"));
+        assert_eq!(closest("apikye", known), Some("apiKey"));
+        assert_eq!(closest("paramaters", known), Some("parameters"));
+        assert_eq!(closest("colour", known), None);
+        assert_eq!(closest("parameters_for_model", known), None);
+        assert_eq!(closest("", known), None);
+        // An unbounded comparison of these would need a hundred times the memory of any machine.
         let endless = "x".repeat(10_000_000);
-        assert_eq!(nearest(&endless, [endless.as_str()]), None);
-        assert_eq!(nearest("apikey", [endless.as_str(), "apiKey"]), Some("apiKey"));
+        assert_eq!(closest(&endless, [endless.as_str()]), None);
+        assert_eq!(closest("apikey", [endless.as_str(), "apiKey"]), Some("apiKey"));
     }
 }

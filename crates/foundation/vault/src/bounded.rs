@@ -1,46 +1,54 @@
-//! Reading what somebody has named: within a bound, because some things that are named by mistake have no end.
+//! Bounded reading of files that a person has named. A file that is named by mistake may be
+//! endless.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 
-/// What the file of a token, or of any other secret, may hold: that one, and what an editor leaves around it.
+/// The maximum size of a file with a token or another secret, including whitespace added by an
+/// editor.
 pub const TOKEN: u64 = 64 * 1024;
-/// Certificates and keys: a bundle of all authorities that there are is a fraction of it.
+/// The maximum size of certificates and keys. A bundle of all public authorities is a fraction of
+/// it.
 pub const PEM: u64 = 4 << 20;
-/// What is sent to a gateway: none can be configured to take more.
+/// The maximum size of a body sent to a gateway. No gateway can be configured to accept more.
 pub const BODY: u64 = 1 << 30;
 
-/// The text in a file. A pipe is as good as a file, since it is read once.
+/// Reads the text of a file. A pipe works as well, since it is read once.
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     text_of(File::open(path)?, most)
 }
 
-/// The same of whatever can be read.
+/// Reads text from any reader.
 pub fn text_of(from: impl Read, most: u64) -> io::Result<String> {
-    String::from_utf8(bytes_of(from, most)?).map_err(|_| Error::new(ErrorKind::InvalidData, "it is no text (UTF-8)"))
+    String::from_utf8(bytes_of(from, most)?)
+        .map_err(|_| Error::new(ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
-/// What a file holds.
+/// Reads the bytes of a file.
 pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes_of(File::open(path)?, most)
 }
 
-/// What a file holds that is read more than once, or by somebody who cannot wait: it must be a file indeed. A pipe would be
-/// empty the second time, and one that nobody writes to would be waited for.
+/// Reads the bytes of a regular file. Use it for a file that is read more than once, or where the
+/// reader must not block. A pipe would be empty the second time, and reading it blocks until it is
+/// written to.
 pub fn bytes_of_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes_of(open_file(path)?, most)
 }
 
-/// Its text.
+/// Reads the text of a regular file.
 pub fn text_of_file(path: &Path, most: u64) -> io::Result<String> {
     text_of(open_file(path)?, most)
 }
 
-/// Opens such a file.
+/// Opens a regular file, and refuses everything else.
 pub fn open_file(path: &Path) -> io::Result<File> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(Error::new(ErrorKind::InvalidInput, "it is a directory, a pipe or a device, and must be a file"));
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "it is a directory, a pipe or a device, but must be a file",
+        ));
     }
     File::open(path)
 }
@@ -49,7 +57,11 @@ fn bytes_of(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        let most = if most < 1 << 20 { format!("{} KiB", most >> 10) } else { format!("{} MiB", most >> 20) };
+        let most = if most < 1 << 20 {
+            format!("{} KiB", most >> 10)
+        } else {
+            format!("{} MiB", most >> 20)
+        };
         return Err(Error::new(ErrorKind::FileTooLarge, format!("it is larger than {most}")));
     }
     Ok(bytes)
@@ -78,9 +90,15 @@ mod tests {
     fn what_is_no_file_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
         for path in [dir.path(), &pipe, Path::new("/dev/zero")] {
-            assert_eq!(open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
+            assert_eq!(
+                open_file(path).unwrap_err().kind(),
+                ErrorKind::InvalidInput,
+                "{}",
+                path.display()
+            );
         }
         assert_eq!(open_file(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }

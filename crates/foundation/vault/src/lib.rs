@@ -1,4 +1,5 @@
-//! What is sealed before it reaches the disk: the settings of plugins, and the logins at upstream servers.
+//! Encryption of data before it is stored on disk: the settings of plugins and the logins at
+//! upstream servers.
 
 pub mod bounded;
 pub mod secret_file;
@@ -7,36 +8,41 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use parking_lot::Mutex;
 
-/// Named after what was sealed first; what is stored opens with it alone.
+/// Named after the first kind of encrypted data. Stored data can only be opened with this context.
 const CONTEXT: &str = "switchboard plugin settings v1";
 const NONCE: usize = 24;
-/// A word that people choose must be long enough to be a key.
+/// The minimum length of a key that a person has chosen.
 const MIN_KEY: usize = 16;
 
-/// Seals and opens with a key that is in the environment, or in a file that is made when it is first needed.
+/// Encrypts and decrypts with a key from the environment, or from a file that is created when it is
+/// first needed.
 pub struct Vault {
     file: PathBuf,
     cipher: Mutex<Option<XChaCha20Poly1305>>,
 }
 
-/// What seals, from the environment.
+/// The encryption key from the environment.
 #[derive(Clone)]
 pub struct Key(String);
 
-/// Why a text is no key.
+/// The reason why a text is not a valid key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("must have at least {MIN_KEY} characters; one that nobody guesses comes from: openssl rand -base64 32")]
+    #[error(
+        "must have at least {MIN_KEY} characters; generate one with: `openssl rand -base64 32`"
+    )]
     Short,
-    /// It would be lost wherever somebody writes the key down again.
-    #[error("begins or ends with a space, or holds a line break or another control character; set it without")]
+    /// Such characters would be lost if a person writes the key down again.
+    #[error(
+        "begins or ends with a space, or contains a line break or another control character; remove it"
+    )]
     Unwritable,
 }
 
@@ -44,40 +50,47 @@ pub enum KeyError {
 pub enum VaultError {
     #[error("the key file {file} cannot be used: {why}")]
     KeyFile { file: String, why: String },
-    #[error("what is stored cannot be opened with this key")]
+    #[error("the stored data cannot be decrypted with this key")]
     Sealed,
 }
 
 impl Vault {
-    /// `key` is what the environment has, if anything.
+    /// `key` is the key from the environment, if it is set.
     pub fn new(file: PathBuf, key: Option<&Key>) -> Self {
         Self { file, cipher: Mutex::new(key.map(|Key(key)| cipher(key))) }
     }
 
-    /// Seals `text` for this place: elsewhere it cannot be opened.
+    /// Encrypts `text` for this location. It cannot be decrypted for another one.
     pub fn seal(&self, place: &str, text: &str) -> Result<Vec<u8>, VaultError> {
         let nonce: [u8; NONCE] = rand::random();
         let payload = Payload { msg: text.as_bytes(), aad: place.as_bytes() };
-        let sealed = self.cipher(true)?.encrypt(XNonce::from_slice(&nonce), payload).map_err(|_| VaultError::Sealed)?;
+        let sealed = self
+            .cipher(true)?
+            .encrypt(&XNonce::from(nonce), payload)
+            .map_err(|_| VaultError::Sealed)?;
         Ok([&nonce[..], &sealed].concat())
     }
 
     pub fn open(&self, place: &str, sealed: &[u8]) -> Result<String, VaultError> {
-        let (nonce, sealed) = sealed.split_at_checked(NONCE).ok_or(VaultError::Sealed)?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or(VaultError::Sealed)?;
         let payload = Payload { msg: sealed, aad: place.as_bytes() };
-        let text = self.cipher(false)?.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| VaultError::Sealed)?;
+        let text = self
+            .cipher(false)?
+            .decrypt(&XNonce::from(*nonce), payload)
+            .map_err(|_| VaultError::Sealed)?;
         String::from_utf8(text).map_err(|_| VaultError::Sealed)
     }
 
     fn cipher(&self, make: bool) -> Result<XChaCha20Poly1305, VaultError> {
-        let mut known = self.cipher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.cipher.lock();
         if let Some(cipher) = &*known {
             return Ok(cipher.clone());
         }
-        let failed = |why: String| VaultError::KeyFile { file: self.file.display().to_string(), why };
+        let failed =
+            |why: String| VaultError::KeyFile { file: self.file.display().to_string(), why };
         let key = match bounded::text_of_file(&self.file, bounded::TOKEN) {
             Ok(key) if key.trim().len() >= MIN_KEY => key,
-            Ok(_) => return Err(failed("it holds no key".into())),
+            Ok(_) => return Err(failed("it contains no key".into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && make => {
                 write_key(&self.file).map_err(|error| failed(error.to_string()))?
             }
@@ -100,7 +113,7 @@ fn cipher(key: &str) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(&blake3::derive_key(CONTEXT, key.as_bytes()).into())
 }
 
-/// A new key, which is on disk before anything is sealed with it.
+/// Creates a new key. The key is on disk before anything is encrypted with it.
 fn write_key(file: &Path) -> std::io::Result<String> {
     let key = BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let draft = file.with_extension("new");
@@ -160,7 +173,9 @@ mod tests {
 
     #[test]
     fn a_key_is_long_enough_and_can_be_written_down() {
-        let check = |text: &str, wrong: Option<KeyError>| assert_eq!(Key::new(text.into()).err(), wrong, "{text:?}");
+        let check = |text: &str, wrong: Option<KeyError>| {
+            assert_eq!(Key::new(text.into()).err(), wrong, "{text:?}");
+        };
         check("a key of some words", None);
         check("0123456789abcdef", None);
         check("0123456789abcde", Some(KeyError::Short));

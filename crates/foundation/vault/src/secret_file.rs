@@ -1,8 +1,9 @@
-//! Marks on files that hold a gateway's secrets, so that no tool on the same machine hands them out.
+//! Marks on files that hold a gateway's secrets, so that no tool on the same machine serves them.
 //!
-//! The mark is an extended attribute of the file. It belongs to the inode, so hard links and bind mounts carry it, and the
-//! reader does not need to know where a gateway keeps its data. Some file systems have no user attributes. There a marker
-//! file in the same directory does the same for the files beside it, but a hard link elsewhere escapes it.
+//! The mark is an extended attribute of the file. It belongs to the inode, so hard links and bind
+//! mounts carry it. The reader does not need to know where a gateway stores its data. Some file
+//! systems have no user attributes. There, a marker file in the same directory marks the files
+//! beside it, but it does not cover a hard link elsewhere.
 
 use std::fs::{self, File};
 use std::io;
@@ -33,14 +34,21 @@ pub fn mark_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks one file, and nothing beside it: where the file system has no user attributes, this is an error.
+/// Marks exactly one file. Returns an error if the file system has no user attributes.
 pub fn mark_file(path: &Path) -> io::Result<()> {
-    Ok(fsetxattr(File::open(path)?, ATTRIBUTE, b"1", XattrFlags::empty())?)
+    let file = File::open(path)?;
+    if is_marked(&file) {
+        return Ok(());
+    }
+    Ok(fsetxattr(file, ATTRIBUTE, b"1", XattrFlags::empty())?)
 }
 
 /// Marks one file or directory.
 pub fn mark(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
+    if is_marked(&file) {
+        return Ok(());
+    }
     match fsetxattr(&file, ATTRIBUTE, b"1", XattrFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP) => {
@@ -51,7 +59,7 @@ pub fn mark(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether an open file or directory holds a gateway's secrets.
+/// Returns whether an open file or directory holds a gateway's secrets.
 pub fn is_marked(file: impl AsFd) -> bool {
     match fgetxattr(&file, ATTRIBUTE, &mut [0_u8; 1]) {
         // A handle that was opened with O_PATH has no attributes of its own.
@@ -60,22 +68,31 @@ pub fn is_marked(file: impl AsFd) -> bool {
     }
 }
 
-/// The same for a path; symbolic links are followed.
+/// Returns whether a path holds a gateway's secrets. Follows symbolic links.
 pub fn is_marked_path(path: &Path) -> bool {
     by_attribute(getxattr(path, ATTRIBUTE, &mut [0_u8; 1]), || path.canonicalize().ok())
+}
+
+/// Whether a file or directory, or a directory above it, is marked. The path must have no symbolic
+/// links. A gateway makes files after it marked the directory, and those have no mark of their own.
+pub fn is_below_marked(real: &Path) -> bool {
+    real.ancestors().any(is_marked_path)
 }
 
 fn by_attribute(read: Result<usize, Errno>, real: impl FnOnce() -> Option<PathBuf>) -> bool {
     match read {
         Ok(_) | Err(Errno::RANGE) => true,
         Err(Errno::OPNOTSUPP) => real().is_some_and(|real| has_marker(&real)),
-        // There is no such attribute, or this user cannot read the file.
+        // The attribute does not exist, or this user cannot read the file.
         Err(_) => false,
     }
 }
 
 fn has_marker(real: &Path) -> bool {
-    [Some(real), real.parent()].into_iter().flatten().any(|directory| directory.join(MARKER).exists())
+    [Some(real), real.parent()]
+        .into_iter()
+        .flatten()
+        .any(|directory| directory.join(MARKER).exists())
 }
 
 fn link(file: impl AsFd) -> PathBuf {
@@ -93,7 +110,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         fs::create_dir_all(data.join("nested")).unwrap();
-        let (token, hard, soft) = (data.join("operator.token"), dir.path().join("hard"), dir.path().join("soft"));
+        let (token, hard, soft) =
+            (data.join("operator.token"), dir.path().join("hard"), dir.path().join("soft"));
         fs::write(&token, "secret").unwrap();
         fs::write(data.join("nested/message"), "no secret").unwrap();
         fs::write(dir.path().join("plain"), "no secret").unwrap();
@@ -101,14 +119,29 @@ mod tests {
         fs::hard_link(&token, &hard).unwrap();
         std::os::unix::fs::symlink(&token, &soft).unwrap();
         for path in [&data, &token, &hard, &soft] {
-            assert!(is_marked_path(path) && is_marked(File::open(path).unwrap()), "{}", path.display());
-            let by_path = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+            assert!(
+                is_marked_path(path) && is_marked(File::open(path).unwrap()),
+                "{}",
+                path.display()
+            );
+            let by_path =
+                rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
             assert!(is_marked(by_path), "{}", path.display());
         }
         for path in [data.join("nested/message"), dir.path().join("plain"), dir.path().to_owned()] {
-            assert!(!is_marked_path(&path) && !is_marked(File::open(&path).unwrap()), "{}", path.display());
+            assert!(
+                !is_marked_path(&path) && !is_marked(File::open(&path).unwrap()),
+                "{}",
+                path.display()
+            );
         }
         assert!(!is_marked_path(&dir.path().join("missing")));
+        // Whatever is made later is below the mark.
+        let real = data.canonicalize().unwrap();
+        for path in [real.clone(), real.join("nested/message"), real.join("missing/file")] {
+            assert!(is_below_marked(&path), "{}", path.display());
+        }
+        assert!(!is_below_marked(&dir.path().canonicalize().unwrap().join("plain")));
         // Marking again changes nothing, and needs no marker file where attributes work.
         mark_directory(&data).unwrap();
         assert!(!data.join(MARKER).exists());

@@ -1,20 +1,21 @@
-//! The numbers that each key may have. Beyond them sums of times overflow, or a table is asked for that no machine holds.
+//! The allowed range of each numeric key. Larger values would overflow sums of times or allocate
+//! impossible tables.
 
 use std::ops::RangeInclusive;
 
 use super::settings::Settings;
 
-/// The longest time that a key may name: 30 days.
+/// The maximum of all time values: 30 days.
 const MAX_MS: u64 = 30 * 24 * 3_600 * 1_000;
-/// One message or body is held in memory whole.
+/// The maximum of message sizes. A message or body is held in memory as a whole.
 const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_BYTES: u64 = 1 << 40;
 const MAX_STORED: u64 = 1 << 50;
-/// Less than this has no room for the smallest message that says anything: no node could introduce itself, no call be made.
+/// The minimum of message sizes. With less, no node could register and no call could be made.
 const LEAST_MESSAGE: u64 = 256;
 const MAX_COUNT: u64 = 1_000_000;
 
-/// The keys whose numbers cannot be used, each with the reason.
+/// Returns the keys with a value out of range, each with the reason.
 pub(super) fn violations(settings: &Settings) -> impl Iterator<Item = (&'static str, String)> {
     let outside = bounds(settings).into_iter().filter(|(_, value, bounds)| !bounds.contains(value));
     outside.map(|(key, value, bounds)| {
@@ -28,14 +29,16 @@ pub(super) fn violations(settings: &Settings) -> impl Iterator<Item = (&'static 
     })
 }
 
-/// The numbers that a key may have, where it has bounds of its own.
+/// Returns the allowed range of a key, if it has one.
 pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     let known = bounds(&Settings::default()).into_iter().find(|(known, _, _)| *known == key);
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 55] {
-    let Settings { server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, .. } = settings;
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 57] {
+    let Settings {
+        server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, ..
+    } = settings;
     [
         ("server.max_connections", server.max_connections as u64, 1..=MAX_COUNT),
         ("server.workers", server.workers as u64, 0..=1_024),
@@ -46,6 +49,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 55]
         ("limits.request_bytes", limits.request_bytes as u64, 0..=MAX_BYTES),
         ("limits.argument_bytes", limits.argument_bytes as u64, 0..=MAX_BYTES),
         ("limits.answer_bytes", limits.answer_bytes as u64, 0..=MAX_BYTES),
+        ("limits.idempotency_bytes", limits.idempotency_bytes as u64, 0..=MAX_BYTES),
         ("limits.default_timeout_ms", limits.default_timeout_ms, 1..=MAX_MS),
         ("limits.max_call_ms", limits.max_call_ms, 1..=MAX_MS),
         ("limits.queue_wait_ms", limits.queue_wait_ms, 0..=MAX_MS),
@@ -72,15 +76,28 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 55]
         ("sessions.max_open", sessions.max_open as u64, 1..=MAX_COUNT),
         ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
         ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
+        ("sessions.keep_event_bytes", sessions.keep_event_bytes, 1..=MAX_BYTES),
         ("channels.max_message_bytes", channels.max_message_bytes as u64, LEAST_MESSAGE..=16 << 20),
         ("channels.max_attachment_bytes", channels.max_attachment_bytes as u64, 0..=MAX_MESSAGE),
         ("channels.max_queue_bytes", channels.max_queue_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),
-        ("channels.max_messages_per_second", channels.max_messages_per_second.into(), 1..=MAX_COUNT),
+        (
+            "channels.max_messages_per_second",
+            channels.max_messages_per_second.into(),
+            1..=MAX_COUNT,
+        ),
         ("channels.max_channels", channels.max_channels as u64, 1..=MAX_COUNT),
         ("channels.pending_bytes", channels.pending_bytes as u64, 0..=MAX_BYTES),
         ("channels.max_stored_bytes", channels.max_stored_bytes as u64, LEAST_MESSAGE..=MAX_STORED),
-        ("channels.max_bytes_per_channel", channels.max_bytes_per_channel as u64, LEAST_MESSAGE..=MAX_STORED),
-        ("channels.max_bytes_per_principal", channels.max_bytes_per_principal as u64, LEAST_MESSAGE..=MAX_STORED),
+        (
+            "channels.max_bytes_per_channel",
+            channels.max_bytes_per_channel as u64,
+            LEAST_MESSAGE..=MAX_STORED,
+        ),
+        (
+            "channels.max_bytes_per_principal",
+            channels.max_bytes_per_principal as u64,
+            LEAST_MESSAGE..=MAX_STORED,
+        ),
         ("channels.keep_messages", channels.keep_messages, 1..=u64::MAX >> 1),
         ("channels.keep_days", channels.keep_days, 1..=36_500),
         ("plugins.timeout_ms", plugins.timeout_ms, 1..=MAX_MS),
@@ -104,7 +121,9 @@ mod tests {
     fn every_number_has_bounds_and_its_default_is_within_them() {
         for (section, values) in &defaults() {
             for (name, value) in values.as_table().unwrap() {
-                let (key, Some(number)) = (format!("{section}.{name}"), value.as_integer()) else { continue };
+                let (key, Some(number)) = (format!("{section}.{name}"), value.as_integer()) else {
+                    continue;
+                };
                 let bounds = of(&key).unwrap_or_else(|| panic!("{key} has no bounds"));
                 assert!(bounds.contains(&u64::try_from(number).unwrap()), "{key} = {number}");
             }

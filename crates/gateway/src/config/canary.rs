@@ -1,5 +1,5 @@
-//! Wherever a secret may stand in a configuration, and in whatever form it stands there: nothing that is told of the
-//! configuration repeats it.
+//! Rule: no output about the configuration repeats a secret, wherever and in whatever form it is
+//! written.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -10,24 +10,34 @@ use super::settings::KEYS;
 use super::{Config, Mistake};
 
 const CANARY: &str = "canary7391";
-/// A secret may look like a number.
+/// A secret that is a number.
 const NUMBER: &str = "739173917391";
 
-/// Everything that the commands about a configuration can say of this one.
+/// Returns all text that the commands can print about this configuration.
 fn told(file: &str, variables: &[(String, String)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("switchboard.toml");
     std::fs::write(&path, file).unwrap();
     let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
     let (layers, unreadable) = Layers::read_despite_mistakes(Some(&path), variables, &[]);
-    let mut told: Vec<String> = layers.all_mistakes(unreadable).iter().map(Mistake::to_string).collect();
+    let mut told: Vec<String> =
+        layers.all_mistakes(unreadable).iter().map(Mistake::to_string).collect();
     told.extend(Config::resolve(&layers).err().map(|error| error.to_string()));
-    told.extend(layers.named().into_iter().map(|(key, value)| format!("{key} = {value} {}", layers.place_of(&key))));
-    told.extend(KEYS.iter().filter_map(|(key, _)| Some(format!("{} {}", layers.value(key)?, layers.place_of(key)))));
+    told.extend(
+        layers
+            .named()
+            .into_iter()
+            .map(|(key, value)| format!("{key} = {value} {}", layers.place_of(&key))),
+    );
+    told.extend(
+        KEYS.iter().filter_map(|(key, _)| {
+            Some(format!("{} {}", layers.value(key)?, layers.place_of(key)))
+        }),
+    );
     told.join("\n")
 }
 
-/// A table, and what it needs to be complete beside a key that holds a secret.
+/// Generates a table, the keys it requires, and a key that holds a secret.
 fn secret_keys() -> impl Strategy<Value = (&'static str, &'static str, &'static str)> {
     let server = "url = \"http://a.example/\"";
     let model = "base_url = \"http://a.example/v1\"";
@@ -51,7 +61,7 @@ fn secret_keys() -> impl Strategy<Value = (&'static str, &'static str, &'static 
     ])
 }
 
-/// A secret in every form that TOML has, and in some that it has not.
+/// Generates a secret in every form of TOML values, and in some invalid forms.
 fn forms() -> impl Strategy<Value = String> {
     let text = format!("\"Bearer {CANARY}\"");
     let leaf = select(vec![
@@ -80,7 +90,7 @@ fn forms() -> impl Strategy<Value = String> {
     })
 }
 
-/// An address with a secret in it, or something that is meant for one.
+/// Generates addresses with a secret, including invalid addresses.
 fn addresses() -> impl Strategy<Value = String> {
     let forms = [
         "https://me:CANARY@a.example/mcp",
@@ -105,7 +115,7 @@ fn addresses() -> impl Strategy<Value = String> {
     select(forms.map(|form| form.replace("CANARY", CANARY)).to_vec())
 }
 
-/// Keys that hold an address, with the table that they are in.
+/// Generates keys that hold an address, with their table.
 fn address_keys() -> impl Strategy<Value = (&'static str, &'static str, bool)> {
     select(vec![
         ("upstream.web", "url", false),
@@ -122,7 +132,7 @@ fn address_keys() -> impl Strategy<Value = (&'static str, &'static str, bool)> {
 fn check(file: &str, variables: &[(String, String)]) -> Result<(), TestCaseError> {
     let told = told(file, variables);
     for secret in [CANARY, NUMBER] {
-        prop_assert!(!told.contains(secret), "{file}{variables:?}\nis told as\n{told}");
+        prop_assert!(!told.contains(secret), "{file}{variables:?}\nis reported as\n{told}");
     }
     Ok(())
 }
@@ -132,7 +142,7 @@ proptest! {
 
     #[test]
     fn no_secret_is_repeated((table, beside, key) in secret_keys(), form in forms(), more in any::<bool>()) {
-        // Somebody who asks about one key may have another one wrong.
+        // The command may be about one key while another key is wrong.
         let more = if more { "[limits]\npending_total = \"many\"\n" } else { "" };
         check(&format!("{more}[{table}]\n{beside}\n{key} = {form}\n"), &[])?;
     }

@@ -1,47 +1,50 @@
-//! Variables of the environment: which of them set a key, and which only look as if they did.
+//! Environment variables: maps variables to configuration keys and detects unknown variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use sa_core::{nearest, similar};
+use sa_text::{closest, similar};
 use toml::Value;
 
 use super::Mistake;
 use super::settings::{FILE_ONLY, KEYS};
 
-/// Variables with this prefix set configuration keys: `SWITCHBOARD_SERVER_LISTEN` is `server.listen`.
+/// The prefix of variables that set configuration keys: `SWITCHBOARD_SERVER_LISTEN` sets
+/// `server.listen`.
 const PREFIX: &str = "SWITCHBOARD_";
 
-/// The variable that sets a key. Tables of things with names of their own can only be written in the file.
+/// Returns the variable that sets a key. Named tables can only be set in the file.
 pub fn variable_name(key: &str) -> Option<String> {
     let plain = KEYS.iter().any(|(known, _)| *known == key) && !FILE_ONLY.contains(&key);
     plain.then(|| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
 }
 
-/// Ours that hold the name of a file, which need not be text.
+/// Variables that hold a file name, which need not be UTF-8.
 const FILES: [&str; 3] = ["SWITCHBOARD_CONFIG", "SWITCHBOARD_CA", "SWITCHBOARD_RELAY_SOCKET"];
-/// Ours that set no key.
+/// Variables that set no configuration key.
 const OTHERS: [&str; 3] = ["SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_KEY"];
-/// Ours without the prefix.
+/// Variables without the prefix.
 const NODE_TOKENS: [&str; 2] = ["SA_NODE_TOKEN", "SA_NODE_TOKENS"];
 
-/// The variables that are text, and the mistakes of those that should be and are not: a gateway that went on without such a
-/// one would do less than it was told to, which for a node's token means to let anybody in. What else is no text is nothing
-/// to us.
+/// Returns the variables that are valid UTF-8, and a mistake for each of the gateway's variables
+/// that is not. Ignoring such a variable would be unsafe: without its node token, the gateway would
+/// accept any node. Other variables are ignored.
 pub(super) fn readable(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> (BTreeMap<String, String>, Vec<Mistake>) {
     let (mut readable, mut mistakes) = (BTreeMap::new(), Vec::new());
     for (name, value) in variables {
         let Ok(name) = name.into_string() else { continue };
-        let ours = NODE_TOKENS.contains(&&*name) || (name.starts_with(PREFIX) && !FILES.contains(&&*name));
+        let ours =
+            NODE_TOKENS.contains(&&*name) || (name.starts_with(PREFIX) && !FILES.contains(&&*name));
         match value.into_string() {
             Ok(value) => drop(readable.insert(name, value)),
             Err(_) if ours => {
                 let place = format!("the environment variable {}", crate::redact::printable(&name));
                 let key = KEYS.iter().find(|(key, _)| variable_name(key).as_deref() == Some(&name));
                 let key = key.map_or(name, |(key, _)| (*key).to_owned());
-                let message = "its value is not UTF-8, and cannot be used; set it to text, or unset it".to_owned();
+                let message =
+                    "its value is not valid UTF-8; set it to a UTF-8 text, or unset it".to_owned();
                 mistakes.push(Mistake { place, message, key, line: None });
             }
             Err(_) => {}
@@ -50,7 +53,7 @@ pub(super) fn readable(
     (readable, mistakes)
 }
 
-/// Variables of this process that look like ours and are not.
+/// Returns the variables of this process that have the prefix but are unknown.
 pub fn unknown_variables() -> Vec<String> {
     let known = |name: &str| {
         let others = FILES.iter().chain(&OTHERS).any(|other| *other == name);
@@ -60,29 +63,34 @@ pub fn unknown_variables() -> Vec<String> {
     names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
 }
 
-/// Says that a variable sets nothing, and which one was probably meant.
+/// Returns the message for an unknown variable, with a suggestion.
 pub fn unknown_variable(name: &str) -> String {
-    format!("the variable {} sets nothing; {}", crate::redact::printable(name), instead_of(name))
+    format!(
+        "the variable {} is not a setting; {}",
+        crate::redact::printable(name),
+        instead_of(name)
+    )
 }
 
-/// What somebody who set such a variable may have meant.
+/// Returns a suggestion for an unknown variable.
 pub fn instead_of(name: &str) -> String {
-    // Without what all of them begin with, which would make any two of them alike.
+    // Compares without the prefix, which would make all names similar.
     let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
-    let known: Vec<String> = KEYS.iter().filter_map(|(key, _)| variable_name(key)).map(|name| own(&name)).collect();
+    let known: Vec<String> =
+        KEYS.iter().filter_map(|(key, _)| variable_name(key)).map(|name| own(&name)).collect();
     let known = || known.iter().map(String::as_str);
-    let near = match nearest(&own(name), known()) {
+    let near = match closest(&own(name), known()) {
         Some(near) => vec![near],
-        // A part of one is as good as a misspelt one.
+        // Also suggest variables that contain the typed name.
         None => similar(&own(name), known()),
     };
     match near.iter().map(|near| format!("{PREFIX}{near}")).collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "switchboard config explain lists the keys".to_owned(),
+        none if none.is_empty() => "run `switchboard config explain` to list the keys".to_owned(),
         near => format!("did you mean {near}?"),
     }
 }
 
-/// Reads a variable's text as the kind of value that the key has by default, or says what it must be.
+/// Parses a variable as the type of the key's default value. Returns the expected type on error.
 pub(super) fn parse_like(example: Option<&Value>, text: &str) -> Result<Value, String> {
     let must_be = |wanted: &str| format!("it must be {wanted}, and is \"{text}\"");
     Ok(match example {
@@ -112,7 +120,10 @@ mod tests {
         let told = unknown_variable("SWITCHBOARD_LIMITS_PENDNIG_TOTAL");
         assert!(told.ends_with("did you mean SWITCHBOARD_LIMITS_PENDING_TOTAL?"), "{told}");
         let told = unknown_variable("SWITCHBOARD_LIMITS_PENDNG");
-        assert!(told.contains("did you mean ") && told.contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"), "{told}");
+        assert!(
+            told.contains("did you mean ") && told.contains("SWITCHBOARD_LIMITS_PENDING_TOTAL"),
+            "{told}"
+        );
         let told = unknown_variable("SWITCHBOARD_LISTEN");
         assert!(told.ends_with("did you mean SWITCHBOARD_SERVER_LISTEN?"), "{told}");
         let told = unknown_variable("SWITCHBOARD_COLOUR");

@@ -1,17 +1,19 @@
-//! Flags of the command line that set a key. One table makes the options, reads them, and says afterwards which of them
-//! has set what.
+//! The command line flags that set a key. This table defines the options, parses them, and names
+//! the flag that set a key.
 
 use super::settings::KEYS;
 
-/// A flag, and the key that it sets.
+/// A flag and the key that it sets.
 #[derive(Debug)]
 pub struct Flag {
-    /// Without its dashes.
+    /// The name without leading dashes.
     pub long: &'static str,
     pub key: &'static str,
-    /// What its value is called in the help. `None`: it has no value, and sets the key to `true`.
+    /// The name of the value in the help. `None` means that the flag has no value and sets the key
+    /// to `true`.
     pub value: Option<&'static str>,
-    /// Whether every command has it, and not only those that are about a gateway's whole configuration.
+    /// Whether all commands accept the flag, or only those that use the gateway's whole
+    /// configuration.
     pub everywhere: bool,
 }
 
@@ -23,13 +25,13 @@ pub const FLAGS: [Flag; 5] = [
     Flag { long: "insecure", key: "server.insecure", value: None, everywhere: false },
 ];
 
-/// The flag that sets a key, as it is typed.
+/// Returns the flag that sets a key, with dashes.
 pub fn flag_name(key: &str) -> Option<String> {
     FLAGS.iter().find(|flag| flag.key == key).map(|flag| format!("--{}", flag.long))
 }
 
 impl Flag {
-    /// What its key means.
+    /// Returns the meaning of the flag's key.
     pub fn meaning(&self) -> &'static str {
         KEYS.iter().find(|(key, _)| *key == self.key).map_or("", |(_, meaning)| *meaning)
     }

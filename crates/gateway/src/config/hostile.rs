@@ -1,5 +1,5 @@
-//! Whatever is in a configuration file, or in a variable, nothing breaks: it counts, or it is told with its file, a line of that
-//! and its key.
+//! Rule: any content of a configuration file or variable is either used or reported with its file,
+//! line and key.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,26 +15,27 @@ use super::layers::{Layers, Source, defaults};
 use super::settings::{FILE_ONLY, KEYS};
 use super::{Config, ConfigError, Mistake};
 
-/// The layers with this file and these variables, and everything that is wrong in them.
+/// Reads a file and variables. Returns the layers and all mistakes.
 fn read(file: &[u8], variables: &[(&str, OsString)]) -> (Layers, Vec<Mistake>, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("switchboard.toml");
     std::fs::write(&path, file).unwrap();
-    let variables: Vec<_> = variables.iter().map(|(name, value)| (OsString::from(name), value.clone())).collect();
+    let variables: Vec<_> =
+        variables.iter().map(|(name, value)| (OsString::from(name), value.clone())).collect();
     let (layers, unreadable) = Layers::read_despite_mistakes(Some(&path), variables.clone(), &[]);
     let mistakes = match Layers::read(Some(&path), variables, &[]) {
         Ok(layers) => Config::resolve(&layers).err().map(|error| error.0).unwrap_or_default(),
         Err(error) => error.0,
     };
     assert!(unreadable.is_empty() || !mistakes.is_empty(), "{unreadable:?}");
-    // Whoever asks about a key gets an answer, whatever else there is.
+    // Keys can be looked up even if other parts are wrong.
     for (key, _) in [KEYS[0], KEYS[KEYS.len() - 1]] {
         let _ = (layers.value(key), layers.place_of(key), layers.named());
     }
     (layers, mistakes, path.display().to_string())
 }
 
-/// What a file says, where it can be read.
+/// Reads a file without variables.
 fn layers(file: &str) -> Result<Layers, ConfigError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("switchboard.toml");
@@ -42,7 +43,7 @@ fn layers(file: &str) -> Result<Layers, ConfigError> {
     Layers::read(Some(&path), Vec::new(), &[])
 }
 
-/// What holds of all mistakes of a file.
+/// Checks the properties that all mistakes of a file must have.
 fn check_mistakes(file: &[u8]) -> Result<(), TestCaseError> {
     let (_, mistakes, path) = read(file, &[]);
     let lines = std::str::from_utf8(file).map_or(0, |text| text.lines().count()).max(1);
@@ -56,14 +57,14 @@ fn check_mistakes(file: &[u8]) -> Result<(), TestCaseError> {
                 prop_assert!((1..=lines).contains(&line), "{told}: there are {lines} lines");
                 prop_assert!(told.starts_with(&format!("{path}:{line}: ")), "{told}");
             }
-            // No text at all, or more than anybody mends at once.
+            // The file is not UTF-8, or the number of mistakes exceeds the limit.
             None => prop_assert!(mistake.key.is_empty(), "{told}"),
         }
     }
     Ok(())
 }
 
-/// Pieces of which files are made, and in which parsers stumble.
+/// Generates file fragments that are difficult for parsers.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let words: &'static [&'static str] = &[
         "[",
@@ -142,10 +143,12 @@ proptest! {
 
 #[test]
 fn a_file_that_is_nested_too_deeply_is_told_so() {
-    let deep =
-        |open: &str, close: &str| format!("[server]\n\nx = {}1{}\n", open.repeat(100_000), close.repeat(100_000));
+    let deep = |open: &str, close: &str| {
+        format!("[server]\n\nx = {}1{}\n", open.repeat(100_000), close.repeat(100_000))
+    };
     let both = format!("a{}", ".a".repeat(78));
-    let both = format!("[server]\n\nx = {}1{}\n", format!("{{ {both} = ").repeat(78), "}".repeat(78));
+    let both =
+        format!("[server]\n\nx = {}1{}\n", format!("{{ {both} = ").repeat(78), "}".repeat(78));
     for text in [
         deep("[", "]"),
         deep("{ a = ", " }"),
@@ -158,7 +161,7 @@ fn a_file_that_is_nested_too_deeply_is_told_so() {
     }
 }
 
-/// A key, a value that it may have, and values that it may not.
+/// Returns each key with a valid value and with invalid values.
 fn keys() -> Vec<(&'static str, Value, &'static [&'static str])> {
     let defaults = defaults();
     let plain = KEYS.iter().map(|(key, _)| *key).filter(|key| !FILE_ONLY.contains(key));
@@ -177,8 +180,8 @@ fn keys() -> Vec<(&'static str, Value, &'static [&'static str])> {
     keys.collect()
 }
 
-/// A file in which keys have these values, as people write such files: tables, keys with dots, tables between braces, quotes,
-/// comments. With the line of each key.
+/// Writes a file with these keys in varying syntax: tables, dotted keys, inline tables, quotes and
+/// comments. Returns the line of each key.
 fn written(values: &[(&str, String)], layouts: &[u8]) -> (String, BTreeMap<String, usize>) {
     let mut sections: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for (key, value) in values {
@@ -187,7 +190,7 @@ fn written(values: &[(&str, String)], layouts: &[u8]) -> (String, BTreeMap<Strin
     }
     let (mut text, mut lines) = ("# server.listen = 1\n\n".to_owned(), BTreeMap::new());
     let mut sections: Vec<_> = sections.into_iter().zip(layouts.iter().cycle()).collect();
-    // What is outside of all tables comes first.
+    // Keys outside of tables must come first.
     sections.sort_by_key(|(_, layout)| **layout);
     for ((section, keys), layout) in sections {
         let here = |text: &str| text.matches('\n').count() + 1;
@@ -247,7 +250,7 @@ proptest! {
         let told: Vec<_> = mistakes.iter().map(|mistake| (mistake.line, mistake.key.as_str())).collect();
         let key = keys[which].0;
         prop_assert_eq!(told, [(Some(lines[key]), key)], "{}\n{:?}", text, mistakes);
-        // The others are where they are.
+        // The other keys keep their lines.
         for (key, ..) in keys.iter().enumerate().filter(|(number, _)| *number != which).map(|(_, key)| key) {
             let found = if let Source::File { line, .. } = layers.source(key) { line } else { 0 };
             prop_assert_eq!(found, lines[*key], "{} in\n{}", key, text);
@@ -271,10 +274,13 @@ proptest! {
     }
 }
 
-/// Texts with whatever is hard to write as TOML.
+/// Generates texts with characters that need escapes in TOML.
 fn text() -> impl Strategy<Value = String> {
-    vec(prop_oneof![any::<char>(), select(&['"', '\'', '\\', '\n', '\t', '#', '[', '='][..])], 0..12)
-        .prop_map(|chars| chars.into_iter().collect())
+    vec(
+        prop_oneof![any::<char>(), select(&['"', '\'', '\\', '\n', '\t', '#', '[', '='][..])],
+        0..12,
+    )
+    .prop_map(|chars| chars.into_iter().collect())
 }
 
 proptest! {
@@ -301,7 +307,7 @@ proptest! {
             ("mcp.search", search.to_string()),
         ];
         let (file, lines) = written(&values, &layouts);
-        // Whether such a value can work is another question.
+        // The values need not be valid together.
         let layers = layers(&file).map_err(|error| TestCaseError::fail(format!("{file}\n{error}")))?;
         let plain = KEYS.iter().map(|(key, _)| *key).filter(|key| !FILE_ONLY.contains(key));
         let shown: Vec<(&str, String)> = plain.map(|key| (key, layers.value(key).unwrap().to_string())).collect();
@@ -333,13 +339,13 @@ proptest! {
         let known = KEYS.iter().filter_map(|(key, _)| Some((variable_name(key)?, *key)));
         let known: Vec<_> = known.chain([("SA_NODE_TOKENS".to_owned(), "SA_NODE_TOKENS")]).collect();
         let (name, key) = &known[which.index(known.len())];
-        // No variable can hold it.
+        // A variable cannot contain a null byte.
         let value: Vec<u8> = value.into_iter().filter(|byte| *byte != 0).collect();
         let (layers, mistakes, _) = read(b"", &[(name.as_str(), OsString::from_vec(value))]);
         for mistake in mistakes {
             let told = mistake.to_string();
             prop_assert!(told.len() < 1_000, "{} bytes", told.len());
-            // Some are wrong together with another one, which is named then.
+            // Some values are only invalid together with another key, which is then reported.
             let other = mistake.key != *key && layers.source(&mistake.key) == Source::Default;
             prop_assert!(told.starts_with(&format!("the environment variable {name}: ")) || other, "{told}");
         }

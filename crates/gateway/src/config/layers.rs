@@ -1,4 +1,4 @@
-//! Where each value of the configuration came from.
+//! The layers of the configuration, and the source of each value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,11 +21,11 @@ pub struct Layers {
     environment: Table,
     flags: Table,
     variables: BTreeMap<String, String>,
-    /// What they add up to, once somebody has asked for it: whoever asks for one value asks for all of them.
+    /// The merged settings, cached on first use because commands usually look up all keys.
     whole: OnceLock<Option<Table>>,
 }
 
-/// Who set a value.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Default,
@@ -35,8 +35,8 @@ pub enum Source {
 }
 
 impl Layers {
-    /// Reads the file, and takes from the environment what is for us. `flags` are keys with what was typed for them. Nothing
-    /// is used of a configuration in which anything is wrong.
+    /// Reads the file and the environment. `flags` contains keys and their typed values. Fails if
+    /// any part of the configuration is wrong.
     pub fn read(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -48,7 +48,7 @@ impl Layers {
         }
     }
 
-    /// The same for somebody who wants to know about the rest: with what cannot be read left out, and told.
+    /// Reads the configuration even if it has mistakes. Invalid parts are left out and reported.
     pub fn read_despite_mistakes(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -83,9 +83,12 @@ impl Layers {
         let mut from_flags = Table::new();
         for (key, typed) in flags {
             let value = match typed.to_str() {
-                None => Err("its value is not UTF-8, and cannot be used".to_owned()),
-                // Mostly a variable of a script that is not set, and not somebody who wants the default.
-                Some("") => Err("its value is empty; without the flag, the default counts".to_owned()),
+                None => Err("its value is not valid UTF-8".to_owned()),
+                // An empty flag is usually an unset variable of a script, not a request for the
+                // default.
+                Some("") => {
+                    Err("its value is empty; leave the flag out to use the default".to_owned())
+                }
                 Some(text) => parse_alone(&defaults, key, text),
             };
             match value {
@@ -96,40 +99,54 @@ impl Layers {
                 }
             }
         }
-        let layers = Self { file, environment: from_environment, flags: from_flags, variables, whole: OnceLock::new() };
+        let layers = Self {
+            file,
+            environment: from_environment,
+            flags: from_flags,
+            variables,
+            whole: OnceLock::new(),
+        };
         (layers, mistakes)
     }
 
-    /// Everything that is wrong, in the order of the file's lines: what could not be read, and what is wrong with the rest, but
-    /// for what goes with a key that was left out.
+    /// Returns all mistakes, sorted by line: unreadable parts and invalid values. Mistakes that may
+    /// be caused by a left-out key are not included.
     pub fn all_mistakes(&self, unreadable: Vec<Mistake>) -> Vec<Mistake> {
         let beside = |key: &str| {
-            let section = |key: &str| key.rsplit_once('.').map_or(key, |(section, _)| section).to_owned();
-            unreadable.iter().any(|known| section(key).starts_with(&section(&known.key)) || known.key.starts_with(key))
+            let section =
+                |key: &str| key.rsplit_once('.').map_or(key, |(section, _)| section).to_owned();
+            unreadable.iter().any(|known| {
+                section(key).starts_with(&section(&known.key)) || known.key.starts_with(key)
+            })
         };
-        // A number that is out of its bounds is wrong whatever else there is.
-        let numbers = self.settings().map(|settings| bounds::violations(&settings).map(|(key, _)| key).collect());
+        // A number out of range is wrong regardless of other keys.
+        let numbers = self
+            .settings()
+            .map(|settings| bounds::violations(&settings).map(|(key, _)| key).collect());
         let numbers: Vec<&str> = numbers.unwrap_or_default();
         let rest = Config::resolve(self).err().map(|error| error.0).unwrap_or_default();
-        let rest = rest.into_iter().filter(|found| !beside(&found.key) || numbers.contains(&found.key.as_str()));
+        let rest = rest
+            .into_iter()
+            .filter(|found| !beside(&found.key) || numbers.contains(&found.key.as_str()));
         let mut all: Vec<Mistake> = rest.collect();
         all.splice(0..0, unreadable);
         Mistake::sort(&mut all);
         all
     }
 
-    /// The file that was read.
+    /// Returns the path of the file that was read.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_ref().map(|file| file.path.as_path())
     }
 
-    /// What the file has in tables with names of their own, such as `upstream.files.command`: each key with its value, which
-    /// is masked where it may be a secret.
+    /// Returns the keys of named tables in the file, such as `upstream.files.command`. Values that
+    /// may be secret are masked.
     pub fn named(&self) -> Vec<(String, Value)> {
         let Some(file) = &self.file else { return Vec::new() };
         let mut found = Vec::new();
         for section in ["upstream", "models", "sessions.agents"] {
-            let tables = section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
+            let tables =
+                section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
             for (name, table) in tables.into_iter().flatten() {
                 let values = table.as_table().into_iter().flatten();
                 let shown = |(key, value): (&String, _)| {
@@ -141,26 +158,27 @@ impl Layers {
         found
     }
 
-    /// What all layers add up to.
+    /// Merges all layers into the settings.
     pub fn settings(&self) -> Result<Settings, Mistake> {
         let mut merged = Table::new();
-        for layer in [self.file.as_ref().map(|file| &file.table), Some(&self.environment), Some(&self.flags)]
-            .into_iter()
-            .flatten()
+        for layer in
+            [self.file.as_ref().map(|file| &file.table), Some(&self.environment), Some(&self.flags)]
+                .into_iter()
+                .flatten()
         {
             merge(&mut merged, layer);
         }
-        merged
-            .try_into()
-            .map_err(|error: toml::de::Error| Mistake::new("the configuration".into(), plain_toml(error.message())))
+        merged.try_into().map_err(|error: toml::de::Error| {
+            Mistake::new("the configuration".into(), plain_toml(error.message()))
+        })
     }
 
-    /// A variable of the environment that is not a configuration key.
+    /// Returns an environment variable that is not a configuration key.
     pub fn variable(&self, name: &str) -> Option<String> {
         self.variables.get(name).cloned()
     }
 
-    /// Who set a key.
+    /// Returns the source of a key's value.
     pub fn source(&self, key: &str) -> Source {
         if lookup(&self.flags, key).is_some() {
             return flag_source(key);
@@ -176,18 +194,18 @@ impl Layers {
         }
     }
 
-    /// The same in words, for an error.
+    /// Describes the source of a key's value, for error messages.
     pub fn place_of(&self, key: &str) -> String {
         in_words(key, &self.source(key))
     }
 
-    /// A mistake in the value of a key.
+    /// Creates a mistake about the value of a key.
     pub(super) fn mistake(&self, key: &str, message: String) -> Mistake {
         let line = if let Source::File { line, .. } = self.source(key) { Some(line) } else { None };
         Mistake { place: self.place_of(key), message, key: key.to_owned(), line }
     }
 
-    /// A key's value as the layers have it, without what may be a secret.
+    /// Returns the merged value of a key. Values that may be secret are masked.
     pub fn value(&self, key: &str) -> Option<Value> {
         let whole = || Table::try_from(self.settings().ok()?).ok();
         let value = lookup(self.whole.get_or_init(whole).as_ref()?, key)?;
@@ -208,8 +226,8 @@ fn flag_source(key: &str) -> Source {
     Source::Flag(flag_name(key).unwrap_or_default())
 }
 
-/// What a text from outside the file means for a key. It is tried on its own, so that a value that no setting can have is
-/// known to be this one.
+/// Parses the text of a variable or flag for a key. The value is deserialized alone, so that an
+/// error is known to belong to it.
 fn parse_alone(defaults: &Table, key: &str, text: &str) -> Result<Value, String> {
     let value = parse_like(lookup(defaults, key), text)?;
     let mut alone = Table::new();
@@ -221,15 +239,17 @@ pub(super) fn defaults() -> Table {
     Table::try_from(Settings::default()).unwrap_or_default()
 }
 
-/// What a key has. A name in it may have dots of its own, as those of models do.
+/// Looks up a dotted key. Names may contain dots themselves, such as names of models.
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    let below = |(dot, _): (usize, &str)| lookup(table.get(&key[..dot])?.as_table()?, &key[dot + 1..]);
+    let below =
+        |(dot, _): (usize, &str)| lookup(table.get(&key[..dot])?.as_table()?, &key[dot + 1..]);
     table.get(key).or_else(|| key.match_indices('.').find_map(below))
 }
 
 fn insert(table: &mut Table, key: &str, value: Value) {
     if let Some((section, name)) = key.split_once('.')
-        && let Value::Table(section) = table.entry(section).or_insert_with(|| Value::Table(Table::new()))
+        && let Value::Table(section) =
+            table.entry(section).or_insert_with(|| Value::Table(Table::new()))
     {
         section.insert(name.into(), value);
     }

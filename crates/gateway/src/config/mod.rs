@@ -1,8 +1,8 @@
-//! Configuration: a TOML file, then the environment (`SWITCHBOARD_SECTION_KEY`), then flags; each goes over the one
-//! before it.
+//! Configuration from three sources: a TOML file, environment variables
+//! (`SWITCHBOARD_SECTION_KEY`), and flags. Each source overrides the ones before it.
 //!
-//! [`settings`] is what can be written, [`flags`] what can be typed, [`layers`] is where each value came from, and [`Config`]
-//! is what it means: checked, with paths and addresses resolved.
+//! [`settings`] defines the keys of the file, [`flags`] the command line flags, and [`layers`] the
+//! source of each value. [`Config`] is the checked result, with paths and addresses resolved.
 
 mod bounds;
 #[cfg(test)]
@@ -30,24 +30,26 @@ use self::settings::Settings;
 use crate::redact::printable;
 use crate::wording::{quoted, shortened_to};
 
-/// What is told of a mistake. The value that is wrong is a part of it, and may be of any length.
+/// The maximum length of a mistake's message. It may contain the wrong value, which can have any
+/// length.
 const MAX_MESSAGE: usize = 400;
 
-/// How many mistakes are told: more than anybody mends at once.
+/// The maximum number of reported mistakes.
 const MOST: usize = 20;
 
-/// What is told of a file that nobody can read begins so: what is wrong in it is not known.
-pub(crate) const UNREADABLE: &str = "cannot be read";
+/// The prefix of the message for a file that cannot be read. Other mistakes in such a file are
+/// unknown.
+pub const UNREADABLE: &str = "cannot be read";
 
-/// A mistake in the configuration: where it is, what is wrong, what would be right.
+/// A mistake in the configuration: its location, the problem, and the expected value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", printable(place), printable(&shortened_to(MAX_MESSAGE, message)))]
 pub struct Mistake {
     pub place: String,
     pub message: String,
-    /// The key that it is about, whole; empty when it is about more than one, or none.
+    /// The full key. Empty if the mistake concerns no key or several keys.
     pub key: String,
-    /// Its line, where it is in the file.
+    /// The line in the file, if the mistake is in the file.
     pub line: Option<usize>,
 }
 
@@ -56,19 +58,21 @@ impl Mistake {
         Self { place, message, key: String::new(), line: None }
     }
 
-    /// What is told after as many as are told.
+    /// Creates the final entry of a truncated list of mistakes.
     fn and_more(file: Option<&Path>) -> Self {
-        let place = file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
-        Self::new(place, "more may be wrong, beyond this".to_owned())
+        let place =
+            file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
+        Self::new(place, "there may be more mistakes".to_owned())
     }
 
-    /// As a file is read, from its top; what is not in the file comes after it.
+    /// Sorts the mistakes by line. Mistakes outside of the file come last.
     fn sort(mistakes: &mut [Self]) {
         mistakes.sort_by_key(|mistake| (mistake.line.is_none(), mistake.line));
     }
 }
 
-/// Everything that is wrong with the configuration: whoever mends it would rather hear of all at once.
+/// All mistakes in the configuration. They are reported together, so that they can be fixed at
+/// once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(pub Vec<Mistake>);
 
@@ -83,16 +87,17 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The configuration as the gateway uses it.
+/// The configuration as used by the gateway.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
     pub tls: Option<TlsFiles>,
     pub node_tokens: NodeTokens,
-    /// `SWITCHBOARD_KEY`: what seals the settings of plugins and the logins at upstream servers, in place of a key file.
+    /// `SWITCHBOARD_KEY`: the key that encrypts plugin settings and upstream logins, instead of a
+    /// key file.
     pub key: Option<sa_vault::Key>,
-    /// The file that was read, if there is one.
+    /// The path of the file that was read, if any.
     pub file: Option<PathBuf>,
     pub settings: Settings,
 }
@@ -104,7 +109,7 @@ pub struct TlsFiles {
 }
 
 impl Config {
-    /// Checks what the layers add up to.
+    /// Checks and resolves the merged settings.
     pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
         let settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
         let mut mistakes = Vec::new();
@@ -116,28 +121,32 @@ impl Config {
         let listen = resolve_listen(&settings.server.listen);
         if listen.is_none() {
             let written = printable(&settings.server.listen);
-            let message = format!("must be an address and a port, such as \"127.0.0.1:3210\", and is \"{written}\"");
+            let message = format!(
+                "must be an address and a port, such as \"127.0.0.1:3210\", and is \"{written}\""
+            );
             wrong("server.listen", message);
         }
         let tls = match (&*settings.server.tls_cert, &*settings.server.tls_key) {
             ("", "") => None,
             (cert, "") => {
-                wrong("server.tls_cert", format!("\"{cert}\" needs server.tls_key beside it"));
+                wrong("server.tls_cert", format!("\"{cert}\" also needs server.tls_key"));
                 None
             }
             ("", key) => {
-                wrong("server.tls_key", format!("\"{key}\" needs server.tls_cert beside it"));
+                wrong("server.tls_key", format!("\"{key}\" also needs server.tls_cert"));
                 None
             }
             (cert, key) => Some(TlsFiles { cert: from_home(cert), key: from_home(key) }),
         };
-        let open = listen.filter(|listen| !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure);
+        let open = listen.filter(|listen| {
+            !listen.ip().is_loopback() && tls.is_none() && !settings.server.insecure
+        });
         if let Some(listen) = open {
             wrong(
                 "server.listen",
                 format!(
                     "{listen} is reachable from other machines, and tokens would cross the network in clear text; \
-                     set --tls-cert and --tls-key, or --insecure if something in front of it does TLS"
+                     set --tls-cert and --tls-key, or --insecure if a proxy in front of it provides TLS"
                 ),
             );
         }
@@ -146,17 +155,27 @@ impl Config {
             mistakes.push(mistake);
             NodeTokens::default()
         });
-        let data_dir = if settings.data.dir.is_empty() { default_data_dir() } else { from_home(&settings.data.dir) };
-        // What is printed of it is typed elsewhere.
+        let data_dir = if settings.data.dir.is_empty() {
+            default_data_dir()
+        } else {
+            from_home(&settings.data.dir)
+        };
+        // The path is made absolute, because printed commands may be run in another directory.
         let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
-        let key = layers.variable("SWITCHBOARD_KEY").filter(|key| !key.is_empty()).map(sa_vault::Key::new);
+        let key = layers
+            .variable("SWITCHBOARD_KEY")
+            .filter(|key| !key.is_empty())
+            .map(sa_vault::Key::new);
         let key = key.transpose().unwrap_or_else(|error| {
             mistakes.push(of_variable("SWITCHBOARD_KEY", error.to_string()));
             None
         });
-        let file = layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
+        let file =
+            layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         match listen {
-            Some(listen) if mistakes.is_empty() => Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings }),
+            Some(listen) if mistakes.is_empty() => {
+                Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings })
+            }
             _ => {
                 Mistake::sort(&mut mistakes);
                 Err(ConfigError(mistakes))
@@ -164,8 +183,8 @@ impl Config {
         }
     }
 
-    /// Makes sure that the files which are named can be used. Not a part of [`Config::resolve`]: the commands that are used
-    /// beside a gateway read the same configuration, and its private key is not theirs to read.
+    /// Checks that the configured files can be used. This is separate from [`Config::resolve`],
+    /// because other commands read the same configuration without access to the private key.
     pub fn check_files(&self, layers: &Layers) -> Result<(), ConfigError> {
         let mut mistakes = Vec::new();
         if let Some(tls) = &self.tls {
@@ -173,16 +192,18 @@ impl Config {
             mistakes.extend(wrong.into_iter().map(|(key, message)| layers.mistake(key, message)));
         }
         if self.data_dir.exists() && !self.data_dir.is_dir() {
-            let message =
-                format!("{} is no directory; name one, which is made if it is not there", self.data_dir.display());
+            let message = format!(
+                "{} is not a directory; set the path of a directory, which is created if it does not exist",
+                self.data_dir.display()
+            );
             mistakes.push(layers.mistake("data.dir", message));
         }
         Mistake::sort(&mut mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigError(mistakes)) }
     }
 
-    /// What is typed behind the program's name for a command to be about this gateway: nothing, where its data directory is
-    /// the usual one.
+    /// Returns the options with which a command selects this gateway. Empty if the data directory
+    /// is the default one.
     pub fn options(&self) -> String {
         let whole = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         let dir = whole(&self.data_dir);
@@ -192,12 +213,12 @@ impl Config {
         format!(" --data-dir {}", quoted(&dir.display().to_string()))
     }
 
-    /// A command about this gateway, as somebody would type it.
+    /// Returns a command line for this gateway.
     pub fn typed(&self, command: &str) -> String {
         format!("switchboard{} {command}", self.options())
     }
 
-    /// Where skills are looked for.
+    /// Returns the directories with skills.
     pub fn skill_dirs(&self) -> Vec<PathBuf> {
         if self.settings.skills.dirs.is_empty() {
             return vec![self.data_dir.join("skills")];
@@ -205,7 +226,7 @@ impl Config {
         self.settings.skills.dirs.iter().map(|dir| from_home(dir)).collect()
     }
 
-    /// The one file behind all records.
+    /// Returns the path of the store, which holds all records.
     pub fn store_file(&self) -> PathBuf {
         self.data_dir.join("switchboard.db")
     }
@@ -214,21 +235,27 @@ impl Config {
         self.data_dir.join("operator.token")
     }
 
-    /// Where a running gateway leaves its address, for the commands that are used beside it.
+    /// Returns the path of the file with the running gateway's address. Other commands read it to
+    /// find the gateway.
     pub fn endpoint_file(&self) -> PathBuf {
         self.data_dir.join("endpoint")
     }
 }
 
-/// A mistake in a variable that sets no key.
+/// Creates a mistake about a variable that is not a configuration key.
 fn of_variable(name: &str, message: String) -> Mistake {
-    Mistake { key: name.to_owned(), ..Mistake::new(format!("the environment variable {name}"), message) }
+    Mistake {
+        key: name.to_owned(),
+        ..Mistake::new(format!("the environment variable {name}"), message)
+    }
 }
 
-/// A path as it is written in a file, where no shell has put the home directory in the place of `~`.
+/// Expands `~` in a path from the file, because no shell has expanded it.
 fn from_home(path: &str) -> PathBuf {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
-    path.strip_prefix("~/").and_then(|below| Some(home()?.join(below))).unwrap_or_else(|| path.into())
+    path.strip_prefix("~/")
+        .and_then(|below| Some(home()?.join(below)))
+        .unwrap_or_else(|| path.into())
 }
 
 pub(crate) fn millis(ms: u64) -> Duration {
@@ -242,8 +269,8 @@ fn resolve_listen(text: &str) -> Option<SocketAddr> {
     text.parse().ok()
 }
 
-/// Where everything is kept if nobody says where.
-pub(crate) fn default_data_dir() -> PathBuf {
+/// Returns the default data directory.
+pub fn default_data_dir() -> PathBuf {
     let home = |name: &str, below: &str| {
         std::env::var_os(name).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(below))
     };

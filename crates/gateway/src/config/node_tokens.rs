@@ -1,4 +1,4 @@
-//! Tokens for nodes that come from the environment.
+//! Node tokens from environment variables.
 
 use super::layers::Layers;
 use super::{Mistake, of_variable};
@@ -6,12 +6,12 @@ use super::{Mistake, of_variable};
 const SHARED: &str = "SA_NODE_TOKEN";
 const BOUND: &str = "SA_NODE_TOKENS";
 
-/// Tokens for nodes that come from the environment.
+/// Node tokens from environment variables.
 #[derive(Clone, Default)]
 pub struct NodeTokens {
-    /// `SA_NODE_TOKEN`: any node may use it.
+    /// `SA_NODE_TOKEN`: valid for any node.
     pub shared: Option<String>,
-    /// `SA_NODE_TOKENS`: each for one node id.
+    /// `SA_NODE_TOKENS`: each token is valid for one node id.
     pub bound: Vec<(String, String)>,
 }
 
@@ -25,7 +25,8 @@ impl NodeTokens {
     pub(super) fn from_env(layers: &Layers) -> Result<Self, Mistake> {
         let shared = layers.variable(SHARED).filter(|token| !token.is_empty());
         if shared.as_ref().is_some_and(|token| !is_token(token)) {
-            let message = "begins or ends with a space, or holds a line break, and so no node could show it";
+            let message =
+                "begins or ends with a space, or contains a line break, so no node can send it";
             return Err(of_variable(SHARED, message.into()));
         }
         let bound = pairs(&layers.variable(BOUND).unwrap_or_default());
@@ -38,28 +39,34 @@ impl NodeTokens {
     }
 }
 
-/// Reads `id:token, id:token`. What is wrong is told by its place: each of them holds a secret.
+/// Parses `id:token, id:token`. Errors name the position of an item, because the item itself
+/// contains a secret.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for (number, pair) in text.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty()) {
-        // An id may hold colons (`linux:laptop`), a token of ours never does.
+        // An id may contain colons (`linux:laptop`); the gateway's tokens never do.
         let parts = pair.rsplit_once(':').map(|(id, token)| (id.trim(), token.trim()));
-        let Some((id, token)) = parts.filter(|(id, token)| sa_nodes::check_id(id).is_ok() && is_token(token)) else {
+        let Some((id, token)) =
+            parts.filter(|(id, token)| sa_nodes::check_id(id).is_ok() && is_token(token))
+        else {
             let place = number + 1;
             return Err(format!(
-                "must be a list of id:token pairs with commas between them, and its item {place} is none"
+                "must be a list of id:token pairs, separated by commas; its item {place} is invalid"
             ));
         };
-        if let Some((other, _)) = pairs.iter().find(|(other, known)| known == token && other != id) {
+        if let Some((other, _)) = pairs.iter().find(|(other, known)| known == token && other != id)
+        {
             let (id, other) = (crate::redact::printable(id), crate::redact::printable(other));
-            return Err(format!("has one token for two nodes, \"{other}\" and \"{id}\"; give each its own"));
+            return Err(format!(
+                "has the same token for two nodes, \"{other}\" and \"{id}\"; give each node its own token"
+            ));
         }
         pairs.push((id.into(), token.into()));
     }
     Ok(pairs)
 }
 
-/// Whether somebody could show this token.
+/// Reports whether the text can be sent as a token.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.trim() == text && !text.contains(char::is_control)
 }
@@ -72,7 +79,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &[(&str, &str)]) {
-        let expected = expected.iter().map(|(id, token)| ((*id).to_owned(), (*token).to_owned())).collect();
+        let expected =
+            expected.iter().map(|(id, token)| ((*id).to_owned(), (*token).to_owned())).collect();
         assert_eq!(pairs(text), Ok(expected), "{text}");
     }
 
@@ -83,9 +91,11 @@ mod tests {
         check("a:t", &[("a", "t")]);
         check("linux:laptop:t1, two:t2,", &[("linux:laptop", "t1"), ("two", "t2")]);
         check("a : t", &[("a", "t")]);
-        // The old one and the new, while one takes over from the other.
+        // Two tokens for one node are allowed while tokens are being rotated.
         check("a:old,a:new,a:new", &[("a", "old"), ("a", "new"), ("a", "new")]);
-        for wrong in ["canary", "a:", ":canary", " :canary", "a:b,canary", "a:b,,c:", "a:canary,b:canary"] {
+        for wrong in
+            ["canary", "a:", ":canary", " :canary", "a:b,canary", "a:b,,c:", "a:canary,b:canary"]
+        {
             let told = pairs(wrong).unwrap_err();
             assert!(!told.contains("canary"), "{told}");
         }
@@ -96,7 +106,7 @@ mod tests {
         fn whatever_is_written_is_read_or_refused(text in "[a-c:, \\PC]{0,30}") {
             if let Ok(pairs) = pairs(&text) {
                 let items = text.split(',').filter(|item| !item.trim().is_empty()).count();
-                prop_assert_eq!(pairs.len(), items, "none is left out");
+                prop_assert_eq!(pairs.len(), items, "all pairs are read");
                 prop_assert!(pairs.iter().all(|(id, token)| !id.is_empty() && !token.is_empty()));
             }
         }
@@ -106,7 +116,7 @@ mod tests {
             written in proptest::collection::btree_map("[!-+\\--~]{1,12}", "[a-z]{1,12}", 0..6),
             break_at in proptest::option::of(any::<proptest::sample::Index>()),
         ) {
-            // By token, of which each is for one node.
+            // Keyed by token, because each token belongs to one node.
             let written: std::collections::BTreeMap<_, _> = written.into_iter().map(|(id, token)| (token, id)).collect();
             let mut items: Vec<String> = written.iter().map(|(token, id)| format!("{id}:{token}")).collect();
             let expected: Vec<_> = written.into_iter().map(|(token, id)| (id, token)).collect();

@@ -1,4 +1,4 @@
-//! What can be written in the configuration file, with the default of each key.
+//! The keys of the configuration file and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ pub struct Settings {
     pub channels: Channels,
     pub skills: Skills,
     pub mcp: Mcp,
-    /// By name; what each may hold is in `docs/upstream.md`.
+    /// The upstream servers by name; see `docs/upstream.md`.
     pub upstream: BTreeMap<String, sa_upstream::Spec>,
-    /// By name; what each may hold is in `docs/chat.md`.
+    /// The models by name; see `docs/chat.md`.
     pub models: BTreeMap<String, sa_chat::Spec>,
     pub sessions: Sessions,
     pub plugins: Plugins,
@@ -58,6 +58,7 @@ pub struct Limits {
     pub request_bytes: usize,
     pub argument_bytes: usize,
     pub answer_bytes: usize,
+    pub idempotency_bytes: usize,
     pub default_timeout_ms: u64,
     pub max_call_ms: u64,
     pub queue_wait_ms: u64,
@@ -182,7 +183,7 @@ pub struct Trust {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChange {
-    /// The new definition is listed at once.
+    /// The new definition is listed immediately.
     #[default]
     Allow,
     /// The old definition stays listed, and calls fail until an operator accepts the new one.
@@ -199,7 +200,7 @@ pub struct Log {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Human on a terminal, JSON elsewhere.
+    /// Human-readable on a terminal, JSON otherwise.
     Auto,
     Human,
     Json,
@@ -222,6 +223,7 @@ pub struct Sessions {
     pub max_open: usize,
     pub max_pending: usize,
     pub keep_events: u64,
+    pub keep_event_bytes: u64,
     pub default_agent: String,
     pub agents: BTreeMap<String, sa_relay::AgentCommand>,
 }
@@ -236,6 +238,7 @@ impl Default for Sessions {
             max_open: 256,
             max_pending: 64,
             keep_events: 10_000,
+            keep_event_bytes: 16 * 1024 * 1024,
             default_agent: String::new(),
             agents: BTreeMap::new(),
         }
@@ -268,6 +271,7 @@ impl Default for Limits {
             request_bytes: 0,
             argument_bytes: 0,
             answer_bytes: 0,
+            idempotency_bytes: 0,
             default_timeout_ms: 60_000,
             max_call_ms: 3_600_000,
             queue_wait_ms: 2_000,
@@ -350,173 +354,238 @@ impl Default for Telemetry {
     }
 }
 
-/// Those of the keys below that are tables of things with names of their own, which no variable can hold.
+/// The keys that are named tables. They can only be set in the file, not by a variable.
 pub const FILE_ONLY: [&str; 1] = ["sessions.agents"];
 
-/// What each key means. A test keeps this list and the structs above the same.
+/// The meaning of each key. A test compares this list with the structs above.
 pub const KEYS: &[(&str, &str)] = &[
-    ("server.listen", "Address and port to listen on. Port 0 takes a free one."),
-    ("server.insecure", "Allow an address that other machines reach without TLS."),
-    ("server.tls_cert", "PEM file with the certificate chain; turns TLS on."),
-    ("server.tls_key", "PEM file with the certificate's private key."),
+    ("server.listen", "Address and port to listen on. Port 0 selects a free port."),
+    ("server.insecure", "Allow listening without TLS on an address that other machines can reach."),
+    ("server.tls_cert", "PEM file with the certificate chain. Enables TLS."),
+    ("server.tls_key", "PEM file with the private key of the certificate."),
     (
         "server.public_url",
-        "The address by which browsers reach the gateway, such as \"https://gw.example.com\", when something stands in front of it. Empty: the one by which a login at an upstream server was begun.",
+        "URL by which browsers reach the gateway, such as \"https://gw.example.com\", if a proxy is in front of it. Empty: the URL that was used to start the login to an upstream server.",
     ),
     (
         "server.allowed_hosts",
-        "Host names (name or name:port) by which the gateway may be reached, beside its own address.",
+        "Host names (name or name:port) that clients may use for the gateway, in addition to its own address.",
     ),
-    ("server.allowed_origins", "Web origins, such as \"https://app.example.com\", whose pages may use the gateway."),
-    ("server.max_connections", "Connections of all kinds that may be open at once."),
-    ("server.workers", "Threads that serve connections. 0 is one for each processor."),
-    ("server.drain_ms", "How long running calls may go on after a SIGTERM."),
-    ("data.dir", "Where everything is kept; by default $XDG_DATA_HOME/switchboard, else ~/.local/share/switchboard."),
-    ("limits.pending_per_node", "Calls that one node may be given at once; more wait for queue_wait_ms."),
+    (
+        "server.allowed_origins",
+        "Web origins, such as \"https://app.example.com\", whose pages may use the gateway.",
+    ),
+    ("server.max_connections", "Maximum number of open connections of all kinds."),
+    ("server.workers", "Number of threads that serve connections. 0: one for each processor."),
+    ("server.drain_ms", "Maximum time that running calls may continue after a SIGTERM."),
+    (
+        "data.dir",
+        "Directory for all stored data. Default: $XDG_DATA_HOME/switchboard, or else ~/.local/share/switchboard.",
+    ),
+    (
+        "limits.pending_per_node",
+        "Maximum number of concurrent calls of one node. More calls wait for up to queue_wait_ms.",
+    ),
     (
         "limits.pending_total",
-        "Calls that may run at once in all. Above three quarters, a token with more than an eighth gets no more; a sixteenth is for operators. The other totals are shared by the same rule.",
+        "Maximum number of concurrent calls. When more than three quarters are in use, a token that holds more than an eighth gets no more. A sixteenth is reserved for operators. The same rule applies to the other totals.",
     ),
     (
         "limits.pending_bytes",
-        "All byte budgets in memory together. 0: half of the memory limit (of the control group, else of the machine), at most 2 GiB. See docs/configuration.md for the budgets.",
+        "Total of all byte budgets in memory. 0: half of the memory limit (of the control group, or else of the machine), at most 2 GiB. See docs/configuration.md for the budgets.",
     ),
     (
         "limits.request_bytes",
-        "Large bodies and messages of callers, from their first byte until they are handled. 0: 3/16 of pending_bytes.",
+        "Budget for large bodies and messages of callers, from their first byte until they are handled. 0: 3/16 of pending_bytes.",
     ),
-    ("limits.argument_bytes", "Large arguments of calls that run or wait. 0: 2/16 of pending_bytes."),
-    ("limits.answer_bytes", "Large answers that clients have not read yet. 0: 3/16 of pending_bytes."),
-    ("limits.default_timeout_ms", "Time limit of a call whose tool and caller set none. Progress extends it."),
-    ("limits.max_call_ms", "No call runs longer than this, whatever progress it reports."),
-    ("limits.queue_wait_ms", "How long a call waits for a place at a node that is full."),
+    (
+        "limits.argument_bytes",
+        "Budget for large arguments of running and waiting calls. 0: 2/16 of pending_bytes.",
+    ),
+    (
+        "limits.answer_bytes",
+        "Budget for large answers that clients have not read yet. 0: 3/16 of pending_bytes.",
+    ),
+    (
+        "limits.idempotency_bytes",
+        "Disk budget for outcomes of calls with an idempotency key, which are kept for a day. 0: the same amount as 4/16 of pending_bytes.",
+    ),
+    (
+        "limits.default_timeout_ms",
+        "Timeout of a call if its tool and its caller set none. Progress reports extend it.",
+    ),
+    ("limits.max_call_ms", "Maximum duration of a call, regardless of progress reports."),
+    ("limits.queue_wait_ms", "Maximum time that a call waits for a free slot on a busy node."),
     (
         "limits.reconnect_wait_ms",
-        "How long after a node was lost a call still waits for it to come back; a quarter of it after one that said goodbye.",
+        "How long calls still wait for a node to reconnect after its connection was lost. A quarter of this time if the node announced that it disconnects.",
     ),
-    ("limits.max_frame_bytes", "Largest WebSocket message that is accepted."),
-    ("limits.max_body_bytes", "Largest HTTP request body that is accepted."),
+    ("limits.max_frame_bytes", "Maximum size of a WebSocket message."),
+    ("limits.max_body_bytes", "Maximum size of an HTTP request body."),
     (
         "limits.max_outbox_bytes",
-        "What may wait for one connection that reads slowly before it is closed, or for one call's reader of events before the call ends; a call that a node has no room for is refused instead.",
+        "Maximum size of the output buffer of one connection; a client that reads too slowly is disconnected. Also the maximum size of the unread events of one call; the call then ends. A call that does not fit into a node's buffer is refused instead.",
     ),
-    ("nodes.hello_timeout_ms", "How long a node may take to introduce itself."),
-    ("nodes.ping_interval_ms", "How long a connection may be silent before it is asked for a sign of life."),
+    ("nodes.hello_timeout_ms", "Timeout for the hello message of a new node connection."),
+    ("nodes.ping_interval_ms", "Idle time after which a connection is checked with a ping."),
     (
         "nodes.dead_after_ms",
-        "How long a connection may be silent, or take nothing of what is written to it, before it counts as dead.",
+        "Time after which a connection counts as lost if it sends nothing, or accepts none of the data written to it.",
     ),
     (
         "nodes.offline_memory_ms",
-        "How long a node that left keeps its names and is listed as offline, also over a restart.",
+        "How long a disconnected node keeps its names and is listed as offline, also after a restart of the gateway.",
     ),
-    ("nodes.max_tools", "Tools and capabilities that one node may offer."),
-    ("nodes.message_bytes", "Large messages of nodes that are still coming in. 0: 2/16 of limits.pending_bytes."),
-    ("nodes.request_bytes", "Large requests that nodes have not read yet. 0: 2/16 of limits.pending_bytes."),
+    ("nodes.max_tools", "Maximum number of tools and capabilities of one node."),
+    (
+        "nodes.message_bytes",
+        "Budget for large messages of nodes that are not completely received yet. 0: 2/16 of limits.pending_bytes.",
+    ),
+    (
+        "nodes.request_bytes",
+        "Budget for large requests that nodes have not read yet. 0: 2/16 of limits.pending_bytes.",
+    ),
     (
         "nodes.hello_bytes",
-        "What is kept of the hellos of all nodes, also of nodes that have left, until they are forgotten. 0: 2/16 of limits.pending_bytes.",
+        "Budget for the stored hello messages of all nodes. A disconnected node counts until it is forgotten. 0: 2/16 of limits.pending_bytes.",
     ),
     (
         "nodes.primary",
-        "Id of the node on which bare tool names (Bash) run while it is connected. Empty: the execution host that has been here longest.",
+        "Id of the node on which bare tool names (Bash) run while it is connected. Empty: the execution host that has been connected longest.",
     ),
-    ("channels.max_message_bytes", "Largest payload of a channel's message."),
-    ("channels.max_attachment_bytes", "All attachments of one message together."),
+    ("channels.max_message_bytes", "Maximum size of the payload of a channel message."),
+    ("channels.max_attachment_bytes", "Maximum total size of the attachments of one message."),
     (
         "channels.max_queue_bytes",
-        "What may wait for a participant that reads slowly before it is closed; it can resume where it was.",
+        "Maximum size of the queue for a participant that reads slowly. When it is exceeded, the connection is closed; the participant can resume where it stopped.",
     ),
-    ("channels.max_messages_per_second", "Messages that one connection may send in a second."),
-    ("channels.max_channels", "Channels that there may be."),
+    (
+        "channels.max_messages_per_second",
+        "Maximum number of messages that one connection may send per second.",
+    ),
+    ("channels.max_channels", "Maximum number of channels."),
     (
         "channels.pending_bytes",
-        "Messages of channels that participants have not read yet, in memory. 0: 2/16 of limits.pending_bytes.",
+        "Memory budget for channel messages that participants have not read yet. 0: 2/16 of limits.pending_bytes.",
     ),
-    ("channels.max_stored_bytes", "Stored messages and attachments of all channels together, on disk."),
-    ("channels.max_bytes_per_channel", "Stored messages and attachments of one channel."),
-    ("channels.max_bytes_per_principal", "Stored messages and attachments of one token, in all channels together."),
-    ("channels.keep_messages", "How many messages each channel keeps."),
-    ("channels.keep_days", "For how many days each channel keeps messages."),
+    (
+        "channels.max_stored_bytes",
+        "Maximum total size of the stored messages and attachments of all channels, on disk.",
+    ),
+    (
+        "channels.max_bytes_per_channel",
+        "Maximum size of the stored messages and attachments of one channel.",
+    ),
+    (
+        "channels.max_bytes_per_principal",
+        "Maximum size of the stored messages and attachments of one token, in all channels together.",
+    ),
+    ("channels.keep_messages", "Number of messages that each channel keeps."),
+    ("channels.keep_days", "Number of days that each channel keeps messages."),
     (
         "skills.dirs",
-        "Directories with a folder for each skill; ~ is your home. Empty means the directory skills in the data directory.",
+        "Directories with one folder for each skill; ~ is your home directory. Empty: the directory skills in the data directory.",
     ),
     (
         "mcp.search",
-        "List two tools to MCP clients, find_tools and call_tool, instead of all; ?search=1 or 0 in the address decides for one client.",
+        "List only the tools find_tools and call_tool to MCP clients, instead of all tools. ?search=1 or ?search=0 in the URL overrides this for one client.",
     ),
     (
         "mcp.session_idle_ms",
-        "How long the session of an MCP client (of a revision before 2026-07-28) lives without an open stream or a request.",
+        "Idle timeout of the session of an MCP client (of a revision before 2026-07-28) that has no open stream and sends no request.",
     ),
     (
         "mcp.max_sessions",
-        "Sessions of MCP clients at once, of about 80 KB each; when there are more, one that is idle goes.",
+        "Maximum number of sessions of MCP clients, of about 80 KB each. If there are more, an idle session is closed.",
     ),
     (
         "mcp.resume_ms",
-        "How long an MCP client with a session has to come back for a call whose stream broke, before the call is cancelled.",
+        "How long an MCP client with a session may take to reconnect for a call whose stream broke, before the call is cancelled.",
     ),
     (
         "mcp.task_after_ms",
-        "After how long a call becomes a task, which its client asks about later, if the client knows tasks.",
+        "Time after which a call becomes a task, if the client supports tasks. The client then asks for the result later.",
     ),
     (
         "mcp.task_result_bytes",
-        "Results of tasks that are kept for a day, on disk. 0: as much as 4/16 of limits.pending_bytes.",
+        "Disk budget for the results of tasks, which are kept for a day. 0: the same amount as 4/16 of limits.pending_bytes.",
     ),
-    ("sessions.enabled", "Whether agents can work in sessions here, with tools that their callers lend them."),
-    ("sessions.caller_timeout_ms", "How long a caller may take for one of its tools, where the session does not say."),
+    (
+        "sessions.enabled",
+        "Allow agents to work in sessions of this gateway, with tools that their callers provide.",
+    ),
+    (
+        "sessions.caller_timeout_ms",
+        "Timeout of a tool that a caller provides, if the session sets none.",
+    ),
     (
         "sessions.caller_grace_ms",
-        "How long a caller is waited for after its last stream has closed. By default its pending requests fail at once.",
+        "How long to wait for a caller to reconnect after its last stream has closed. 0: its pending requests fail immediately.",
     ),
-    ("sessions.idle_ms", "A session without an agent in which nothing happens for so long is ended."),
-    ("sessions.max_open", "Sessions that may be open at once."),
-    ("sessions.max_pending", "Calls of one caller's tools that may run at once."),
-    ("sessions.keep_events", "Events that are kept of a session."),
+    ("sessions.idle_ms", "Idle timeout of a session without an agent."),
+    ("sessions.max_open", "Maximum number of open sessions."),
+    ("sessions.max_pending", "Maximum number of concurrent calls to the tools of one caller."),
+    ("sessions.keep_events", "Number of events that each session keeps."),
+    (
+        "sessions.keep_event_bytes",
+        "Maximum size of the events that each session keeps. The oldest events are removed first; the newest event is always kept.",
+    ),
     (
         "sessions.default_agent",
-        "The agent of a session that names none. Empty: the only one that is configured, else one that connects by itself.",
+        "Agent of a session that names none. Empty: the only configured agent, or else an agent that connects by itself.",
     ),
     (
         "sessions.agents",
-        "Agents by name, each a table [sessions.agents.NAME] with command = [\"…\"]; see docs/sessions.md. Only in the file.",
+        "Agents by name, each a table [sessions.agents.NAME] with command = [\"…\"]; see docs/sessions.md. Can only be set in the file.",
     ),
     (
         "plugins.allow_inline_manifest",
-        "Let plugin hosts bring a plugin's manifest, or the address of an index, along with a call. For development.",
+        "Allow plugin hosts to send a plugin's manifest, or the URL of an index, with a call. For development.",
     ),
-    ("plugins.accept_changes", "Use a manifest that has changed at its source at once, without an operator's word."),
+    (
+        "plugins.accept_changes",
+        "Use a manifest that has changed at its source immediately, without an operator's approval.",
+    ),
     (
         "plugins.allow_private",
-        "Servers (host:port) that every plugin may call though their address is not public, such as \"localhost:3400\". For development; for one plugin there is: switchboard plugin add --allow-private.",
+        "Servers (host:port) that every plugin may call although their address is not public, such as \"localhost:3400\". For development. To allow this for one plugin only, use `switchboard plugin add --allow-private`.",
     ),
     (
         "plugins.allowed_origins",
-        "Web origins whose pages may use the plugin gateway, and nothing else; see server.allowed_origins.",
+        "Web origins whose pages may use the plugin gateway and nothing else; see server.allowed_origins.",
     ),
-    ("plugins.settings_headers", "The headers in which a plugin server is sent its user's settings."),
-    ("plugins.timeout_ms", "How long a call of a plugin may take, where the caller sets no limit."),
-    ("plugins.max_response_bytes", "Largest answer of a plugin server that is taken."),
-    ("plugins.calls_per_second", "How often each token may call each plugin."),
-    ("plugins.max_running", "Calls that one plugin may be given at once; more wait for limits.queue_wait_ms."),
-    ("plugins.refresh_ms", "How often manifests are looked at again at their sources."),
-    ("journal.keep_calls", "How many ended calls the history keeps."),
-    ("journal.keep_days", "For how many days the history keeps ended calls, and sessions their events."),
-    ("journal.payload_bytes", "How much of a call's arguments and result the history keeps; 0 keeps none."),
-    ("audit.keep_days", "For how many days audit events are kept."),
-    ("policy.deny", "Tools that nobody may call, by any of their names; * stands for any characters."),
+    ("plugins.settings_headers", "Headers that pass a user's settings to a plugin server."),
+    ("plugins.timeout_ms", "Timeout of a plugin call, if the caller sets none."),
+    ("plugins.max_response_bytes", "Maximum size of a response of a plugin server."),
+    ("plugins.calls_per_second", "Maximum number of calls per second for each token and plugin."),
+    (
+        "plugins.max_running",
+        "Maximum number of concurrent calls of one plugin. More calls wait for up to limits.queue_wait_ms.",
+    ),
+    ("plugins.refresh_ms", "Time between two checks of the manifests at their sources."),
+    ("journal.keep_calls", "Number of ended calls that the history keeps."),
+    (
+        "journal.keep_days",
+        "Number of days that the history keeps ended calls, and the events of sessions.",
+    ),
+    (
+        "journal.payload_bytes",
+        "Maximum size of a call's arguments and of its result to keep in the history. 0: keep none.",
+    ),
+    ("audit.keep_days", "Number of days that audit events are kept."),
+    (
+        "policy.deny",
+        "Tools that no caller may use, by any of their names; * matches any characters.",
+    ),
     (
         "trust.on_change",
-        "What happens when a node or an upstream server changes the definition of a tool: \"allow\" lists it at once, \"hold\" keeps the old one and refuses calls until an operator accepts the change.",
+        "Policy for changed tool definitions of nodes and upstream servers. \"allow\" lists the new definition immediately. \"hold\" keeps the old definition and refuses calls until an operator accepts the change.",
     ),
-    ("log.filter", "What is logged, such as \"info\" or \"info,sa_nodes=debug\"."),
-    ("log.format", "\"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
+    ("log.filter", "Log filter, such as \"info\" or \"info,sa_nodes=debug\"."),
+    ("log.format", "Log format: \"auto\" (human on a terminal, else JSON), \"human\" or \"json\"."),
     (
         "telemetry.otlp_endpoint",
-        "OpenTelemetry collector (OTLP over HTTP) to which a span for every call is sent. Empty: none.",
+        "URL of an OpenTelemetry collector (OTLP over HTTP) that receives a span for every call. Empty: send no spans.",
     ),
-    ("telemetry.service_name", "The name under which spans are sent."),
+    ("telemetry.service_name", "Service name in the spans."),
 ];

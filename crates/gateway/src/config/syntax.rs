@@ -1,5 +1,5 @@
-//! What is wrong with a line that is no TOML, for people who do not know its grammar by heart. A value is not repeated: it may
-//! be a secret, and what is wrong ends up in logs.
+//! Explains TOML syntax errors in simple terms. Messages do not repeat a value, because it may be a
+//! secret and messages are logged.
 
 use toml::Table;
 
@@ -7,48 +7,60 @@ use super::named::NAMED_KEYS;
 use super::settings::KEYS;
 use crate::wording::shortened_to;
 
-/// What to say of a line that the parser refused with these words.
+/// Returns the explanation for a line that the parser rejected with this message.
 pub(super) fn wrong(line: &str, message: &str) -> String {
-    let (key, value) =
-        line.split_once('=').map_or((line.trim(), None), |(key, value)| (key.trim(), Some(value.trim())));
+    let (key, value) = line
+        .split_once('=')
+        .map_or((line.trim(), None), |(key, value)| (key.trim(), Some(value.trim())));
     let name = if is_key(key) { shortened(key) } else { "KEY".to_owned() };
     let reads = |value: &str| format!("x = {value}").parse::<Table>().is_ok();
     match value {
         _ if message == "duplicate key" && key.starts_with('[') => {
-            format!("{name} is there already, as a table or a value")
+            format!("{name} is already defined, as a table or a value")
         }
-        _ if message == "duplicate key" => format!("{name} is written twice in this table"),
-        // A list, or a text of many lines, may go on elsewhere.
-        Some(value) if value.starts_with(['"', '\'', '[', '{']) || key.starts_with(['#', '[']) => no_toml(message),
+        _ if message == "duplicate key" => format!("{name} is defined twice in this table"),
+        // A list or multi-line string may continue on other lines.
+        Some(value) if value.starts_with(['"', '\'', '[', '{']) || key.starts_with(['#', '[']) => {
+            no_toml(message)
+        }
         Some("") => format!("{name} has no value"),
         Some(value) if value.starts_with('=') => format!("{name} has a second = before its value"),
-        Some(value) if !reads(value) => format!("a text must stand in quotes: {name} = \"…\""),
-        None if message.starts_with("key with no value") => "it must be KEY = VALUE or [TABLE]".to_owned(),
+        Some(value) if !reads(value) => format!("a string must be quoted: {name} = \"…\""),
+        None if message.starts_with("key with no value") => {
+            "it must be KEY = VALUE or [TABLE]".to_owned()
+        }
         _ => no_toml(message),
     }
 }
 
-/// Whether this begins with a name that a configuration has, and is one, or the head of a table. Where a text of many lines
-/// ends too early, a line of it looks like a key.
+/// Reports whether the text is a key or table header that starts with a known name. After an
+/// unterminated multi-line string, other text can look like a key.
 fn is_key(text: &str) -> bool {
-    let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
-    let parts = text.trim_matches(['[', ']']).split('.').map(|part| part.trim().trim_matches(['"', '\'']));
-    let mut known = KEYS.iter().map(|(key, _)| *key).chain(NAMED_KEYS.iter().map(|(key, _, _)| *key));
+    let plain = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "-_".contains(c))
+    };
+    let parts =
+        text.trim_matches(['[', ']']).split('.').map(|part| part.trim().trim_matches(['"', '\'']));
+    let mut known =
+        KEYS.iter().map(|(key, _)| *key).chain(NAMED_KEYS.iter().map(|(key, _, _)| *key));
     let first = parts.clone().next().unwrap_or_default();
     parts.clone().all(plain) && known.any(|key| key.split('.').any(|part| part == first))
 }
 
-/// The line on which something is nested deeper than any setting. The parser has a limit for keys and one for values, but none
-/// for keys in values in keys: of thousands of levels, which take more stack to clean up than there is.
+/// Returns the line where nesting exceeds any valid setting. The parser limits the nesting of keys
+/// and of values, but not their combination. Dropping thousands of levels would overflow the stack.
 pub(super) fn too_deep(text: &str) -> Option<usize> {
     const MOST: usize = 64;
     let bytes = text.as_bytes();
-    // The parts of the key that is read, those of all keys whose values are open, and all of them together.
+    // The parts of the current key, of each key with an open value, and their total.
     let (mut parts, mut open, mut depth) = (0, Vec::new(), 0);
     let (mut at, mut line) = (0, 1);
     while let Some(byte) = bytes.get(at) {
         let next = match byte {
-            b'#' => bytes[at..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| at + end),
+            b'#' => bytes[at..]
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(bytes.len(), |end| at + end),
             b'"' | b'\'' => after_text(bytes, at),
             _ => at + 1,
         };
@@ -76,12 +88,13 @@ pub(super) fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// How many lines end in here.
+/// Counts the line breaks in the text.
 pub(super) fn line_ends(text: &[u8]) -> usize {
     text.split(|byte| *byte == b'\n').count() - 1
 }
 
-/// Where the text ends that begins here with its quotes. One that is not closed ends with its line.
+/// Returns the end of the string that starts at this quote. An unterminated string ends with its
+/// line.
 fn after_text(bytes: &[u8], start: usize) -> usize {
     let quote = bytes[start];
     let long = bytes[start..].starts_with(&[quote; 3]);
@@ -99,10 +112,10 @@ fn after_text(bytes: &[u8], start: usize) -> usize {
 }
 
 fn no_toml(message: &str) -> String {
-    format!("it is no TOML: {}", message.replace('\n', " ").replace('`', "\""))
+    format!("it is not valid TOML: {}", message.replace('\n', " ").replace('`', "\""))
 }
 
-/// What is shown of a key, which may be of any length.
+/// The maximum displayed length of a key.
 pub(super) const MAX_SHOWN: usize = 80;
 
 pub(super) fn shortened(text: &str) -> String {
@@ -122,10 +135,14 @@ mod tests {
 
     #[test]
     fn what_is_nested_too_deeply_is_called_that() {
-        let nested = |levels: usize| format!("\n# a\nx = {}1{}\n", "[".repeat(levels), "]".repeat(levels));
+        let nested =
+            |levels: usize| format!("\n# a\nx = {}1{}\n", "[".repeat(levels), "]".repeat(levels));
         assert_eq!((too_deep(&nested(64)), too_deep(&nested(65))), (None, Some(3)));
         assert_eq!(too_deep(&format!("[a]\nx{} = 1", ".x".repeat(65))), Some(2));
-        assert_eq!(too_deep(&"x = { y.z = [1.5, 2.5], a.b.c = [[{}]] }\n[a.b.c]\n".repeat(100)), None);
+        assert_eq!(
+            too_deep(&"x = { y.z = [1.5, 2.5], a.b.c = [[{}]] }\n[a.b.c]\n".repeat(100)),
+            None
+        );
         let (dots, open) = (".".repeat(100), "[".repeat(100));
         for text in [
             format!("x = \"{dots}{open}\\\"{open}\""),
@@ -141,16 +158,19 @@ mod tests {
 
     #[test]
     fn a_line_is_told_what_it_lacks() {
-        check("listen = 127.0.0.1:3210", "a text must stand in quotes: listen = \"…\"");
-        check("listen = localhost # here", "a text must stand in quotes: listen = \"…\"");
+        check("listen = 127.0.0.1:3210", "a string must be quoted: listen = \"…\"");
+        check("listen = localhost # here", "a string must be quoted: listen = \"…\"");
         check("listen =", "listen has no value");
         check("workers = = 2", "workers has a second = before its value");
-        check("[server]", "[server] is there already, as a table or a value");
+        check("[server]", "[server] is already defined, as a table or a value");
         check("listen: \"a\"", "it must be KEY = VALUE or [TABLE]");
-        check("insecure = false", "insecure is written twice in this table");
-        check("canary = x", "a text must stand in quotes: KEY = \"…\"");
-        check("bearer: canary=x", "a text must stand in quotes: KEY = \"…\"");
-        check("[server", "it is no TOML: unclosed table, expected \"]\"");
-        check("dirs = [\"a\" \"b\"]", "it is no TOML: missing comma between array elements, expected \",\"");
+        check("insecure = false", "insecure is defined twice in this table");
+        check("canary = x", "a string must be quoted: KEY = \"…\"");
+        check("bearer: canary=x", "a string must be quoted: KEY = \"…\"");
+        check("[server", "it is not valid TOML: unclosed table, expected \"]\"");
+        check(
+            "dirs = [\"a\" \"b\"]",
+            "it is not valid TOML: missing comma between array elements, expected \",\"",
+        );
     }
 }

@@ -1,35 +1,43 @@
-//! What each setting says by itself, and what some say together: values that can be read, and would never do what they are
-//! there for. Each is told with what to write instead.
+//! Checks settings, alone and in combination. Finds values that can be parsed but would never have
+//! the intended effect. Each message contains a correction.
 
 use std::net::Ipv6Addr;
 
-use sa_core::mask::address;
+use sa_text::mask::address;
 use url::{Host, Url};
 
 use super::bounds;
 use super::settings::Settings;
 use crate::redact::printable;
 
-/// Says what is wrong with an entry, and what to write instead.
+/// Checks one entry. Returns the problem and a correction.
 type Check = fn(&str) -> Result<(), String>;
 
-/// Tells of every value that cannot work, by its key.
+/// Reports each value that cannot work, with its key.
 pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     for (key, message) in bounds::violations(settings) {
         wrong(key, message);
     }
     for (name, spec) in &settings.upstream {
-        spec.check(name).unwrap_or_else(|error| wrong(&within(&format!("upstream.{name}"), &error), error));
+        spec.check(name)
+            .unwrap_or_else(|error| wrong(&within(&format!("upstream.{name}"), &error), error));
     }
     for (name, spec) in &settings.models {
-        spec.check(name).unwrap_or_else(|error| wrong(&within(&format!("models.{name}"), &error), error));
+        spec.check(name)
+            .unwrap_or_else(|error| wrong(&within(&format!("models.{name}"), &error), error));
     }
     let sessions = &settings.sessions;
-    if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent) {
-        wrong("sessions.default_agent", format!("there is no [sessions.agents.{}]", sessions.default_agent));
+    if !sessions.default_agent.is_empty() && !sessions.agents.contains_key(&sessions.default_agent)
+    {
+        wrong(
+            "sessions.default_agent",
+            format!("there is no [sessions.agents.{}]", sessions.default_agent),
+        );
     }
     for (name, agent) in &sessions.agents {
-        agent.check().unwrap_or_else(|error| wrong(&within(&format!("sessions.agents.{name}"), &error), error));
+        agent.check().unwrap_or_else(|error| {
+            wrong(&within(&format!("sessions.agents.{name}"), &error), error);
+        });
     }
     let server = &settings.server;
     let plugins = &settings.plugins;
@@ -52,7 +60,10 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     }
     let primary = &settings.nodes.primary;
     if !primary.is_empty() && sa_nodes::check_id(primary).is_err() {
-        wrong("nodes.primary", "must be the id of a node, as switchboard nodes shows it".into());
+        wrong(
+            "nodes.primary",
+            "must be the id of a node; run `switchboard nodes` to list the ids".into(),
+        );
     }
     let bases = [
         ("server.public_url", &server.public_url, "https://gw.example.com"),
@@ -61,29 +72,43 @@ pub(super) fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
     for (key, text, example) in bases.into_iter().filter(|(_, text, _)| !text.is_empty()) {
         check_base(text, example).unwrap_or_else(|error| wrong(key, error));
     }
-    if let Some(base) = settings.telemetry.otlp_endpoint.trim_end_matches('/').strip_suffix("/v1/traces") {
+    if let Some(base) =
+        settings.telemetry.otlp_endpoint.trim_end_matches('/').strip_suffix("/v1/traces")
+    {
         wrong(
             "telemetry.otlp_endpoint",
-            format!("must end before /v1/traces, which is put behind it; {}", write(&address(base))),
+            format!(
+                "must not end with /v1/traces, which is added to it; {}",
+                write(&address(base))
+            ),
         );
     }
     if settings.telemetry.service_name.trim().is_empty() {
-        wrong("telemetry.service_name", "must not be empty; write a name such as \"switchboard\"".into());
+        wrong(
+            "telemetry.service_name",
+            "must not be empty; write a name such as \"switchboard\"".into(),
+        );
     }
-    crate::telemetry::check_filter(&settings.log.filter).unwrap_or_else(|error| wrong("log.filter", error));
+    crate::telemetry::check_filter(&settings.log.filter)
+        .unwrap_or_else(|error| wrong("log.filter", error));
 }
 
-/// The key of a table with a name that words about the table begin with, or else the table.
+/// Returns the key within a named table that the message starts with. If there is none, returns the
+/// table.
 fn within(table: &str, words: &str) -> String {
     let first = words.split([' ', ':', '.']).next().unwrap_or_default();
     let known = |(key, _, _): &&(&str, &str, &str)| {
         let (above, field) = key.rsplit_once('.').unwrap_or_default();
         field == first && above.strip_suffix("NAME").is_some_and(|above| table.starts_with(above))
     };
-    if super::named::NAMED_KEYS.iter().any(|key| known(&key)) { format!("{table}.{first}") } else { table.to_owned() }
+    if super::named::NAMED_KEYS.iter().any(|key| known(&key)) {
+        format!("{table}.{first}")
+    } else {
+        table.to_owned()
+    }
 }
 
-/// What stands where an address should, as far as it can be repeated.
+/// Returns an address for display, without secrets.
 fn shown(text: &str) -> String {
     printable(&address(text)).into_owned()
 }
@@ -92,22 +117,27 @@ fn write(instead: &str) -> String {
     format!("write \"{}\"", printable(instead))
 }
 
-/// `host:port`, `[::1]:port`, either without its port.
+/// Splits `host:port` or `[::1]:port`. The port is optional.
 pub(crate) fn split_port(name: &str) -> (&str, Option<&str>) {
     match name.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => (host, Some(port)),
+        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
+            (host, Some(port))
+        }
         _ => (name, None),
     }
 }
 
-/// A request's `Host` is compared with it as it stands, so that it must be written as clients write theirs.
+/// Checks an allowed host. It is compared literally with the `Host` header, so it must have the
+/// form that clients send.
 fn check_host(entry: &str) -> Result<(), String> {
     if as_host(entry).is_some_and(|host| host == entry.to_ascii_lowercase()) {
         return Ok(());
     }
     let shown = shown(entry);
     if entry.contains('*') {
-        return Err(format!("\"{shown}\": a * stands for nothing here; write each name by itself"));
+        return Err(format!(
+            "\"{shown}\": wildcards (*) are not supported; write each name by itself"
+        ));
     }
     let bare = entry.trim();
     let bare = bare.split_once("://").map_or(bare, |(_, rest)| rest);
@@ -117,39 +147,44 @@ fn check_host(entry: &str) -> Result<(), String> {
         || "write a name, or a name and a port, such as \"gw.example.com\" or \"gw.example.com:8443\"".to_owned(),
         |host| write(&host),
     );
-    Err(format!("\"{shown}\" is no host as clients name one; {instead}"))
+    Err(format!("\"{shown}\" is not a host in the form that clients send; {instead}"))
 }
 
-/// A host as clients write it, if this names one.
+/// Returns the host in the form that clients send, if the text is a valid host.
 fn as_host(text: &str) -> Option<String> {
     let (host, port) = split_port(text);
     let host = Host::parse(host).ok().filter(|_| !host.contains('*'))?;
     let Some(port) = port else { return Some(host.to_string()) };
-    // The parser of numbers would take a sign as well.
+    // `u16::from_str` also accepts a leading plus sign.
     let port: u16 = port.parse().ok().filter(|number| *number > 0 && !port.starts_with('+'))?;
     Some(format!("{host}:{port}"))
 }
 
-/// A page's `Origin` is compared with it as it stands.
+/// Checks an allowed origin. It is compared literally with the `Origin` header.
 fn check_origin(entry: &str) -> Result<(), String> {
     let shown = shown(entry);
     if entry.contains('*') {
-        return Err(format!("\"{shown}\": a * stands for nothing here; write each origin by itself"));
+        return Err(format!(
+            "\"{shown}\": wildcards (*) are not supported; write each origin by itself"
+        ));
     }
     if as_origin(entry).is_some_and(|origin| origin == entry.to_ascii_lowercase()) {
         return Ok(());
     }
     let bare = entry.trim();
-    let with_scheme = || as_host(bare.split('/').next().unwrap_or_default()).map(|host| format!("https://{host}"));
+    let with_scheme = || {
+        as_host(bare.split('/').next().unwrap_or_default()).map(|host| format!("https://{host}"))
+    };
     let instead = match as_origin(bare).or_else(with_scheme).filter(|_| !bare.eq_ignore_ascii_case("null")) {
         Some(origin) => write(&origin),
-        None => "write a scheme, a host and, unless it is the usual one, a port, such as \"https://app.example.com\""
+        None => "write a scheme, a host and, if it is not the default, a port, such as \"https://app.example.com\""
             .to_owned(),
     };
-    Err(format!("\"{shown}\" is no origin as browsers send it; {instead}"))
+    Err(format!("\"{shown}\" is not an origin in the form that browsers send; {instead}"))
 }
 
-/// The origin of a page at this address. Browsers have pages of their own and of extensions, with schemes of their own.
+/// Returns the origin of a page at this address. Schemes other than HTTP are allowed, because
+/// browser extensions use their own.
 fn as_origin(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
     let host = url.host_str().filter(|host| !host.is_empty())?;
@@ -157,12 +192,16 @@ fn as_origin(address: &str) -> Option<String> {
     Some(format!("{}://{host}{port}", url.scheme()))
 }
 
-/// An address that a path can be put behind.
+/// Checks a base URL, to which a path can be appended.
 fn check_base(text: &str, example: &str) -> Result<(), String> {
     let is_base = |text: &str| {
         Url::parse(text).is_ok_and(|url| {
-            let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-            matches!(url.scheme(), "http" | "https") && url.has_host() && plain && url.password().is_none()
+            let plain =
+                url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+            matches!(url.scheme(), "http" | "https")
+                && url.has_host()
+                && plain
+                && url.password().is_none()
         })
     };
     if is_base(text) && text.contains("://") && text.trim() == text {
@@ -179,7 +218,7 @@ fn check_base(text: &str, example: &str) -> Result<(), String> {
     ))
 }
 
-/// A rule that no name can be meant by would deny nothing, and nobody would know.
+/// Checks a deny pattern. A pattern that cannot match any name would silently deny nothing.
 fn check_pattern(pattern: &str) -> Result<(), String> {
     if !pattern.is_empty() && pattern.trim() == pattern && !pattern.contains(char::is_control) {
         return Ok(());
@@ -188,7 +227,7 @@ fn check_pattern(pattern: &str) -> Result<(), String> {
         trimmed if !trimmed.is_empty() && !trimmed.contains(char::is_control) => write(trimmed),
         _ => "write a name or a pattern, such as \"*__Bash\"".to_owned(),
     };
-    Err(format!("\"{}\" is no tool's name and matches none; {instead}", printable(pattern)))
+    Err(format!("\"{}\" cannot match the name of a tool; {instead}", printable(pattern)))
 }
 
 fn check_private(entry: &str) -> Result<(), String> {
@@ -196,7 +235,11 @@ fn check_private(entry: &str) -> Result<(), String> {
 }
 
 fn check_dir(dir: &str) -> Result<(), String> {
-    if dir.trim().is_empty() { Err("\"\" is no directory; leave it out, or write its path".to_owned()) } else { Ok(()) }
+    if dir.trim().is_empty() {
+        Err("\"\" is not a directory; leave it out, or write its path".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -214,8 +257,16 @@ mod tests {
 
     #[test]
     fn hosts_are_written_as_clients_name_them() {
-        let right =
-            ["gw.example.com", "GW.example.com", "gw:8443", "localhost", "10.0.0.5", "[::1]:3210", "[::1]", "a_b"];
+        let right = [
+            "gw.example.com",
+            "GW.example.com",
+            "gw:8443",
+            "localhost",
+            "10.0.0.5",
+            "[::1]:3210",
+            "[::1]",
+            "a_b",
+        ];
         for entry in right {
             check_entry(check_host, entry, None);
         }
@@ -277,9 +328,14 @@ mod tests {
 
     #[test]
     fn addresses_have_a_scheme_and_nothing_behind_their_path() {
-        let check = |text: &str, instead: Option<&str>| match (check_base(text, "http://127.0.0.1:4318"), instead) {
+        let check = |text: &str, instead: Option<&str>| match (
+            check_base(text, "http://127.0.0.1:4318"),
+            instead,
+        ) {
             (Ok(()), None) => {}
-            (Err(told), Some(instead)) => assert!(told.ends_with(&format!("write \"{instead}\"")), "{text}: {told}"),
+            (Err(told), Some(instead)) => {
+                assert!(told.ends_with(&format!("write \"{instead}\"")), "{text}: {told}");
+            }
             (result, _) => panic!("{text}: {result:?}"),
         };
         check("http://localhost:4318", None);
@@ -310,7 +366,13 @@ mod tests {
         assert_eq!(within("upstream.web", "headers: \"x\" cannot be set"), "upstream.web.headers");
         assert_eq!(within("upstream.web", "oauth.issuer must be"), "upstream.web.oauth");
         assert_eq!(within("upstream.web", "needs a command or a url"), "upstream.web");
-        assert_eq!(within("models.gpt-5.1", "max_rounds must be from 1"), "models.gpt-5.1.max_rounds");
-        assert_eq!(within("sessions.agents.bot", "command must begin"), "sessions.agents.bot.command");
+        assert_eq!(
+            within("models.gpt-5.1", "max_rounds must be from 1"),
+            "models.gpt-5.1.max_rounds"
+        );
+        assert_eq!(
+            within("sessions.agents.bot", "command must begin"),
+            "sessions.agents.bot.command"
+        );
     }
 }

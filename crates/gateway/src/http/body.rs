@@ -1,4 +1,4 @@
-//! Reading a request's body: bounded in size and in time, and by a budget for all bodies together.
+//! Reads request bodies, bounded in size, in time, and by a budget that all bodies share.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use axum::extract::{FromRequest, Request};
 use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use sa_core::CallError;
-use sa_core::aside;
-use sa_core::budget::{Holder, Permit, STEP, SharedBudget};
+use sa_limits::budget::{Holder, Permit, STEP, SharedBudget};
+use sa_limits::offload;
 
 use super::{App, Problem};
 use crate::tokens::Identity;
 
-/// How long a client may take for a whole body. One that trickles in would hold its connection for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for a whole request body. A slow body would otherwise hold its connection forever.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// About what one value of a parsed JSON text takes.
+/// The approximate size of one parsed JSON value in bytes.
 const VALUE: usize = 128;
 
-/// A request's whole body.
+/// The complete body of a request.
 pub(super) struct Payload(pub(super) Bytes);
 
 impl FromRequest<App> for Payload {
@@ -32,14 +32,21 @@ impl FromRequest<App> for Payload {
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         let max = app.config.settings.limits.max_body_bytes;
         let identity = request.extensions().get::<Identity>();
-        let holder = identity.map_or_else(Holder::anonymous, |identity| Holder::of(&identity.principal));
+        let holder =
+            identity.map_or_else(Holder::anonymous, |identity| identity.principal.holder());
         whole(app, &holder, request.into_body(), max).await.map(Self)
     }
 }
 
-/// Reads a body to its end, if that is neither too far nor too long in coming, and the budget of its sender allows it. A large
-/// body counts for as long as anything of it is in memory.
-pub(super) async fn whole<B>(app: &App, holder: &Holder, body: B, max: usize) -> Result<Bytes, Problem>
+/// Reads a body to its end, within the size limit, the timeout and the sender's budget.
+///
+/// A large body takes from the budget as long as any part of it is in memory.
+pub(super) async fn whole<B>(
+    app: &App,
+    holder: &Holder,
+    body: B,
+    max: usize,
+) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
@@ -50,9 +57,14 @@ where
     })
 }
 
-/// Counts what a body takes that is read into a tree: each of its values has a hundred bytes and more.
-pub(super) fn count_tree(app: &App, holder: &Holder, body: &[u8]) -> Result<Option<Permit>, Problem> {
-    if body.len() < aside::LARGE {
+/// Takes the parsed size of a body from the budget. Each parsed value takes a hundred bytes or
+/// more.
+pub(super) fn count_tree(
+    app: &App,
+    holder: &Holder,
+    body: &[u8],
+) -> Result<Option<Permit>, Problem> {
+    if body.len() < offload::LARGE {
         return Ok(None);
     }
     let budget = &app.budgets.requests;
@@ -62,39 +74,57 @@ pub(super) fn count_tree(app: &App, holder: &Holder, body: &[u8]) -> Result<Opti
     counted.map(Some).map_err(|refused| Problem::from(&CallError::from(refused)))
 }
 
-/// About what the tree of a body takes. A request by itself always fits, beside its own body.
+/// Returns the approximate size of the parsed body. A single request always fits, together with its
+/// body.
 fn tree_bytes(body: &[u8], largest: usize) -> usize {
     sa_lines::values(body).saturating_mul(VALUE).min(largest.saturating_sub(body.len()))
 }
 
-async fn whole_in<B>(budget: (&Arc<SharedBudget>, &Holder), body: B, max: usize) -> Result<Bytes, Problem>
+async fn whole_in<B>(
+    budget: (&Arc<SharedBudget>, &Holder),
+    body: B,
+    max: usize,
+) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    let late = || Problem::new(408, "timeout", format!("the body did not come within {} s", PATIENCE.as_secs()));
+    let late = || {
+        Problem::new(
+            408,
+            "timeout",
+            format!("the request body did not arrive within {} s", TIMEOUT.as_secs()),
+        )
+    };
     let mut reading = pin!(read(budget, body, max));
-    // A small body is there with its head, and needs no clock.
+    // A small body arrives with the request head and needs no timer.
     match futures_util::poll!(&mut reading) {
         Poll::Ready(body) => body,
-        Poll::Pending => tokio::time::timeout(PATIENCE, reading).await.unwrap_or_else(|_| Err(late())),
+        Poll::Pending => {
+            tokio::time::timeout(TIMEOUT, reading).await.unwrap_or_else(|_| Err(late()))
+        }
     }
 }
 
-async fn read<B>((budget, holder): (&Arc<SharedBudget>, &Holder), body: B, max: usize) -> Result<Bytes, Problem>
+async fn read<B>(
+    (budget, holder): (&Arc<SharedBudget>, &Holder),
+    body: B,
+    max: usize,
+) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let too_large = || {
-        Problem::new(413, "too_large", format!("the body is larger than {max} bytes"))
+        Problem::new(413, "too_large", format!("the request body is larger than {max} bytes"))
             .hint("send less, or raise limits.max_body_bytes")
     };
-    // Where its length is known nothing of it is read: who asks first (`Expect: 100-continue`) would be told to send it all.
+    // If the length is known to exceed the limit, nothing is read. Reading would answer `Expect:
+    // 100-continue`, and the client would send the whole body.
     if body.size_hint().lower() > max as u64 {
         return Err(too_large());
     }
     let body = pin!(body);
     let mut body = Limited::new(body, max);
-    // Most bodies come in one piece, which is then all of it.
+    // Most bodies arrive in one piece, which is used without a copy.
     let (mut first, mut all) = (Bytes::new(), BytesMut::new());
     let mut permit: Option<Permit> = None;
     while let Some(frame) = body.frame().await {
@@ -102,14 +132,16 @@ where
             if error.is::<LengthLimitError>() {
                 too_large()
             } else {
-                Problem::bad_request(format!("the body cannot be read: {error}"))
+                Problem::bad_request(format!("the request body cannot be read: {error}"))
             }
         })?;
         let Ok(data) = frame.into_data() else { continue };
         let length = first.len() + all.len() + data.len();
         if length >= STEP {
             let permit = permit.get_or_insert_with(|| budget.empty(holder));
-            permit.resize_in_steps(length).map_err(|refused| Problem::from(&CallError::from(refused)))?;
+            permit
+                .resize_in_steps(length)
+                .map_err(|refused| Problem::from(&CallError::from(refused)))?;
         }
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -125,7 +157,7 @@ where
     })
 }
 
-/// A large body, which gives its part of the budget back when the last of it is dropped.
+/// A large body. Its budget is returned when the last part of it is dropped.
 struct Counted {
     body: Bytes,
     _permit: Permit,
@@ -141,14 +173,20 @@ impl AsRef<[u8]> for Counted {
 mod tests {
     use axum::body::Body;
     use futures_util::StreamExt as _;
-    use sa_core::budget::Limit;
+    use sa_limits::budget::Limit;
 
     use super::*;
 
-    const PIECE: usize = aside::LARGE;
+    const PIECE: usize = offload::LARGE;
 
     fn budget() -> Arc<SharedBudget> {
-        let limit = Limit { name: "r", what: "bytes", key: "limits.request_bytes", remedy: "wait", total: 16 * PIECE };
+        let limit = Limit {
+            name: "r",
+            what: "bytes",
+            key: "limits.request_bytes",
+            remedy: "wait",
+            total: 16 * PIECE,
+        };
         SharedBudget::new(limit)
     }
 
@@ -163,12 +201,20 @@ mod tests {
         let unfinished = Body::from_stream(begun(8).chain(futures_util::stream::pending()));
         let mut first = Box::pin(whole_in((&budget, &greedy), unfinished, usize::MAX));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let second = whole_in((&budget, &greedy), Body::from_stream(begun(4)), usize::MAX).await.unwrap();
-        assert_eq!((second.len(), budget.used()), (4 * PIECE, 12 * PIECE), "it counts until it is dropped");
-        let problem = whole_in((&budget, &greedy), Body::from_stream(begun(1)), usize::MAX).await.unwrap_err();
+        let second =
+            whole_in((&budget, &greedy), Body::from_stream(begun(4)), usize::MAX).await.unwrap();
+        assert_eq!(
+            (second.len(), budget.used()),
+            (4 * PIECE, 12 * PIECE),
+            "it counts until it is dropped"
+        );
+        let problem = whole_in((&budget, &greedy), Body::from_stream(begun(1)), usize::MAX)
+            .await
+            .unwrap_err();
         assert_eq!((problem.status(), problem.passes_soon()), (429, true));
         assert!(problem.advice().is_some_and(|hint| hint.contains("limits.request_bytes")));
-        let modest = whole_in((&budget, &other), Body::from_stream(begun(2)), usize::MAX).await.unwrap();
+        let modest =
+            whole_in((&budget, &other), Body::from_stream(begun(2)), usize::MAX).await.unwrap();
         assert_eq!(budget.used(), 14 * PIECE);
         let part = second.slice(..1);
         drop((first, second, modest));
@@ -180,7 +226,9 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_read_whole_in_however_many_pieces_it_comes() {
         for pieces in [&["abc"][..], &["a", "", "b", "c"], &["", "ab", "c"], &[], &[""]] {
-            let items = pieces.iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+            let items = pieces
+                .iter()
+                .map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
             let body = Body::from_stream(futures_util::stream::iter(items));
             assert_eq!(
                 whole_in((&budget(), &Holder::anonymous()), body, 3).await.unwrap(),
@@ -188,11 +236,15 @@ mod tests {
                 "{pieces:?}"
             );
         }
-        let items = ["ab", "cd"].map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
-        let problem =
-            whole_in((&budget(), &Holder::anonymous()), Body::from_stream(futures_util::stream::iter(items)), 3)
-                .await
-                .unwrap_err();
+        let items =
+            ["ab", "cd"].map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+        let problem = whole_in(
+            (&budget(), &Holder::anonymous()),
+            Body::from_stream(futures_util::stream::iter(items)),
+            3,
+        )
+        .await
+        .unwrap_err();
         assert!(crate::json::to_json(&problem).contains("413"));
     }
 
@@ -208,7 +260,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
-        let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+        let body =
+            Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let problem = whole_in((&budget(), &Holder::anonymous()), body, 10).await.unwrap_err();
         assert!(crate::json::to_json(&problem).contains("408"));
     }

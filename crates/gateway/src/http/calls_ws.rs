@@ -1,18 +1,20 @@
-//! `/v1/calls/ws`: one socket on which an agent has many calls running at once.
+//! `/v1/calls/ws`: a socket for many concurrent calls of one agent.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use sa_core::budget::Holder;
+use parking_lot::Mutex;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
 use sa_core::shown::Shown;
-use sa_core::{CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink, View};
+use sa_core::{
+    CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink, View,
+};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
@@ -27,7 +29,9 @@ use crate::json::to_json;
 use crate::tokens::Identity;
 use crate::wording::bounded;
 
-/// Carries many calls at once; see the protocol's documentation.
+/// Opens a WebSocket for many concurrent calls.
+///
+/// The protocol documentation describes the messages.
 #[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
@@ -37,7 +41,7 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let upgrade = upgrade?;
     let max_message_bytes = app.config.settings.limits.max_frame_bytes;
-    let budget = Some(app.budgets.requests.share(&Holder::of(&identity.principal)));
+    let budget = Some(app.budgets.requests.share(&identity.principal.holder()));
     let limits = SocketLimits { max_message_bytes, cuts: false, budget };
     Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
 }
@@ -46,27 +50,41 @@ struct Session {
     app: App,
     identity: Identity,
     outbox: Outbox,
-    /// The calls that run, by the agent's ids.
+    /// The running calls by the agent's ids.
     running: Mutex<HashMap<Box<str>, CallId>>,
-    /// Set once the agent listens to notices.
+    /// Set when the agent has subscribed to notices.
     listening: OnceLock<()>,
-    /// Fires when the socket has ended.
+    /// Cancelled when the socket has ended.
     over: CancellationToken,
 }
 
 async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
-    let overrun = Close::new(close::TOO_SLOW, "the agent reads more slowly than its calls answer");
-    let crowded_out = "the gateway has no room for more answers that are not read yet; try again later";
+    let overrun = Close::new(close::TOO_SLOW, "the agent reads its messages too slowly");
+    let crowded_out = "the gateway's budget for unread responses is used up; try again later";
     let crowded_out = Close::new(close::TRY_AGAIN_LATER, crowded_out);
-    let share = app.budgets.answers.share(&Holder::of(&identity.principal));
-    let outbox = Outbox::within(&share, Some(crowded_out), app.config.settings.limits.max_outbox_bytes, overrun);
+    let share = app.budgets.answers.share(&identity.principal.holder());
+    let outbox = Outbox::within(
+        &share,
+        Some(crowded_out),
+        app.config.settings.limits.max_outbox_bytes,
+        overrun,
+    );
     let mut ready = String::new();
     let version = crate::VERSION.into();
-    calls::encode_ready(&mut ready, &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION });
+    calls::encode_ready(
+        &mut ready,
+        &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION },
+    );
     let _ = outbox.send(ready);
     let (running, over) = (Mutex::default(), CancellationToken::new());
-    let session =
-        Arc::new(Session { app, identity, outbox: outbox.clone(), running, listening: OnceLock::new(), over });
+    let session = Arc::new(Session {
+        app,
+        identity,
+        outbox: outbox.clone(),
+        running,
+        listening: OnceLock::new(),
+        over,
+    });
     let _over = session.over.clone().drop_guard();
     let app = &session.app;
     let watch = std::pin::pin!(async {
@@ -74,12 +92,13 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
             () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
             () = session.identity.over() => {
                 app.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
-                outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more"));
+                outbox.close(Close::new(close::UNAUTHORIZED, "the token is no longer valid"));
             }
         }
         std::future::pending::<()>().await;
     });
-    let serve = sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
+    let serve =
+        sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
     let serve = std::pin::pin!(serve);
     tokio::select! {
         ended = serve => {
@@ -93,7 +112,8 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
 
 impl Session {
     fn on_frame(self: &Arc<Self>, text: &str) -> Next {
-        // An agent that goes on after it was told to leave is not served: its token may be the reason.
+        // Frames after a close are not processed, because the token may be the reason for the
+        // close.
         if self.outbox.is_closed() {
             return ControlFlow::Continue(());
         }
@@ -115,16 +135,18 @@ impl Session {
                 self.app.metrics.refused("calls_ws", "bad_frame");
                 let failure = CallError::new(
                     CallErrorKind::InvalidArgs,
-                    bounded(format!("there is no frame of the type \"{kind}\"")),
+                    bounded(format!("unknown frame type \"{kind}\"")),
                 );
-                let failure = failure.hint("an agent sends call, cancel, listen, ping and pong");
+                let failure = failure.hint("an agent can send call, cancel, listen, ping and pong");
                 self.fail(Some(&*id).filter(|id| id.len() <= MAX_KEY), None, &failure);
             }
             Ok(_) => {}
             Err(error) => {
                 self.app.metrics.refused("calls_ws", "bad_frame");
-                let failure =
-                    CallError::new(CallErrorKind::InvalidArgs, bounded(format!("the frame cannot be read: {error}")));
+                let failure = CallError::new(
+                    CallErrorKind::InvalidArgs,
+                    bounded(format!("the frame cannot be read: {error}")),
+                );
                 self.fail(error.id().filter(|id| id.len() <= MAX_KEY), None, &failure);
             }
         }
@@ -134,17 +156,19 @@ impl Session {
     fn start(self: &Arc<Self>, call: calls::Call<'_>) {
         let args = call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::well_formed);
         let args = args.map_err(|error| format!("args cannot be read: {error}"));
-        let words = check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
+        let words =
+            check_words(&call.tool, call.session_key.as_deref(), call.idempotency_key.as_deref());
         let times = check_times(call.timeout_ms, call.idle_timeout_ms);
         if call.id.len() > MAX_KEY {
-            // Nothing that is so long is sent back.
+            // An id of this length is not sent back.
             let mistake = format!("id must have at most {MAX_KEY} bytes");
             return self.refuse(None, &CallError::new(CallErrorKind::InvalidArgs, mistake));
         }
         let args = match words.and(times).and(args) {
             Ok(args) => args,
             Err(mistake) => {
-                return self.refuse(Some(&call.id), &CallError::new(CallErrorKind::InvalidArgs, mistake));
+                return self
+                    .refuse(Some(&call.id), &CallError::new(CallErrorKind::InvalidArgs, mistake));
             }
         };
         let id: Arc<str> = call.id.as_ref().into();
@@ -162,27 +186,30 @@ impl Session {
         let keyed = request.idempotency_key.is_some();
         let mut calls = self.running();
         if calls.contains_key(&*id) {
-            let error =
-                CallError::new(CallErrorKind::Conflict, format!("a call with the id \"{id}\" is still running"))
-                    .hint("use a new id for each call");
+            let error = CallError::new(
+                CallErrorKind::Conflict,
+                format!("a call with the id \"{id}\" is still running"),
+            )
+            .hint("use a new id for each call");
             drop(calls);
             return self.refuse(Some(&id), &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
         let running = self.app.router.start(request, Some(Arc::new(sink)));
-        // Under the lock until the task is there: one that ends at once is taken off the table after this.
+        // The lock is held until the call is in the table. A call that ends at once is then removed
+        // after it was inserted.
         calls.insert(Box::from(&*id), running.id());
         let session = Arc::clone(self);
         tokio::spawn(async move {
-            // A call that nobody is there for any more, before it has begun, need not begin. One with a key has to: from its
-            // first turn on it needs nobody.
+            // A call without a client before it has begun is not started. A call with an
+            // idempotency key must start, because from its first poll on it runs without a client.
             if session.over.is_cancelled() && !keyed {
                 return;
             }
             let finished = tokio::select! {
                 biased;
                 finished = running.outcome() => finished,
-                // Nobody reads the answer any more. What that means for the call is for the router to say.
+                // No client waits for the answer. The router decides whether the call continues.
                 () = session.over.cancelled() => return,
             };
             session.running().remove(&*id);
@@ -190,7 +217,7 @@ impl Session {
         });
     }
 
-    /// Tells the agent what happens outside of its calls, what waits for it first. Asking again changes nothing.
+    /// Sends notices to the agent, first those that are pending. Further requests have no effect.
     fn listen(self: &Arc<Self>) {
         if self.listening.set(()).is_err() {
             return;
@@ -213,7 +240,7 @@ impl Session {
                         session.tell(&notice.body);
                     }
                     Ok(_) => {}
-                    // What was missed may have been a request: what still waits is told once more.
+                    // The missed notices may include requests, so all pending ones are sent again.
                     Err(RecvError::Lagged(_)) => {
                         for notice in session.app.notices.pending(&session.identity.principal) {
                             session.tell(&notice.body);
@@ -232,7 +259,7 @@ impl Session {
         let _ = self.outbox.send(frame);
     }
 
-    /// Says that a call cannot be made. There is none that could be counted with the others.
+    /// Reports that a call cannot be made. It is not counted with the other calls.
     fn refuse(&self, id: Option<&str>, error: &CallError) {
         self.app.metrics.refused("calls_ws", "bad_call");
         self.fail(id, None, error);
@@ -277,12 +304,12 @@ impl Session {
         let _ = self.outbox.send(frame);
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, CallId>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> parking_lot::MutexGuard<'_, HashMap<Box<str>, CallId>> {
+        self.running.lock()
     }
 }
 
-/// Writes a call's updates into the agent's socket.
+/// Writes the updates of a call to the agent's socket.
 struct Sink {
     outbox: Outbox,
     id: Arc<str>,
@@ -304,7 +331,11 @@ impl UpdateSink for Sink {
             ),
             Update::Chunk { content, attachments } => calls::encode_chunk(
                 &mut frame,
-                &calls::Chunk { id, content: content.as_str(), attachments: wire_attachments(attachments) },
+                &calls::Chunk {
+                    id,
+                    content: content.as_str(),
+                    attachments: wire_attachments(attachments),
+                },
             ),
             Update::Log { level, logger, data } => calls::encode_log(
                 &mut frame,

@@ -1,4 +1,4 @@
-//! Channels: the socket of their participants, and what can be seen and said without one.
+//! Channels: the socket for participants, and the routes that need no socket.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
-use sa_core::budget::Holder;
 use sa_core::{AuditEvent, CallError, Journal as _};
+use sa_limits::budget::Holder;
 use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
 use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Payload;
-use super::front::{bearer, settle, token_refused, unauthorized};
+use super::middleware::{bearer, settle, token_refused, unauthorized};
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Params, Problem, Segment, console, query};
@@ -29,24 +29,26 @@ use crate::serve::Ends;
 use crate::slot::{Slot, evicted};
 use crate::tokens::{Identity, Refused};
 
-/// How long a feed is silent before it shows that it is there.
+/// The idle time after which a feed sends a keep-alive comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The most participants on a page.
+/// The maximum number of participants per page.
 const MAX_ROSTER: usize = 1_000;
-/// The longest name of one of a participant's programs.
+/// The maximum length of an instance name.
 const MAX_INSTANCE: usize = 128;
 
-/// A channel's socket; see the protocol's documentation.
+/// Opens a channel's WebSocket.
+///
+/// The protocol documentation describes the messages.
 #[utoipa::path(get, path = "/v1/channels/ws", tag = "channels",
     params(("token" = Option<String>, Query, description = "The participant's token"),
         ("channel" = String, Query, description = "The channel"),
-        ("sinceId" = Option<u64>, Query, description = "The last message that the participant has: later ones are sent first"),
-        ("epoch" = Option<String>, Query, description = "The history that sinceId is of, as `ready` named it"),
-        ("roster" = Option<String>, Query, description = "`snapshot`: the roster comes in `ready`"),
-        ("instance" = Option<String>, Query, description = "Which of the participant's programs this is, the same on every connection of that: a call is given to one of them"),
-        ("contextId" = Option<String>, Query, description = "The context that the channel must belong to; a channel without one takes the first that is named"),
+        ("sinceId" = Option<u64>, Query, description = "The id of the last message that the participant has received; later messages are sent first"),
+        ("epoch" = Option<String>, Query, description = "The epoch that sinceId belongs to, as received in `ready`"),
+        ("roster" = Option<String>, Query, description = "`snapshot`: send the roster in `ready`"),
+        ("instance" = Option<String>, Query, description = "An id for this program, the same on all of its connections; each call is sent to one of the participant's programs"),
+        ("contextId" = Option<String>, Query, description = "The context that the channel must belong to; a channel without a context takes the first one that is given"),
         ("channelConfig" = Option<String>, Query, description = "A JSON object that is stored if this connection creates the channel, and sent in `ready`")),
-    responses((status = 101, description = "Switching to WebSocket; closed with 4001 without a token that is good for the channel, with 4002 without a channel, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context")))]
+    responses((status = 101, description = "Switching to WebSocket; closed with 4001 if the token is missing or not valid for the channel, with 4002 if no channel is given, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
     upgrade: Result<Upgrade, NoUpgrade>,
@@ -57,18 +59,22 @@ pub(crate) async fn upgrade(
         Some(_) => error.into(),
         None => unauthorized(Refused::Missing),
     })?;
-    let holder = identity.as_ref().map_or_else(Holder::anonymous, |identity| Holder::of(&identity.principal));
+    let holder =
+        identity.as_ref().map_or_else(Holder::anonymous, |identity| identity.principal.holder());
     let budget = Some(app.budgets.requests.share(&holder));
-    let limits = SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, budget };
+    let limits =
+        SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, budget };
     let entrance = entrance(request.uri())?;
     let ends = request.extensions().get::<Ends>().copied();
-    let tried = query::only(request.uri(), "token")?.is_some() || request.headers().contains_key(header::AUTHORIZATION);
+    let tried = query::only(request.uri(), "token")?.is_some()
+        || request.headers().contains_key(header::AUTHORIZATION);
     let path = request.uri().path().to_owned();
     let slot = request.extensions().get::<Arc<Slot>>().cloned();
     let refuse = |upgrade: Upgrade, code, reason| {
         app.metrics.refused("channel", "door");
         let close = Close::new(code, reason);
-        // The socket has no token, so a newer connection may take its slot before the closing handshake is over.
+        // The socket is not authenticated, so a newer connection may evict it during the closing
+        // handshake.
         upgrade.serve(limits.clone(), |socket| async move {
             tokio::select! {
                 () = sa_socket::dismiss(socket, &close) => {}
@@ -83,14 +89,14 @@ pub(crate) async fn upgrade(
         return Ok(refuse(
             upgrade,
             CLOSE_UNAUTHORIZED,
-            "unauthorized: connect with ?token=TOKEN; this one is missing or not valid",
+            "unauthorized: the token is missing or not valid; connect with ?token=TOKEN",
         ));
     };
     let Some(entrance) = entrance else {
         return Ok(refuse(
             upgrade,
             CLOSE_CHANNEL_REQUIRED,
-            "channel required: connect with ?channel=NAME; sinceId is a number",
+            "channel required: connect with ?channel=NAME; sinceId must be a number",
         ));
     };
     settle(request.extensions(), || holder)?;
@@ -98,9 +104,14 @@ pub(crate) async fn upgrade(
     Ok(upgrade.serve(limits, move |socket| async move {
         let rights = identity.rights(&entrance.channel);
         let revoked = CancellationToken::new();
-        let admission = Admission { principal: Arc::clone(&identity.principal), rights, revoked: revoked.clone() };
+        let admission = Admission {
+            principal: Arc::clone(&identity.principal),
+            rights,
+            revoked: revoked.clone(),
+        };
         let mut serve = Box::pin(channels.serve(socket, admission, entrance));
-        // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
+        // Runs in a separate task. The upgrade task is larger, because it has space for the whole
+        // upgrade.
         tokio::spawn(async move {
             tokio::select! {
                 () = &mut serve => return,
@@ -111,7 +122,7 @@ pub(crate) async fn upgrade(
     }))
 }
 
-/// The gateway's own address: participants connect here as well, and people are shown the console.
+/// The gateway's root: participants can connect here, and browsers are redirected to the console.
 pub(crate) async fn root(
     app: State<App>,
     upgrade: Result<Upgrade, NoUpgrade>,
@@ -124,7 +135,7 @@ pub(crate) async fn root(
     }
 }
 
-/// Who connects: by the token in the query, else by the one in the header.
+/// Authenticates the request by the token in the query, or else by the one in the header.
 fn identity(app: &App, request: &Request) -> Result<Option<Identity>, Problem> {
     let token = match query::only(request.uri(), "token")? {
         Some(_) => query::decoded(request.uri(), "token").ok().flatten(),
@@ -133,27 +144,43 @@ fn identity(app: &App, request: &Request) -> Result<Option<Identity>, Problem> {
     Ok(token.and_then(|token| app.tokens.authenticate(&token).ok()))
 }
 
-/// What a participant wants to enter; `None` if that cannot be told.
+/// Reads the channel that a participant wants to join. Returns `None` if a required parameter is
+/// missing or invalid.
 fn entrance(uri: &Uri) -> Result<Option<Entrance>, Problem> {
-    // One of several would be a guess; what is no text is nothing, like what is empty.
+    // Duplicate parameters are refused, because choosing one would be a guess. A value that is not
+    // UTF-8 counts as missing, like an empty one.
     let decoded = |name| query::only(uri, name).map(|_| query::decoded(uri, name).ok().flatten());
     let (channel, epoch) = (decoded("channel")?, decoded("epoch")?);
-    let since = query::only(uri, "sinceId")?.filter(|text| !text.is_empty()).map(str::parse).transpose();
+    let since =
+        query::only(uri, "sinceId")?.filter(|text| !text.is_empty()).map(str::parse).transpose();
     let snapshot = query::only(uri, "roster")? == Some("snapshot");
-    let instance = query::only(uri, "instance")?.filter(|text| (1..=MAX_INSTANCE).contains(&text.len()));
-    let (Some(channel), Ok(since)) = (channel.filter(|name| !name.is_empty()), since) else { return Ok(None) };
-    let named = |name| decoded(name).map(|value| value.filter(|value| !value.is_empty()).map(Cow::into_owned));
+    let instance =
+        query::only(uri, "instance")?.filter(|text| (1..=MAX_INSTANCE).contains(&text.len()));
+    let (Some(channel), Ok(since)) = (channel.filter(|name| !name.is_empty()), since) else {
+        return Ok(None);
+    };
+    let named = |name| {
+        decoded(name).map(|value| value.filter(|value| !value.is_empty()).map(Cow::into_owned))
+    };
     let (context, config) = (named("contextId")?, named("channelConfig")?);
     let (channel, epoch) = (channel.into_owned(), epoch.map(Cow::into_owned));
-    Ok(Some(Entrance { channel, since, epoch, snapshot, instance: instance.map(Into::into), context, config }))
+    Ok(Some(Entrance {
+        channel,
+        since,
+        epoch,
+        snapshot,
+        instance: instance.map(Into::into),
+        context,
+        config,
+    }))
 }
 
-/// The channel whose methods a request wants to see beside everybody's tools.
+/// Returns the channel with methods that a request includes beside the other tools.
 pub(super) fn named_in(uri: &Uri) -> Result<Option<String>, Problem> {
     Ok(query::decoded(uri, "channel")?.map(Cow::into_owned))
 }
 
-/// A token that may not call in the channel that it names.
+/// Returns the error for a token that may not call in the named channel.
 pub(super) fn not_there(channel: &str) -> Problem {
     let name = crate::redact::printable(channel);
     Problem::new(403, "not_allowed", format!("the token may not call in the channel \"{name}\""))
@@ -167,15 +194,15 @@ pub(crate) struct ChannelList {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ChannelDoc {
     name: String,
-    /// How many are here.
+    /// The number of connected participants.
     participants: usize,
     created_ms: i64,
-    /// The oldest message that is kept; one more than `last_id` when there is none.
+    /// The oldest stored message. It is `last_id` plus one if there is none.
     first_id: u64,
     last_id: u64,
 }
 
-/// The channels that the token may read.
+/// Lists the channels that the token may read.
 #[utoipa::path(get, path = "/v1/channels", tag = "channels", responses((status = 200, body = ChannelList), (status = 401, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -199,7 +226,7 @@ pub(crate) struct Roster {
     participants: Vec<ParticipantDoc>,
     first_id: u64,
     last_id: u64,
-    /// Where the next page begins; absent on the last one.
+    /// The position of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
@@ -208,24 +235,25 @@ pub(crate) struct Roster {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RosterQuery {
-    /// Where the page begins: a former answer's `next_cursor`.
+    /// The position of the page: the `next_cursor` of an earlier response.
     cursor: Option<String>,
-    /// Participants on a page, 1000 at most. A page ends earlier when they say much about themselves.
+    /// The number of participants per page, 1000 at most. A page is shorter if their metadata is
+    /// large.
     limit: Option<usize>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ParticipantDoc {
-    /// The name of its token.
+    /// The name of the participant's token.
     id: String,
-    /// What it says about itself: handle, name, type, methods.
+    /// The participant's metadata: handle, name, type, methods.
     #[schema(value_type = Object)]
     metadata: Option<Box<RawValue>>,
     joined_ms: i64,
     connections: usize,
 }
 
-/// A channel, and who is in it.
+/// Shows a channel and its participants.
 #[utoipa::path(get, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel"), RosterQuery),
     responses((status = 200, body = Roster), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -238,7 +266,8 @@ pub(crate) async fn show(
     let bounds = channel.bounds().await?;
     let limit = query.limit.unwrap_or(MAX_ROSTER).clamp(1, MAX_ROSTER);
     let (participants, more) = channel.roster(query.cursor.as_deref(), limit);
-    let next_cursor = participants.last().filter(|_| more).map(|participant| participant.id.to_string());
+    let next_cursor =
+        participants.last().filter(|_| more).map(|participant| participant.id.to_string());
     let participants = participants.into_iter().map(|participant| ParticipantDoc {
         id: participant.id.to_string(),
         metadata: RawValue::from_string(participant.metadata.to_string()).ok(),
@@ -246,10 +275,16 @@ pub(crate) async fn show(
         connections: participant.connections,
     });
     let participants = participants.collect();
-    Ok(json(&Roster { name, participants, first_id: bounds.first, last_id: bounds.last, next_cursor }))
+    Ok(json(&Roster {
+        name,
+        participants,
+        first_id: bounds.first,
+        last_id: bounds.last,
+        next_cursor,
+    }))
 }
 
-/// Deletes a channel that nobody is in, with everything that was said there.
+/// Deletes a channel without participants, including its messages.
 #[utoipa::path(delete, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
     responses((status = 204, description = "Deleted"), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn delete(
@@ -262,7 +297,8 @@ pub(crate) async fn delete(
     }
     app.channels.delete(&name).await.map_err(|error| match error {
         DeleteError::Missing => missing(&name),
-        DeleteError::Occupied => Problem::new(409, "conflict", error.to_string()).hint("wait until everybody has left"),
+        DeleteError::Occupied => Problem::new(409, "conflict", error.to_string())
+            .hint("wait until all participants have left"),
         DeleteError::Store(error) => error.into(),
     })?;
     app.journal.audit(AuditEvent {
@@ -278,22 +314,22 @@ pub(crate) async fn delete(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    /// Only messages with a lower id; the latest when absent.
+    /// Only messages with a lower id; the newest messages if absent.
     before: Option<u64>,
-    /// Messages on a page, 500 at most.
+    /// The number of messages per page, 500 at most.
     limit: Option<usize>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct History {
-    /// Oldest first, in the form of the channel protocol.
+    /// Oldest first, in the format of the channel protocol.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Box<RawValue>>,
-    /// Whether there are older ones.
+    /// Whether there are older messages.
     has_more: bool,
 }
 
-/// Stored messages of a channel.
+/// Lists stored messages of a channel.
 #[utoipa::path(get, path = "/v1/channels/{name}/messages", tag = "channels", params(("name" = String, Path, description = "The channel"), HistoryQuery),
     responses((status = 200, body = History), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn history(
@@ -307,8 +343,10 @@ pub(crate) async fn history(
     Ok(json(&History { messages: page.messages, has_more: page.more }))
 }
 
-/// Stored messages of a channel as they come, as server-sent events named `message`; `Last-Event-ID` goes on after that
-/// one. Whoever follows is not among the participants.
+/// Streams the stored messages of a channel as server-sent events.
+///
+/// The events are named `message`. With `Last-Event-ID` the stream continues after that message. A
+/// client that follows this stream is not listed as a participant.
 #[utoipa::path(get, path = "/v1/channels/{name}/events", tag = "channels", params(("name" = String, Path, description = "The channel")),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 403, body = Problem)))]
 pub(crate) async fn follow(
@@ -327,7 +365,7 @@ pub(crate) async fn follow(
         Some(after) => after,
         None => channel.bounds().await?.last,
     };
-    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
     let (events, body) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -358,22 +396,24 @@ pub(crate) async fn follow(
     Ok(sse_response(body))
 }
 
-/// The bytes of an attachment.
+/// Returns the bytes of an attachment.
 #[utoipa::path(get, path = "/v1/channels/{name}/messages/{id}/attachments/{attachment}", tag = "channels",
-    params(("name" = String, Path, description = "The channel"), ("id" = u64, Path, description = "The message"),
+    params(("name" = String, Path, description = "The channel"), ("id" = u64, Path, description = "The message's id"),
         ("attachment" = String, Path, description = "The attachment's id")),
-    responses((status = 200, body = String, content_type = "*/*", description = "The bytes"), (status = 403, body = Problem), (status = 404, body = Problem)))]
+    responses((status = 200, body = String, content_type = "*/*", description = "The content of the attachment"), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn attachment(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
     path: Result<Path<(String, u64, String)>, axum::extract::rejection::PathRejection>,
 ) -> Result<Response, Problem> {
-    let Path((name, id, attachment)) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let Path((name, id, attachment)) =
+        path.map_err(|error| Problem::bad_request(error.body_text()))?;
     let channel = readable(&app, &identity, &name).await?;
     let found = channel.attachment(id, &attachment).await?;
-    let (mime_type, bytes) =
-        found.ok_or_else(|| Problem::new(404, "not_found", "the message has no such attachment, or it was deleted"))?;
-    // Whatever a participant calls it, a browser is not to run it.
+    let (mime_type, bytes) = found.ok_or_else(|| {
+        Problem::new(404, "not_found", "the message has no such attachment, or it was deleted")
+    })?;
+    // A browser must not run the file, even if a participant declares it as executable content.
     let headers = [
         (header::CONTENT_TYPE, mime_type.as_str()),
         (header::CONTENT_DISPOSITION, "attachment"),
@@ -386,15 +426,15 @@ pub(crate) async fn attachment(
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct PublishBody<'a> {
-    /// What kind of message it is, such as `message`.
+    /// The type of the message, such as `message`.
     #[serde(rename = "type")]
     kind: String,
     #[serde(borrow)]
     #[schema(value_type = Object)]
     payload: &'a RawValue,
-    /// Whether it is stored; yes when absent.
+    /// Whether the message is stored; true by default.
     persist: Option<bool>,
-    /// The same message sent again with the same id is stored once.
+    /// A retry with the same id is stored only once.
     client_message_id: Option<String>,
 }
 
@@ -403,13 +443,15 @@ pub(crate) struct PublishedDoc {
     /// Absent for a message that is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
-    /// Whether it had been stored before.
+    /// Whether the message had already been stored.
     duplicate: bool,
 }
 
-/// Publishes a message in a channel, as the token's name. The answer means that it is on disk.
+/// Publishes a message in a channel, under the token's name.
+///
+/// The message is on disk when the response is sent, unless it is not to be stored.
 #[utoipa::path(post, path = "/v1/channels/{name}/messages", tag = "channels", request_body = PublishBody,
-    params(("name" = String, Path, description = "The channel, which begins to exist with its first message")),
+    params(("name" = String, Path, description = "The channel; its first message creates it")),
     responses((status = 201, body = PublishedDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn publish(
     State(app): State<App>,
@@ -447,7 +489,8 @@ async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Chan
 
 fn missing(name: &str) -> Problem {
     let name = crate::redact::printable(name);
-    Problem::new(404, "not_found", format!("there is no channel \"{name}\"")).hint("GET /v1/channels lists them")
+    Problem::new(404, "not_found", format!("there is no channel \"{name}\""))
+        .hint("`GET /v1/channels` lists them")
 }
 
 fn unreadable() -> Problem {
@@ -456,7 +499,9 @@ fn unreadable() -> Problem {
 
 fn unopened(error: OpenError) -> Problem {
     match error {
-        OpenError::Name | OpenError::Context | OpenError::Config => Problem::bad_request(error.to_string()),
+        OpenError::Name | OpenError::Context | OpenError::Config => {
+            Problem::bad_request(error.to_string())
+        }
         OpenError::OtherContext => Problem::new(409, "conflict", error.to_string()),
         OpenError::TooMany(refused) => Problem::from(&CallError::from(refused)),
         OpenError::Store(error) => error.into(),

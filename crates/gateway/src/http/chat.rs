@@ -1,4 +1,4 @@
-//! The OpenAI-compatible routes: answers of models that use the gateway's tools.
+//! The OpenAI-compatible routes: model responses that can use the gateway's tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_chat::{Api, Asked, Caller, ChatError, Event};
 use sa_core::TraceContext;
-use sa_core::budget::{Holder, Permit};
+use sa_limits::budget::Permit;
 use tokio::sync::mpsc;
 
 use super::body::{Payload, count_tree};
@@ -39,21 +39,23 @@ pub(crate) struct ChatFailedError {
     code: Option<String>,
 }
 
-/// Says which of the gateway's tools the model is offered: `none`, or names with commas between them.
+/// Selects the gateway's tools for the model: `none`, or names separated by commas.
 const TOOLS: HeaderName = HeaderName::from_static("x-switchboard-tools");
-/// How many tools the model was not offered, because its server takes no more.
+/// The number of tools that were left out, because the model's server has a limit.
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-switchboard-tools-left-out");
-/// How long a stream is silent before a comment shows that it is alive: tools may take longer than proxies wait.
+/// The idle time after which a stream sends a keep-alive comment. Tools may take longer than the
+/// timeout of a proxy.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An answer of a model, which the gateway's tools are offered to; OpenAI's chat completions, with `switchboard` as the one
-/// field of the gateway's own.
+/// Returns a chat completion from a model that can use the gateway's tools.
+///
+/// The format is OpenAI's, with `switchboard` as the only additional field.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "chat", request_body = Object,
-    params(("x-switchboard-tools" = Option<String>, Header, description = "Which of the gateway's tools the model is offered: none, or names with commas between them")),
-    responses((status = 200, description = "The answer, as JSON, or as a stream of events when the request has \"stream\": true"),
-        (status = 400, description = "The request cannot be used"), (status = 401, body = Problem),
-        (status = 403, description = "The token may not ask this model"), (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
-        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long"),
+    params(("x-switchboard-tools" = Option<String>, Header, description = "The gateway's tools that are offered to the model: `none`, or a comma-separated list of names")),
+    responses((status = 200, description = "The response, as JSON, or as a stream of events when the request has \"stream\": true"),
+        (status = 400, description = "The request is invalid"), (status = 401, body = Problem),
+        (status = 403, description = "The token may not use this model"), (status = 404, description = "The model does not exist"), (status = 429, description = "The model's server is overloaded"),
+        (status = 502, description = "The model's server failed"), (status = 504, description = "The model's server did not respond in time"),
         (status = "default", description = "The model's server refused the request with this status")))]
 pub(crate) async fn completions(
     State(app): State<App>,
@@ -64,13 +66,14 @@ pub(crate) async fn completions(
     answer(Api::ChatCompletions, app, identity, &headers, body).await
 }
 
-/// A model's answer as OpenAI's Responses API has it. The gateway stores no responses, so each request carries the whole
-/// conversation.
+/// Returns a model response in the format of OpenAI's Responses API.
+///
+/// The gateway stores no responses, so each request must contain the whole conversation.
 #[utoipa::path(post, path = "/v1/responses", tag = "chat", request_body = Object,
-    params(("x-switchboard-tools" = Option<String>, Header, description = "Which of the gateway's tools the model is offered: none, or names with commas between them")),
+    params(("x-switchboard-tools" = Option<String>, Header, description = "The gateway's tools that are offered to the model: `none`, or a comma-separated list of names")),
     responses((status = 200, description = "The response, as JSON, or as a stream of events when the request has \"stream\": true"),
-        (status = 404, description = "There is no such model"), (status = 429, description = "The model's server has no room"),
-        (status = 502, description = "The model's server failed"), (status = 504, description = "It took too long"),
+        (status = 404, description = "The model does not exist"), (status = 429, description = "The model's server is overloaded"),
+        (status = 502, description = "The model's server failed"), (status = 504, description = "The model's server did not respond in time"),
         (status = "default", description = "The model's server refused the request with this status")))]
 pub(crate) async fn responses(
     State(app): State<App>,
@@ -81,23 +84,32 @@ pub(crate) async fn responses(
     answer(Api::Responses, app, identity, &headers, body).await
 }
 
-async fn answer(api: Api, app: App, identity: Identity, headers: &HeaderMap, body: Bytes) -> Result<Response, Problem> {
-    let tree = count_tree(&app, &Holder::of(&identity.principal), &body)?;
+async fn answer(
+    api: Api,
+    app: App,
+    identity: Identity,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let tree = count_tree(&app, &identity.principal.holder(), &body)?;
     let asked = Asked::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
     drop(body);
     let answer = async { run(app, identity, headers, asked?, tree).await };
     Ok(answer.await.unwrap_or_else(|error| failed(&error)))
 }
 
-/// The models that the token may ask.
+/// Lists the models that the token may use.
 #[utoipa::path(get, path = "/v1/models", tag = "chat", responses((status = 200, body = Object), (status = 401, body = Problem)))]
-pub(crate) async fn models(State(app): State<App>, Extension(identity): Extension<Identity>) -> Response {
+pub(crate) async fn models(
+    State(app): State<App>,
+    Extension(identity): Extension<Identity>,
+) -> Response {
     json(app.chat.list(&identity.principal))
 }
 
-/// One model.
+/// Shows one model.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "chat", params(("name" = String, Path, description = "The model's name")),
-    responses((status = 200, body = Object), (status = 401, body = Problem), (status = 404, description = "There is no such model")))]
+    responses((status = 200, body = Object), (status = 401, body = Problem), (status = 404, description = "The model does not exist")))]
 pub(crate) async fn model(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -121,14 +133,14 @@ async fn run(
             error = ended(&app, &identity) => Err(error),
         };
     }
-    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
     let (events, mut news) = mpsc::channel(1);
     tokio::spawn(async move {
         let _tree = tree;
         let chat = Arc::clone(&app.chat);
         let error = tokio::select! {
             () = chat.stream(asked, &caller, &events) => return,
-            // Dropping the answer cancels what runs for it.
+            // Dropping the stream cancels its calls.
             () = events.closed() => return,
             error = ended(&app, &identity) => error,
         };
@@ -137,14 +149,19 @@ async fn run(
     match news.recv().await {
         Some(Event::Started { left_out }) => Ok(counted(sse(news), left_out)),
         Some(Event::Failed(error)) => Err(error),
-        _ => Err(ChatError::new(500, "server_error", "internal", "the gateway failed at this request")),
+        _ => Err(ChatError::new(
+            500,
+            "server_error",
+            "internal",
+            "the gateway failed to process this request",
+        )),
     }
 }
 
-/// Resolves when nobody may go on: the token is over, or the gateway ends.
+/// Completes when the token is no longer valid or the gateway shuts down.
 async fn ended(app: &App, identity: &Identity) -> ChatError {
     tokio::select! {
-        () = identity.over() => ChatError::new(401, "authentication_error", "token_over", "the token does not count any more"),
+        () = identity.over() => ChatError::new(401, "authentication_error", "token_over", "the token is no longer valid"),
         () = app.closing.cancelled() => ChatError::new(503, "server_error", "shutting_down", "the gateway is shutting down"),
     }
 }
@@ -156,9 +173,16 @@ pub(super) fn caller(
     headers: &HeaderMap,
 ) -> Result<Caller, ChatError> {
     let view = app.view_in(identity, session, channel).ok_or_else(|| {
-        ChatError::new(403, "invalid_request_error", "not_allowed", "the token may not call in this channel")
+        ChatError::new(
+            403,
+            "invalid_request_error",
+            "not_allowed",
+            "the token may not call in this channel",
+        )
     })?;
-    let trace = TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok()));
+    let trace = TraceContext::continue_from(
+        headers.get("traceparent").and_then(|value| value.to_str().ok()),
+    );
     Ok(Caller { view, session_key: session.map(Into::into), trace })
 }
 
@@ -169,8 +193,10 @@ pub(super) fn json(text: String) -> Response {
 pub(super) fn failed(error: &ChatError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut response = (status, json(error.body())).into_response();
-    let retry_after = error.retry_after.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
-    let should_retry = error.retry.map(|retry| HeaderValue::from_static(if retry { "true" } else { "false" }));
+    let retry_after =
+        error.retry_after.as_deref().and_then(|text| HeaderValue::from_str(text).ok());
+    let should_retry =
+        error.retry.map(|retry| HeaderValue::from_static(if retry { "true" } else { "false" }));
     for (name, value) in [(header::RETRY_AFTER, retry_after), (SHOULD_RETRY, should_retry)] {
         if let Some(value) = value {
             response.headers_mut().insert(name, value);

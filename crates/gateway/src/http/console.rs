@@ -1,8 +1,8 @@
-//! `/console/`: the web console, which is part of this program, and how a person signs in to it.
+//! `/console/`: the embedded web console and its sign-in.
 //!
-//! The session is a token of its own, which the page keeps in its tab and sends like any other client. It is no cookie: cookies do
-//! not know ports, so that a browser would hand one to every other server on this machine, and it would come along with
-//! requests that other pages cause.
+//! A session uses its own token. The page keeps it in the browser tab and sends it like any other
+//! client. It is not a cookie, because cookies ignore ports. A browser would send a cookie to every
+//! server on this machine, and with requests that other pages cause.
 
 use std::borrow::Cow;
 
@@ -12,12 +12,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
 use rust_embed::RustEmbed;
-use sa_core::budget::Holder;
 use sa_core::{AuditEvent, Journal as _};
+use sa_limits::budget::Holder;
 use serde::{Deserialize, Serialize};
 
 use super::body::whole;
-use super::front::{bearer, operator_only, unauthorized};
+use super::middleware::{bearer, operator_only, unauthorized};
 use super::paced::Embedded;
 use super::tools::parse;
 use super::{App, Problem, Segment, tokens};
@@ -25,37 +25,42 @@ use crate::serve::Ends;
 use crate::sign_in;
 use crate::tokens::{Identity, Refused};
 
-/// What `npm run build` has made of `console/`, each file plain and compressed. Absent in a build without Node.js.
+/// The output of `npm run build` in `console/`, each file plain and compressed. Absent in a build
+/// without Node.js.
 #[derive(RustEmbed)]
 #[folder = "../../console/dist"]
 #[allow_missing = true]
 struct Files;
 
-/// The page's own files and requests to this gateway; images also from what tools answer. No frames around it, and no text that
-/// becomes code. Inside it are the pages of plugins, in frames that the page confines: which there are, operators decide when they accept
-/// a plugin.
+/// The Content-Security-Policy of the page.
+///
+/// It allows the page's own files, requests to this gateway, and images from tool results. It
+/// forbids framing the page and running text as code. Plugin pages run inside it in confined
+/// frames. Operators choose them when they accept a plugin.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
                       connect-src 'self'; frame-src http: https:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
 const NOT_BUILT: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-    <title>Switchboard</title><h1>Switchboard</h1><p>The gateway runs, and everything else of it works. It was built \
-    without its console, because that needs Node.js and npm.</p><p>To have it, install both \
+    <title>Switchboard</title><h1>Switchboard</h1><p>The gateway is running, and all other features \
+    work. It was built without its console, which needs Node.js and npm.</p><p>To add the console, install both \
     (<code>apt install nodejs npm</code>), then run <code>cargo xtask up</code> in the project's folder.</p>";
 
-/// A code has some dozen bytes, and whoever sends it is not known yet.
+/// The maximum size of a sign-in body. A code has a few dozen bytes, and the sender is not
+/// authenticated yet.
 const MAX_SIGN_IN: usize = 1_024;
-/// How long a session lasts: a day's work.
+/// The lifetime of a session: a working day.
 const SESSION_MS: i64 = 12 * 3_600 * 1_000;
 
-/// Where a person who types the gateway's address wants to go.
+/// Redirects a browser from the gateway's address to the console.
 pub(super) async fn redirect() -> Redirect {
     Redirect::temporary("/console/")
 }
 
-/// The page holds no data: whatever it shows, it asks the API for.
+/// Serves the page. It contains no data and loads everything from the API.
 pub(super) async fn page(headers: HeaderMap) -> Response {
-    let mut response = file("index.html", &headers).unwrap_or_else(|| Html(NOT_BUILT).into_response());
+    let mut response =
+        file("index.html", &headers).unwrap_or_else(|| Html(NOT_BUILT).into_response());
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_FRAME_OPTIONS, "DENY"),
@@ -68,8 +73,10 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
     protected(response)
 }
 
-/// The page between the console and an MCP App. Its headers are part of it: they take its origin away, and leave the rest of its policy to
-/// what the app declares.
+/// Serves the page between the console and an MCP App.
+///
+/// Its headers belong to it: they remove its origin, and leave the rest of the policy to the app's
+/// declaration.
 pub(super) async fn sandbox(headers: HeaderMap) -> Result<Response, Problem> {
     let missing = || Problem::new(404, "not_found", "the gateway was built without its console");
     let mut response = file("sandbox.html", &headers).ok_or_else(missing)?;
@@ -77,28 +84,32 @@ pub(super) async fn sandbox(headers: HeaderMap) -> Result<Response, Problem> {
     let written: std::collections::BTreeMap<String, String> =
         serde_json::from_slice(&written.data).map_err(|_| missing())?;
     for (name, value) in &written {
-        // A page without one of its rules is worse than none.
+        // The page must not be served without one of its headers.
         let name = HeaderName::try_from(name).map_err(|_| missing())?;
         response.headers_mut().insert(name, HeaderValue::try_from(value).map_err(|_| missing())?);
     }
     Ok(response)
 }
 
-/// A file of the page. Its name changes with its content, so that it can be kept for good.
+/// Serves a file of the page. Its name changes with its content, so it can be cached forever.
 pub(super) async fn asset(Segment(name): Segment, headers: HeaderMap) -> Result<Response, Problem> {
     let path = format!("assets/{name}");
-    let mut response = file(&path, &headers)
-        .ok_or_else(|| Problem::new(404, "not_found", "the console has no such file").hint("reload the page"))?;
+    let mut response = file(&path, &headers).ok_or_else(|| {
+        Problem::new(404, "not_found", "the console does not have this file")
+            .hint("reload the page")
+    })?;
     let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
     response.headers_mut().insert(header::CACHE_CONTROL, forever);
-    // Opened by itself, a picture is a document too, and one of this origin.
-    let nothing =
-        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'");
+    // An image that is opened directly is also a document of this origin.
+    let nothing = HeaderValue::from_static(
+        "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'",
+    );
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, nothing);
     Ok(protected(response))
 }
 
-/// No other page may read it, and no browser takes it for something else.
+/// Adds headers that prevent other pages from reading the file, and browsers from guessing its
+/// type.
 fn protected(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -106,7 +117,7 @@ fn protected(mut response: Response) -> Response {
     response
 }
 
-/// The smallest form of a file that the client can read.
+/// Returns the smallest encoding of a file that the client accepts.
 fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
     let kind = match path.rsplit('.').next()? {
         "html" => "text/html; charset=utf-8",
@@ -116,7 +127,8 @@ fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
         _ => return None,
     };
     let coding = ["br", "gzip"].into_iter().find(|coding| accepts(headers, coding));
-    let compressed = coding.and_then(|coding| Some((Files::get(&format!("{path}.{coding}"))?, coding)));
+    let compressed =
+        coding.and_then(|coding| Some((Files::get(&format!("{path}.{coding}"))?, coding)));
     let (data, coding) = match compressed {
         Some((found, coding)) => (found.data, Some(coding)),
         None => (Files::get(path)?.data, None),
@@ -134,10 +146,12 @@ fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
 }
 
 fn accepts(headers: &HeaderMap, coding: &str) -> bool {
-    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let accepted =
+        headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|part| {
         let (name, weight) = part.split_once(';').unwrap_or((part, ""));
-        let refused = weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
+        let refused =
+            weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
         name.trim().eq_ignore_ascii_case(coding) && !refused
     })
 }
@@ -151,14 +165,17 @@ pub(crate) struct SignIn {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ConsoleSession {
-    /// An operator's token, for the console alone.
+    /// An operator token for the console only.
     token: String,
-    /// When it ends, in milliseconds since 1970.
+    /// The expiry time in milliseconds since 1970.
     expires_ms: i64,
 }
 
-/// Signs in to the console: with the code of a link, which works once, or with an operator's token as `Authorization`. The answer is a token
-/// for twelve hours, so that the page never keeps the operator's own.
+/// Signs in to the console.
+///
+/// Send the code of a sign-in link, which works once, or an operator's token in `Authorization`.
+/// The response contains a token for twelve hours, so the page never stores the operator's own
+/// token.
 #[utoipa::path(post, path = "/v1/console/sign-in", tag = "console", request_body = Option<SignIn>,
     responses((status = 201, body = ConsoleSession), (status = 401, body = Problem), (status = 403, body = Problem)))]
 pub(crate) async fn sign_in(
@@ -180,7 +197,7 @@ pub(crate) async fn sign_in(
     let who = if body.is_empty() {
         let token = bearer(&headers).and_then(|token| app.tokens.authenticate(token));
         let identity = token.map_err(|refused| {
-            // Who comes without a token has tried nothing.
+            // A request without a token is no sign-in attempt.
             match refused {
                 Refused::Missing => app.metrics.refused("http", "token"),
                 _ => refuse("token", refused.message()),
@@ -188,50 +205,63 @@ pub(crate) async fn sign_in(
             unauthorized(refused)
         })?;
         let who = format!("{} {}", identity.principal.role, identity.principal.name);
-        operator_only(&identity).inspect_err(|_| refuse(&who, "the token is no operator's"))?;
+        operator_only(&identity)
+            .inspect_err(|_| refuse(&who, "the token is not an operator token"))?;
         who
     } else {
         let SignIn { code } = parse(&body)?;
         if !app.sign_in.redeem(&code) {
-            let stale = "the sign-in link was used already, is too old, or is of another gateway";
-            let problem = Problem::new(401, "unauthorized", stale).hint("get a new one with: switchboard console");
+            let stale =
+                "the sign-in link was already used, has expired, or belongs to another gateway";
+            let problem = Problem::new(401, "unauthorized", stale)
+                .hint("run `switchboard console` to get a new one");
             refuse("sign-in link", stale);
             return Err(problem);
         }
         "sign-in link".to_owned()
     };
     let (record, token) = app.tokens.open_console_session(SESSION_MS).await?;
-    app.journal.audit(AuditEvent { what: "console.signed_in", who, subject: record.id.clone(), detail: String::new() });
+    app.journal.audit(AuditEvent {
+        what: "console.signed_in",
+        who,
+        subject: record.id.clone(),
+        detail: String::new(),
+    });
     let session = ConsoleSession { token, expires_ms: record.expires_ms.unwrap_or_default() };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(session)).into_response())
 }
 
-/// Ends the console's session with whose token it is asked.
+/// Ends the console session of the token.
 #[utoipa::path(post, path = "/v1/console/sign-out", tag = "console",
-    responses((status = 204, description = "Its token is worth nothing any more"), (status = 403, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 204, description = "The session's token is no longer valid"), (status = 403, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn sign_out(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<StatusCode, Problem> {
     operator_only(&identity)?;
     if !crate::tokens::is_console_session(&identity.principal.id) {
-        let detail = "the token is not one that the console was given, so signing out does not end it";
-        return Err(Problem::new(409, "conflict", detail).hint("revoke it with: switchboard token revoke"));
+        let detail =
+            "the token does not belong to a console session, so signing out does not revoke it";
+        return Err(Problem::new(409, "conflict", detail)
+            .hint("run `switchboard token revoke ID` to revoke it"));
     }
-    let record = app.tokens.revoke(&identity.principal.id, false).map_err(|_| unauthorized(Refused::Revoked))?;
+    let record = app
+        .tokens
+        .revoke(&identity.principal.id, false)
+        .map_err(|_| unauthorized(Refused::Revoked))?;
     tokens::cut_off(&app, &identity, &record).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct SignInLink {
-    /// To be put behind the gateway's address.
+    /// The path to append to the gateway's address.
     path: String,
-    /// How long it can be used, once.
+    /// The time in seconds during which the link can be used once.
     expires_in_s: u64,
 }
 
-/// Makes a link that signs a person in to the console, once.
+/// Creates a link that signs a person in to the console once.
 #[utoipa::path(post, path = "/v1/console/links", tag = "console",
     responses((status = 201, body = SignInLink), (status = 403, body = Problem)))]
 pub(crate) async fn link(
@@ -239,7 +269,10 @@ pub(crate) async fn link(
     Extension(identity): Extension<Identity>,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let link = SignInLink { path: sign_in::path(&app.sign_in.issue()), expires_in_s: sign_in::LIFE.as_secs() };
+    let link = SignInLink {
+        path: sign_in::path(&app.sign_in.issue()),
+        expires_in_s: sign_in::LIFE.as_secs(),
+    };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(link)).into_response())
 }
 

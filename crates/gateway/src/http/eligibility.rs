@@ -1,4 +1,4 @@
-//! Which machines can do a thing: the programs they have, and whether they qualify.
+//! Host eligibility: the programs on each host, and the requirements that it meets.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::body::Payload;
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
 use crate::hosts::{Facts, Requirements, facts};
@@ -20,22 +20,22 @@ use crate::tokens::Identity;
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProbeBody {
-    /// Names of programs, 64 at most, without directories.
+    /// Names of programs without directories, 64 at most.
     bins: Vec<String>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Probed {
     node: String,
-    /// Whether each of the programs is there and can be run.
+    /// Whether each program exists and can be run.
     #[serde(rename = "hostBinStatus")]
     host_bin_status: BTreeMap<String, bool>,
-    /// When the node answered, in milliseconds since 1970.
+    /// The time of the node's answer in milliseconds since 1970.
     #[serde(rename = "hostBinStatusUpdatedAt")]
     host_bin_status_updated_at: Option<i64>,
 }
 
-/// Asks a node which programs its machine has. For operators.
+/// Asks a node which programs its machine has. For operators only.
 #[utoipa::path(post, path = "/v1/nodes/{id}/probe", tag = "nodes", request_body = ProbeBody,
     params(("id" = String, Path, description = "The node's id")),
     responses((status = 200, body = Probed), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
@@ -47,27 +47,35 @@ pub(crate) async fn probe(
     Payload(body): Payload,
 ) -> Result<Json<Probed>, Problem> {
     operator_only(&identity)?;
-    let body: ProbeBody = parse(&body).map_err(|problem| problem.hint("the body is {\"bins\":[\"git\"]}"))?;
+    let body: ProbeBody =
+        parse(&body).map_err(|problem| problem.hint("send a body such as {\"bins\":[\"git\"]}"))?;
     let Some(host) = app.nodes.host(&node) else {
-        let known = app.router.directory().members(KIND).iter().any(|member| *member.id.id == *node);
+        let known =
+            app.router.directory().members(KIND).iter().any(|member| *member.id.id == *node);
         let name = printable(&node);
         return Err(if known {
-            Problem::new(503, "offline", format!("the node \"{name}\" is not connected")).retryable()
+            Problem::new(503, "offline", format!("the node \"{name}\" is not connected"))
+                .retryable()
         } else {
-            Problem::new(404, "not_found", format!("there is no node \"{name}\"")).hint("GET /v1/nodes lists them")
+            Problem::new(404, "not_found", format!("there is no node \"{name}\""))
+                .hint("`GET /v1/nodes` lists them")
         });
     };
-    // What was known before does not count: whoever asks here wants to know how it is now.
-    let host_bin_status = host.probe(&body.bins, Some(Instant::now())).await.map_err(|error| refused(&node, &error))?;
+    // The cache is skipped, because this route must return the current state.
+    let host_bin_status = host
+        .probe(&body.bins, Some(Instant::now()))
+        .await
+        .map_err(|error| refused(&node, &error))?;
     Ok(Json(Probed { node, host_bin_status, host_bin_status_updated_at: host.bin_status().1 }))
 }
 
 fn refused(node: &str, error: &ProbeError) -> Problem {
-    let detail = format!("the node \"{}\" cannot be asked: {error}", printable(node));
+    let detail = format!("the node \"{}\" cannot be probed: {error}", printable(node));
     match error {
         ProbeError::Count(_) | ProbeError::Name(_) => Problem::bad_request(error.to_string()),
-        ProbeError::Unsupported => Problem::new(409, "unsupported", detail)
-            .hint("the node lists no feature bin_probe; with the SDK: NodeClientBuilder::bin_probe"),
+        ProbeError::Unsupported => Problem::new(409, "unsupported", detail).hint(
+            "the node does not list the feature bin_probe; in the SDK, use NodeClientBuilder::bin_probe",
+        ),
         ProbeError::Busy => Problem::new(429, "overloaded", detail).retryable(),
         ProbeError::Timeout => Problem::new(504, "timeout", detail).retryable(),
         ProbeError::Gone => Problem::new(503, "offline", detail).retryable(),
@@ -76,7 +84,7 @@ fn refused(node: &str, error: &ProbeError) -> Problem {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Eligibility {
-    /// Those that qualify, the primary execution host first.
+    /// The hosts that qualify, the primary execution host first.
     eligible: Vec<Eligible>,
     hosts: Vec<Judged>,
 }
@@ -95,12 +103,12 @@ pub(crate) struct Judged {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     online: bool,
-    /// Why it is not known which programs it has; they count as missing then.
+    /// Why the host's programs are unknown. They then count as missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// What a host lacks; of `any_bins` and `os` one would do.
+/// The requirements that a host does not meet. For `any_bins` and `os`, one entry would be enough.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Missing {
     capabilities: Vec<String>,
@@ -110,8 +118,9 @@ pub(crate) struct Missing {
     os: Vec<String>,
 }
 
-/// Says which hosts have what is required, and what each other one lacks. Programs that nobody has asked about in the last
-/// minute are asked for.
+/// Lists the hosts that meet the requirements, and the missing ones of each other host.
+///
+/// Programs that were not probed in the last minute are probed again.
 #[utoipa::path(post, path = "/v1/eligibility", tag = "nodes", request_body = Option<Requirements>,
     responses((status = 200, body = Eligibility), (status = 400, body = Problem), (status = 403, body = Problem)))]
 pub(crate) async fn answer(
@@ -119,8 +128,12 @@ pub(crate) async fn answer(
     Extension(identity): Extension<Identity>,
     Payload(body): Payload,
 ) -> Result<Json<Eligibility>, Problem> {
-    app.router.policy().authorise_role(&identity.principal).map_err(|error| Problem::from(&error))?;
-    let required: Requirements = if body.is_empty() { Requirements::default() } else { read(&body)? };
+    app.router
+        .policy()
+        .authorise_role(&identity.principal)
+        .map_err(|error| Problem::from(&error))?;
+    let required: Requirements =
+        if body.is_empty() { Requirements::default() } else { read(&body)? };
     required.check().map_err(Problem::bad_request)?;
     let view = View::of(identity.principal);
     let hosts = facts(&app, &view, required.programs().cloned().collect()).await;
@@ -128,7 +141,8 @@ pub(crate) async fn answer(
 }
 
 fn read(body: &[u8]) -> Result<Requirements, Problem> {
-    let hint = "the body has any of \"capabilities\", \"bins\", \"any_bins\", \"env\" and \"os\", each a list of words";
+    let hint = "the body can contain \"capabilities\", \"bins\", \"any_bins\", \"env\" and \"os\", each a list of \
+                words";
     parse(body).map_err(|problem| problem.hint(hint))
 }
 

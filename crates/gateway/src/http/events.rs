@@ -1,4 +1,4 @@
-//! `/v1/events`: what happens, as it happens.
+//! `/v1/events`: a live feed of events.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,15 +25,24 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeedQuery {
-    /// Only looks on. Otherwise whoever reads counts as listening for requests of their sessions' agents, and as gone once
-    /// the stream ends.
+    /// Only watch. Otherwise the reader counts as listening to requests of its sessions' agents,
+    /// and as disconnected when the stream ends.
     #[serde(default)]
     watch: bool,
 }
 
-/// A live feed as server-sent events: `call_started`, `call_ended`, `tools_changed`, `documents_changed`, `session` (what happens in
-/// sessions of yours), `caller_tool_request` (what their agents want of your tools), and for operators `node_event` (what a
-/// node says outside of its calls: `{"node","event","data","at_ms"}`) and `audit`. A reader that falls behind gets `missed` with the number of events it did not see.
+/// Streams live events as server-sent events.
+///
+/// The events are:
+/// - `call_started` and `call_ended`;
+/// - `tools_changed` and `documents_changed`;
+/// - `session`: an event in one of the token's sessions;
+/// - `caller_tool_request`: an agent of such a session calls one of the token's tools;
+/// - `node_event`, for operators: an event that a node sent outside of its calls, as
+///   `{"node","event","data","at_ms"}`;
+/// - `audit`, for operators.
+///
+/// A reader that falls behind receives `missed` with the number of lost events.
 #[utoipa::path(get, path = "/v1/events", tag = "calls", params(FeedQuery), responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 401, body = Problem)))]
 pub(crate) async fn follow(
     State(app): State<App>,
@@ -44,9 +53,10 @@ pub(crate) async fn follow(
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();
     let shown = Shown::new(&app.router, View::of(Arc::clone(&identity.principal)));
-    // Whoever listens here hears of requests for their tools, in whichever session.
+    // A reader of this feed receives the requests for its tools in all sessions.
     let attending = (!query.watch).then(|| app.notices.attend(&identity.principal.id));
-    // Since the notices are followed already, one that comes now is told twice rather than not at all.
+    // The notices are already subscribed. A new notice may therefore be sent twice, but is never
+    // lost.
     let pending = app.notices.pending(&identity.principal);
     tokio::spawn(async move {
         let _attending = attending;
@@ -87,20 +97,26 @@ pub(crate) async fn follow(
     Ok(sse_response(body))
 }
 
-/// Whether a notice is for this principal. A change of tools is where it can ask for a list that shows the change.
+/// Whether a notice is for this principal.
+///
+/// A change of tools is for principals that can list the changed tools.
 pub(super) fn is_for(app: &App, identity: &Identity, shown: &Shown, notice: &Notice) -> bool {
     if notice.to.as_ref().is_some_and(|to| *to != identity.principal.id) {
         return false;
     }
     let scope = match &notice.body {
         NoticeBody::ToolsChanged { scope, .. } => scope,
-        NoticeBody::DocumentsChanged { provider } => return shown.documents_changed(provider.as_ref()),
+        NoticeBody::DocumentsChanged { provider } => {
+            return shown.documents_changed(provider.as_ref());
+        }
         NoticeBody::Session { .. } => return true,
     };
     match scope {
-        Some(Scope::Session(id)) => app.view(identity, Some(id)).scopes.iter().any(|seen| Some(seen) == scope.as_ref()),
+        Some(Scope::Session(id)) => {
+            app.view(identity, Some(id)).scopes.iter().any(|seen| Some(seen) == scope.as_ref())
+        }
         Some(Scope::Channel(name)) => identity.rights(name).call,
-        // Nobody lists these: they are what one request has brought along.
+        // No list contains these tools, because they belong to a single request.
         Some(Scope::User(_)) => false,
         Some(Scope::Everyone) | None => shown.changed(&app.router, scope.as_ref()),
     }
@@ -111,14 +127,18 @@ fn told(notice: &NoticeBody) -> String {
     event(name, &data)
 }
 
-/// A notice's name, and what it says.
+/// Returns the event name of a notice, and its data.
 pub(super) fn words(notice: &NoticeBody) -> (&'static str, Cow<'_, str>) {
     match notice {
-        NoticeBody::ToolsChanged { revision, .. } => ("tools_changed", format!("{{\"revision\":{revision}}}").into()),
+        NoticeBody::ToolsChanged { revision, .. } => {
+            ("tools_changed", format!("{{\"revision\":{revision}}}").into())
+        }
         NoticeBody::DocumentsChanged { .. } => ("documents_changed", "{}".into()),
         NoticeBody::Session { kind: SessionNews::CallerToolRequest, data, .. } => {
             ("caller_tool_request", data.as_str().into())
         }
-        NoticeBody::Session { kind: SessionNews::Event, data, .. } => ("session", data.as_str().into()),
+        NoticeBody::Session { kind: SessionNews::Event, data, .. } => {
+            ("session", data.as_str().into())
+        }
     }
 }

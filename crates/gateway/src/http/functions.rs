@@ -1,4 +1,5 @@
-//! The tools for those who run a model themselves: definitions in several formats, and replies whose calls are made.
+//! Tools for clients that run a model themselves: definitions in several formats, and execution of
+//! a reply's calls.
 
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -17,21 +18,21 @@ use crate::tokens::Identity;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FunctionsQuery {
-    /// `openai` (unless told), `openai-legacy`, `anthropic`, `gemini` or `mcp`.
+    /// `openai` (default), `openai-legacy`, `anthropic`, `gemini` or `mcp`.
     format: Option<String>,
-    /// Only these tools: names with commas between them, `*` standing for any characters.
+    /// Only these tools: names separated by commas. `*` matches any characters.
     tools: Option<String>,
-    /// A session of yours, whose caller's tools are listed as well.
+    /// Also list the caller's tools of this session, which must belong to the token.
     session: Option<String>,
-    /// Show the methods of this channel's participants, too.
+    /// Also list the methods of this channel's participants.
     channel: Option<String>,
 }
 
 type Asked = Result<Query<FunctionsQuery>, axum::extract::rejection::QueryRejection>;
 
-/// The definitions of the tools that the token may use, for a request to a model.
+/// Lists the definitions of the tools that the token may use, for a request to a model.
 #[utoipa::path(get, path = "/v1/functions", tag = "chat", params(FunctionsQuery),
-    responses((status = 200, body = Object), (status = 400, description = "There is no such format"), (status = 401, body = Problem)))]
+    responses((status = 200, body = Object), (status = 400, description = "The format is unknown"), (status = 401, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -40,17 +41,26 @@ pub(crate) async fn list(
 ) -> Response {
     let listed = async {
         let query = read(query)?;
-        let caller = caller(&app, &identity, (query.session.as_deref(), query.channel.as_deref()), &headers)?;
+        let caller = caller(
+            &app,
+            &identity,
+            (query.session.as_deref(), query.channel.as_deref()),
+            &headers,
+        )?;
         let format = format(query.format.as_deref())?.unwrap_or(Format::OpenAi);
-        Ok(Functions::new(Arc::clone(&app.router)).list(format, &caller.view, query.tools.as_deref()).await)
+        Ok(Functions::new(Arc::clone(&app.router))
+            .list(format, &caller.view, query.tools.as_deref())
+            .await)
     };
     listed.await.map_or_else(|error: ChatError| failed(&error), json)
 }
 
-/// Makes the calls of a model's reply, and gives back the messages to append: `{"format", "messages", "calls"}`. The body
-/// is the reply, or `{"reply", "format", "leave", "session", "channel"}`. A call that fails is a result like any other.
+/// Executes the calls of a model's reply, and returns the messages to append.
+///
+/// The response is `{"format", "messages", "calls"}`. The body is the reply, or `{"reply",
+/// "format", "leave", "session", "channel"}`. A failed call is a result like any other.
 #[utoipa::path(post, path = "/v1/functions/execute", tag = "chat", request_body = Object,
-    params(("format" = Option<String>, Query, description = "The reply's format; unless told, it is found out")),
+    params(("format" = Option<String>, Query, description = "The reply's format; detected by default")),
     responses((status = 200, body = Object), (status = 400, description = "The reply cannot be read"), (status = 401, body = Problem)))]
 pub(crate) async fn execute(
     State(app): State<App>,

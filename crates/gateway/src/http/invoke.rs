@@ -28,7 +28,7 @@ pub(crate) struct InvokeBody<'a> {
     timeout_ms: Option<u64>,
     /// Time limit that each progress report restarts, in milliseconds. It replaces the tool's own.
     idle_timeout_ms: Option<u64>,
-    /// A retry with the same key gets the first one's outcome instead of a second run.
+    /// A retry with the same key gets the outcome of the first call and does not run again.
     #[serde(borrow)]
     idempotency_key: Option<Cow<'a, str>>,
 }

@@ -1,4 +1,4 @@
-//! `/mcp`: the MCP surface, told who asks and in which scope.
+//! `/mcp`: the MCP endpoint. Adds the caller and its scopes to each request.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use axum::http::Request;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use futures_util::StreamExt as _;
-use sa_core::budget::{Holder, Permit};
 use sa_core::{Role, Scope};
+use sa_limits::budget::Permit;
 use sa_mcp::Caller;
 use serde::Deserialize;
 
@@ -20,14 +20,21 @@ use crate::journal::MAX_SUBJECT;
 use crate::redact::printable;
 use crate::tokens::Identity;
 
-/// How many values a message may hold. Arguments are read into a tree here, in which each takes a hundred bytes and more.
+/// The maximum number of values in a message. Arguments are parsed into a tree, and each value
+/// takes a hundred bytes or more.
 const MAX_VALUES: usize = 250_000;
 
 pub(super) const PATH: &str = "/mcp";
 
-/// Answers one request. The front door comes straight here, as it does for calls over REST: the routes would cost each
-/// request as much as the call behind it.
-pub(super) async fn answer<B>(app: &App, identity: Identity, request: Request<B>) -> Result<Response, Problem>
+/// Answers one request.
+///
+/// The auth middleware calls this directly, as for calls over REST. The router would cost as much
+/// as the call itself.
+pub(super) async fn answer<B>(
+    app: &App,
+    identity: Identity,
+    request: Request<B>,
+) -> Result<Response, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
@@ -35,7 +42,7 @@ where
     Ok(while_valid(identity, app.mcp.handle(caller, request).await))
 }
 
-/// What the address may say beside its path.
+/// The query parameters.
 #[derive(Debug, Deserialize)]
 struct Choice {
     session: Option<String>,
@@ -43,7 +50,8 @@ struct Choice {
     search: Option<String>,
 }
 
-/// Reads the whole body here, with the bounds that all bodies have: the service behind would wait for it for ever.
+/// Reads the whole body with the common limits. The MCP service would wait for the body without a
+/// timeout.
 async fn prepare<B>(
     app: &App,
     identity: &Identity,
@@ -53,18 +61,22 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (parts, body) = request.into_parts();
-    let holder = Holder::of(&identity.principal);
+    let holder = identity.principal.holder();
     let body = body::whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
     if sa_lines::has_more_values(&body, MAX_VALUES) {
-        return Err(Problem::new(413, "too_large", format!("the message holds more than {MAX_VALUES} values"))
-            .hint("send less at once, or call the tool over REST"));
+        return Err(Problem::new(
+            413,
+            "too_large",
+            format!("the message contains more than {MAX_VALUES} values"),
+        )
+        .hint("send less at once, or call the tool over REST"));
     }
     let tree = body::count_tree(app, &holder, &body)?;
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
     caller.scopes = identity.view().scopes;
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-        let Query(choice) =
-            Query::<Choice>::try_from_uri(&parts.uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+        let Query(choice) = Query::<Choice>::try_from_uri(&parts.uri)
+            .map_err(|error| Problem::bad_request(error.body_text()))?;
         caller.search = choice.search.as_deref().map(is_yes).transpose()?;
         let session = choice.session.map(|id| Scope::Session(id.into()));
         let channel = choice.channel.map(|name| Scope::Channel(name.into()));
@@ -80,12 +92,18 @@ where
     Ok((caller, Request::from_parts(parts, body), tree))
 }
 
-/// A session is open to its owner, a channel to those who may call there, and to operators whatever there is.
+/// Whether the principal may use a scope.
+///
+/// A session is open to its owner, and a channel to tokens that may call in it. Operators may use
+/// every scope that exists.
 async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool, Problem> {
     Ok(match scope {
         Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
-        // Those who were given a channel may be there first; an operator may everywhere, and so mistypes unnoticed.
-        Scope::Channel(name) if identity.principal.role == Role::Operator => app.channels.exists(name).await?,
+        // A token for a channel may connect before the channel exists. An operator may use any
+        // channel, so a typing error would remain unnoticed.
+        Scope::Channel(name) if identity.principal.role == Role::Operator => {
+            app.channels.exists(name).await?
+        }
         Scope::Channel(name) => identity.rights(name).call,
         Scope::User(_) | Scope::Everyone => false,
     })
@@ -94,13 +112,16 @@ async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool
 pub(super) fn no_such_scope(scope: &Scope) -> Problem {
     let problem = |what: &str, name: &str| {
         let name: String = name.chars().take(MAX_SUBJECT).collect();
-        Problem::new(404, "not_found", format!("there is no {what} \"{}\" that this token may use", printable(&name)))
+        Problem::new(
+            404,
+            "not_found",
+            format!("there is no {what} \"{}\" that this token may use", printable(&name)),
+        )
     };
     match scope {
-        Scope::Session(id) => {
-            problem("open session", id).hint("switchboard sessions lists them, session_list for agents")
-        }
-        Scope::Channel(name) => problem("channel", name).hint("GET /v1/channels lists them"),
+        Scope::Session(id) => problem("open session", id)
+            .hint("run `switchboard sessions` to list them; agents call session_list"),
+        Scope::Channel(name) => problem("channel", name).hint("`GET /v1/channels` lists them"),
         Scope::User(name) => problem("user", name),
         Scope::Everyone => problem("scope", ""),
     }
@@ -110,11 +131,11 @@ fn is_yes(text: &str) -> Result<bool, Problem> {
     match text {
         "1" | "true" | "" => Ok(true),
         "0" | "false" => Ok(false),
-        _ => Err(Problem::bad_request("search is 1 or 0")),
+        _ => Err(Problem::bad_request("search must be 1 or 0")),
     }
 }
 
-/// Ends a stream when the token that it was opened with does not count any more.
+/// Ends a stream when its token is no longer valid.
 fn while_valid(identity: Identity, response: Response) -> Response {
     let is_stream = |kind: &HeaderValue| kind.as_bytes().starts_with(b"text/event-stream");
     if !response.headers().get(CONTENT_TYPE).is_some_and(is_stream) {
@@ -126,15 +147,15 @@ fn while_valid(identity: Identity, response: Response) -> Response {
     })
 }
 
-/// One message of the Model Context Protocol (Streamable HTTP, without batches).
+/// Handles one message of the Model Context Protocol (Streamable HTTP, without batches).
 #[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
     params(
-        ("session" = Option<String>, Query, description = "Show the tools of this session, too"),
-        ("channel" = Option<String>, Query, description = "Show the tools of this channel, too"),
-        ("search" = Option<String>, Query, description = "1 lists find_tools and call_tool instead of all tools, 0 all tools")),
-    responses((status = 200, description = "The answer, as JSON or as a stream of events"),
-        (status = 202, description = "A notification was taken"), (status = 401, body = Problem),
-        (status = 404, description = "There is no such session of yours")))]
+        ("session" = Option<String>, Query, description = "Also list the tools of this session"),
+        ("channel" = Option<String>, Query, description = "Also list the tools of this channel"),
+        ("search" = Option<String>, Query, description = "1 to list find_tools and call_tool instead of all tools, 0 to list all tools")),
+    responses((status = 200, description = "The response, as JSON or as a stream of events"),
+        (status = 202, description = "The notification was accepted"), (status = 401, body = Problem),
+        (status = 404, description = "The session does not exist, or belongs to another caller")))]
 #[expect(dead_code, reason = "the description of a route whose handler is a closure")]
 pub(super) fn describe() -> Response {
     Response::default()

@@ -1,4 +1,4 @@
-//! What every request passes first: Host, Origin, token. In that order, before any handler runs.
+//! The checks before every handler: Host, Origin and token, in this order.
 
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,8 +10,8 @@ use axum::extract::State;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use sa_core::budget::Holder;
 use sa_core::{AuditEvent, CallError, Journal as _, Principal, Role};
+use sa_limits::budget::Holder;
 use sa_protocol::plugin::GATEWAY_PATHS;
 use sa_socket::Upgrade;
 use tower::ServiceExt as _;
@@ -25,34 +25,40 @@ use crate::serve::Ends;
 use crate::slot::Slot;
 use crate::tokens::{Identity, Refused};
 
-/// Routes that are open before there is a token: what machines ask, and the page on which a person types theirs.
-const OPEN: [&str; 8] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
-/// The page's files: what everybody can download with the program.
+/// Routes that need no token in the header: health checks, the console's page, sign-in and
+/// channels.
+const OPEN: [&str; 8] =
+    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
+/// The static files of the console, which are public.
 const ASSETS: &str = "/console/assets/";
-/// A frame without an origin loads it, which has no token to send: see [`super::console`].
+/// A frame without an origin loads this page and has no token to send: see [`super::console`].
 const SANDBOX: &str = "/console/sandbox.html";
-/// Takes a code in place of a token: see [`super::console`].
+/// Accepts a code instead of a token: see [`super::console`].
 const SIGN_IN: &str = "/v1/console/sign-in";
-/// Browsers connect here, which can send a token in the query alone: see [`super::channels`]. So it is at `/`.
+/// Browsers connect here and can send a token only in the query: see [`super::channels`]. The same
+/// applies to `/`.
 const CHANNELS: &str = "/v1/channels/ws";
-/// Its tokens are its own, and come in the query: see [`super::nodes`].
+/// Node tokens are separate and arrive in the query: see [`super::nodes`].
 const NODES: &str = "/v1/nodes/ws";
 
 /// See [`super::calls_ws`].
 const CALLS: &str = "/v1/calls/ws";
-/// Where a WebSocket can be opened.
+/// The paths that accept WebSockets.
 const SOCKETS: [&str; 4] = [NODES, CALLS, CHANNELS, "/"];
 
-/// What machines that watch read.
+/// The route for monitoring systems.
 const METRICS: &str = "/metrics";
 
-/// What pages may send: of the protocols that are spoken here, and what the official clients of OpenAI add.
+/// The request headers that pages may send: those of the supported protocols and of OpenAI's
+/// official clients.
 const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-id, mcp-protocol-version, \
     mcp-session-id, mcp-method, mcp-name, traceparent, x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, \
     x-lobe-plugin-settings, idempotency-key, openai-beta, openai-organization, openai-project, user-agent";
 
-/// Answers a request that may come in, by way of the routes. Called by [`super::FrontDoor`] and not a layer of the
-/// router's, where it would cost two boxed futures and four boxed services for each request.
+/// Checks a request and passes it to the routes.
+///
+/// [`super::HttpService`] calls this directly. As a layer of the router it would cost two boxed
+/// futures and four boxed services per request.
 pub(super) async fn door(
     app: &App,
     routes: Router,
@@ -65,17 +71,20 @@ pub(super) async fn door(
         app.metrics.refused("http", reason);
         Problem::new(403, "not_allowed", detail)
     };
-    // Plugin hosts read failures in a form of their own.
+    // Plugin hosts need errors in a separate format.
     let for_hosts = GATEWAY_PATHS.contains(&path);
     let told = |problem: Problem| {
         if for_hosts { plugin_gateway::refusal(&problem) } else { problem.into_response() }
     };
     if let Err(detail) = check_host(request.headers(), request.uri(), ends, server) {
         let problem = refuse("host", detail);
-        return told(problem.hint("use the gateway's own address, or add the name to server.allowed_hosts"));
+        return told(
+            problem.hint("use the gateway's own address, or add the name to server.allowed_hosts"),
+        );
     }
-    // Pages of plugin hosts may be let in to the plugin gateway, and to nothing else.
-    let hosts: &[String] = if for_hosts { &app.config.settings.plugins.allowed_origins } else { &[] };
+    // Pages of plugin hosts may be allowed on the plugin gateway only.
+    let hosts: &[String] =
+        if for_hosts { &app.config.settings.plugins.allowed_origins } else { &[] };
     let origin = match check_origin(request.headers(), ends, server, hosts) {
         Ok(origin) => origin,
         Err(detail) => {
@@ -91,23 +100,30 @@ pub(super) async fn door(
         return preflight(request.headers(), cors);
     }
     if request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
-        // Which of them counts is a question that two programs on the way may answer differently.
+        // Two programs on the way may disagree about which of them counts.
         app.metrics.refused("http", "token");
-        return with_cors(told(Problem::bad_request("the request has more than one Authorization")), cors);
+        return with_cors(
+            told(Problem::bad_request("the request has more than one Authorization header")),
+            cors,
+        );
     }
     if !SOCKETS.contains(&path) && Upgrade::is_asked_for(request.headers()) {
-        // Before the token: whoever has the wrong path would be sent to look for what is wrong with that.
+        // Checked before the token. A client with the wrong path would otherwise look for an error
+        // in its token.
         app.metrics.refused("http", "route");
         let there_is_none = format!("there is no WebSocket at {}", crate::redact::printable(path));
-        let problem = Problem::new(404, "not_found", there_is_none)
-            .hint(format!("nodes connect to {NODES}, callers to {CALLS}, participants of channels to {CHANNELS}"));
+        let problem = Problem::new(404, "not_found", there_is_none).hint(format!(
+            "nodes connect to {NODES}, callers to {CALLS}, participants of channels to {CHANNELS}"
+        ));
         return with_cors(told(problem), cors);
     }
     let mut identity = None;
     if !is_open(path) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => {
-                if let Some(Err(refused)) = slot.map(|slot| slot.settle(|| Holder::of(&known.principal))) {
+                if let Some(Err(refused)) =
+                    slot.map(|slot| slot.settle(|| known.principal.holder()))
+                {
                     app.metrics.refused("http", "too_many_connections");
                     return with_cors(closing(told(over_share(refused))), cors);
                 }
@@ -120,18 +136,27 @@ pub(super) async fn door(
             }
         }
     }
-    // A token for machines that watch is good for what they watch, and nothing else.
-    if let Some(known) = identity.as_ref().filter(|known| known.principal.role == Role::Monitor && path != METRICS) {
+    // A monitoring token is valid for the metrics route only.
+    if let Some(known) =
+        identity.as_ref().filter(|known| known.principal.role == Role::Monitor && path != METRICS)
+    {
         request_refused(app, &known.principal, request.method(), path);
-        let problem = refuse("role", format!("the token's role is {}, which is for {METRICS} alone", Role::Monitor));
+        let problem = refuse(
+            "role",
+            format!("the token's role is {}, which may only read {METRICS}", Role::Monitor),
+        );
         return with_cors(told(problem), cors);
     }
     let asked = identity.as_ref().map(|identity| Arc::clone(&identity.principal));
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let response = match (identity, tools::called(&request).map(str::to_owned)) {
-        // What is called most goes straight to its handler: the routes would cost it a dozen allocations.
-        (Some(identity), Some(tool)) => tools::call_named(app, identity, tool, request).await.into_response(),
-        (Some(identity), None) if path == mcp::PATH => mcp::answer(app, identity, request).await.into_response(),
+        // The most frequent routes skip the router, which would cost a dozen allocations.
+        (Some(identity), Some(tool)) => {
+            tools::call_named(app, identity, tool, request).await.into_response()
+        }
+        (Some(identity), None) if path == mcp::PATH => {
+            mcp::answer(app, identity, request).await.into_response()
+        }
         (identity, _) => {
             let mut request = request.map(Body::new);
             identity.map(|identity| request.extensions_mut().insert(identity));
@@ -141,7 +166,7 @@ pub(super) async fn door(
             response
         }
     };
-    // What becomes of a call is counted and written down where all calls are.
+    // Outcomes of calls are counted and recorded with the other calls.
     if !response.headers().contains_key(tools::CALL_ID) {
         if let Some(reason) = refusal(response.status()) {
             app.metrics.refused("http", reason);
@@ -153,17 +178,22 @@ pub(super) async fn door(
     with_cors(paced(app, asked.as_deref(), &method, response, told), cors)
 }
 
-/// Counts a connection for the principal of a socket whose token only its handler knows.
-pub(super) fn settle(extensions: &Extensions, holder: impl FnOnce() -> Holder) -> Result<(), Problem> {
+/// Counts the connection of a socket for its principal. Only the handler of the socket knows the
+/// token.
+pub(super) fn settle(
+    extensions: &Extensions,
+    holder: impl FnOnce() -> Holder,
+) -> Result<(), Problem> {
     let slot = extensions.get::<Arc<Slot>>();
     slot.map_or(Ok(()), |slot| slot.settle(holder)).map_err(over_share)
 }
 
-fn over_share(refused: sa_core::budget::Refused) -> Problem {
+fn over_share(refused: sa_limits::budget::Refused) -> Problem {
     Problem::from(&CallError::from(refused))
 }
 
-/// The last answer on its connection, which counts for nobody else meanwhile.
+/// Makes this the last response on its connection, after the principal's share refused the
+/// connection.
 fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
@@ -178,20 +208,23 @@ pub(super) fn is_open(path: &str) -> bool {
         || is_oauth_discovery(path)
 }
 
-/// Whether an MCP client looks here for an OAuth authority. There is none, so the answer is 404: clients take 401 for an
-/// authority that refuses to register them.
+/// Whether an MCP client looks for an OAuth authority at this path.
+///
+/// There is none, so the response is 404. Clients would read 401 as an authority that refuses to
+/// register them.
 fn is_oauth_discovery(path: &str) -> bool {
     path.starts_with("/.well-known/oauth-") || path == "/register"
 }
 
-/// Writes down that a token was refused, and never the token. Who comes without one has tried nothing.
+/// Records a refused token in the audit log, without the token itself. A missing token is not
+/// recorded.
 pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
     if refused != Refused::Missing {
         refused_because(app, refused.message(), ends, path);
     }
 }
 
-/// The same of a token that is known, and not for this.
+/// Records a valid token that is not allowed here.
 pub(super) fn refused_because(app: &App, why: &str, ends: Ends, path: &str) {
     app.journal.refused(AuditEvent {
         what: "token.refused",
@@ -201,24 +234,25 @@ pub(super) fn refused_because(app: &App, why: &str, ends: Ends, path: &str) {
     });
 }
 
-/// Writes down that somebody asked for what is not theirs.
+/// Records a request that the token does not allow.
 fn request_refused(app: &App, principal: &Principal, method: &Method, path: &str) {
     app.journal.refused(AuditEvent {
         what: "request.refused",
         who: format!("{} {}", principal.role, principal.name),
         subject: format!("{method} {}", place(path)),
-        detail: "the token is not for this".to_owned(),
+        detail: "the token does not allow this request".to_owned(),
     });
 }
 
-/// A path for the record. Somebody may have put a token where an id belongs.
+/// Returns a path for the audit log. A segment that looks like a token is masked.
 fn place(path: &str) -> String {
-    let segment = |segment: &str| if segment.contains("sb_") { "***".to_owned() } else { segment.to_owned() };
+    let segment =
+        |segment: &str| if segment.contains("sb_") { "***".to_owned() } else { segment.to_owned() };
     let path: Vec<String> = path.split('/').map(segment).collect();
     path.join("/").chars().take(MAX_SUBJECT).collect()
 }
 
-/// Input that no handler could use.
+/// Returns the metrics reason for an invalid request.
 fn refusal(status: StatusCode) -> Option<&'static str> {
     match status {
         StatusCode::BAD_REQUEST => Some("bad_request"),
@@ -230,7 +264,7 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
     }
 }
 
-/// The one token in the `Authorization` header.
+/// Returns the bearer token in the `Authorization` header.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     let value = headers.get(header::AUTHORIZATION).ok_or(Refused::Missing)?;
     let value = value.to_str().map_err(|_| Refused::Unknown)?;
@@ -240,37 +274,43 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
 
 pub(super) fn unauthorized(refused: Refused) -> Problem {
     Problem::new(401, "unauthorized", refused.message()).hint(
-        "send it as \"Authorization: Bearer TOKEN\"; the operator's token is in the data directory, in operator.token",
+        "send a token as \"Authorization: Bearer TOKEN\"; the operator token is in the file operator.token in the \
+         data directory",
     )
 }
 
-/// Only operators pass.
+/// Returns an error unless the token is an operator's.
 pub(super) fn operator_only(identity: &Identity) -> Result<(), Problem> {
     if identity.principal.role == Role::Operator {
         return Ok(());
     }
-    let detail = format!("this is for operators; the token's role is {}", identity.principal.role);
+    let detail =
+        format!("only operators may do this; the token's role is {}", identity.principal.role);
     Err(Problem::new(403, "not_allowed", detail)
-        .hint("use an operator's token; commands take one by --token-file or SWITCHBOARD_TOKEN"))
+        .hint("use an operator token; commands read one from --token-file or SWITCHBOARD_TOKEN"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Origin {
-    /// Not a browser, or not a page of another site.
+    /// No Origin header: not a browser, or a request without an origin.
     None,
-    /// Our own page.
+    /// The gateway's own page.
     Own,
     Listed(HeaderValue),
 }
 
-/// A page of another site can make a browser send requests here, under a name of its own that points to this address.
-/// What it cannot do is send our name as `Host`.
+/// Checks the host name, against DNS rebinding.
+///
+/// A page of another site can point its own host name to this address. The browser then sends
+/// requests here, but never with the gateway's name as `Host`.
 fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, server: &Server) -> Result<(), String> {
-    let host = only(headers, header::HOST)?.ok_or("the request has no Host")?;
+    let host = only(headers, header::HOST)?.ok_or("the request has no Host header")?;
     let named = [Some(host), uri.authority().map(axum::http::uri::Authority::as_str)];
     match named.into_iter().flatten().find(|name| !is_our_host(name, ends, server)) {
         None => Ok(()),
-        Some(name) => Err(format!("the gateway does not answer to the host \"{}\"", crate::redact::printable(name))),
+        Some(name) => {
+            Err(format!("the host \"{}\" is not allowed", crate::redact::printable(name)))
+        }
     }
 }
 
@@ -284,7 +324,7 @@ fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
         return true;
     }
     let port = match port {
-        // The parser of numbers would take a sign as well.
+        // The number parser would also accept a sign.
         Some(port) => port.parse().ok().filter(|_| !port.starts_with('+')),
         None => Some(if ends.tls { 443 } else { 80 }),
     };
@@ -302,16 +342,28 @@ fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
     }
 }
 
-fn check_origin(headers: &HeaderMap, ends: Ends, server: &Server, hosts: &[String]) -> Result<Origin, String> {
+fn check_origin(
+    headers: &HeaderMap,
+    ends: Ends,
+    server: &Server,
+    hosts: &[String],
+) -> Result<Origin, String> {
     let Some(origin) = only(headers, header::ORIGIN)? else { return Ok(Origin::None) };
-    if server.allowed_origins.iter().chain(hosts).any(|allowed| allowed.eq_ignore_ascii_case(origin)) {
+    if server
+        .allowed_origins
+        .iter()
+        .chain(hosts)
+        .any(|allowed| allowed.eq_ignore_ascii_case(origin))
+    {
         let value = HeaderValue::from_str(origin).map_err(|error| error.to_string())?;
         return Ok(Origin::Listed(value));
     }
     let scheme = if ends.tls { "https://" } else { "http://" };
     match origin.strip_prefix(scheme) {
         Some(host) if !host.contains('/') && is_our_host(host, ends, server) => Ok(Origin::Own),
-        _ => Err(format!("pages of \"{}\" cannot use the gateway", crate::redact::printable(origin))),
+        _ => {
+            Err(format!("web pages from \"{}\" are not allowed", crate::redact::printable(origin)))
+        }
     }
 }
 
@@ -319,20 +371,28 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, String> {
     let mut values = headers.get_all(&name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(format!("the request has more than one {name}"));
+        return Err(format!("the request has more than one {name} header"));
     }
-    first.map(|value| value.to_str().map_err(|_| format!("the {name} cannot be read"))).transpose()
+    first
+        .map(|value| value.to_str().map_err(|_| format!("the {name} header cannot be read")))
+        .transpose()
 }
 
-/// What a page may do, before it does it.
+/// Answers a CORS preflight request.
 fn preflight(asked: &HeaderMap, origin: Option<HeaderValue>) -> Response {
     let mut response = with_cors(StatusCode::NO_CONTENT.into_response(), origin);
-    // The official clients of OpenAI send what they run on, in more headers with each version.
-    let asked = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|value| value.to_str().ok());
-    let names = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| name.len() <= 64);
+    // OpenAI's official clients describe their platform in headers. Each version adds more of them.
+    let asked = asked
+        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let names =
+        asked.flat_map(|value| value.split(',')).map(str::trim).filter(|name| name.len() <= 64);
     let more = names.filter_map(|name| HeaderName::try_from(name).ok());
-    let more: Vec<HeaderName> = more.filter(|name| name.as_str().starts_with("x-stainless-")).take(32).collect();
-    let allowed = more.iter().fold(ALLOWED_HEADERS.to_owned(), |list, name| list + ", " + name.as_str());
+    let more: Vec<HeaderName> =
+        more.filter(|name| name.as_str().starts_with("x-stainless-")).take(32).collect();
+    let allowed =
+        more.iter().fold(ALLOWED_HEADERS.to_owned(), |list, name| list + ", " + name.as_str());
     if let Ok(allowed) = HeaderValue::try_from(allowed) {
         response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
@@ -344,8 +404,14 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.append(header::VARY, HeaderValue::from_static("origin"));
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, DELETE"));
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ALLOWED_HEADERS));
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PUT, DELETE"),
+        );
+        headers.insert(
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            HeaderValue::from_static(ALLOWED_HEADERS),
+        );
         headers.insert(
             header::ACCESS_CONTROL_EXPOSE_HEADERS,
             HeaderValue::from_static("mcp-session-id, retry-after, x-call-id, x-should-retry"),
@@ -357,18 +423,31 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
 
 pub(super) async fn not_found(State(app): State<App>, uri: Uri) -> Problem {
     app.metrics.refused("http", "route");
-    Problem::new(404, "not_found", format!("there is nothing at {}", crate::redact::printable(uri.path())))
-        .hint("GET /openapi.json lists the routes")
+    Problem::new(
+        404,
+        "not_found",
+        format!("there is no route {}", crate::redact::printable(uri.path())),
+    )
+    .hint("`GET /openapi.json` lists the routes")
 }
 
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
-    Problem::new(405, "method_not_allowed", format!("{method} is not for {}", crate::redact::printable(uri.path())))
-        .hint("GET /openapi.json lists the routes")
+    Problem::new(
+        405,
+        "method_not_allowed",
+        format!("the method {method} is not allowed for {}", crate::redact::printable(uri.path())),
+    )
+    .hint("`GET /openapi.json` lists the routes")
 }
 
 pub(super) fn panicked(_: Box<dyn Any + Send>) -> Response {
     tracing::error!("a request handler panicked");
-    Problem::new(500, "internal", "the gateway failed at this request; others are not affected").into_response()
+    Problem::new(
+        500,
+        "internal",
+        "the gateway failed to process this request; other requests are not affected",
+    )
+    .into_response()
 }
 
 #[cfg(test)]
@@ -381,7 +460,10 @@ mod tests {
 
     #[track_caller]
     fn check_host_name(host: &str, local: &str, accepted: bool) {
-        let server = Server { allowed_hosts: vec!["gw.example.com".into(), "other:8443".into()], ..Server::default() };
+        let server = Server {
+            allowed_hosts: vec!["gw.example.com".into(), "other:8443".into()],
+            ..Server::default()
+        };
         assert_eq!(is_our_host(host, ends(local, false), &server), accepted, "{host} at {local}");
     }
 
@@ -418,7 +500,8 @@ mod tests {
 
     #[track_caller]
     fn check_origin_value(origins: &[&str], accepted: bool) {
-        let server = Server { allowed_origins: vec!["https://app.example.com".into()], ..Server::default() };
+        let server =
+            Server { allowed_origins: vec!["https://app.example.com".into()], ..Server::default() };
         let mut headers = HeaderMap::new();
         for origin in origins {
             headers.append(header::ORIGIN, HeaderValue::from_bytes(origin.as_bytes()).unwrap());

@@ -1,4 +1,4 @@
-//! The front door: routes, and what every request passes before its handler.
+//! The HTTP layer: the routes, and the auth middleware that checks every request first.
 
 mod audit;
 mod body;
@@ -9,11 +9,11 @@ mod chat;
 mod console;
 mod eligibility;
 mod events;
-mod front;
 mod functions;
 mod health;
 mod invoke;
 mod mcp;
+mod middleware;
 mod nodes;
 mod openapi;
 mod paced;
@@ -44,8 +44,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use hyper::body::{Body as _, Incoming};
-use sa_core::aside::{self, Aside};
 use sa_core::outcome::{Attachment, Block};
+use sa_limits::offload::{self, Offloaded};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -53,46 +53,47 @@ use crate::assemble::Gateway;
 use crate::serve::Ends;
 use crate::slot::Slot;
 
-pub(crate) use calls::MAX_PAGE;
-pub(crate) use nodes::{CONNECT_WITH, release_names, valid_grants};
+pub use calls::MAX_PAGE;
+pub use nodes::CONNECT_WITH;
+pub(crate) use nodes::{release_names, valid_grants};
 pub use openapi::document as openapi_document;
 pub use problem::Problem;
-pub(crate) use status::mark_started;
+pub use status::mark_started;
 
-/// What handlers share.
+/// The state that handlers share.
 pub(crate) type App = Arc<Gateway>;
 
-/// Where every request comes in: the checks in [`front`], then the routes.
+/// The entry point of every request: the checks in [`front`], then the routes.
 #[derive(Debug, Clone)]
-pub struct FrontDoor {
+pub struct HttpService {
     gateway: App,
     routes: Router,
 }
 
-impl FrontDoor {
+impl HttpService {
     pub fn new(gateway: App) -> Self {
         let routes = routes::routes(Arc::clone(&gateway));
         Self::with_routes(gateway, routes)
     }
 
-    /// The same door in front of other routes than the gateway's own.
+    /// Creates an entry point with other routes than the gateway's own.
     pub fn with_routes(gateway: App, routes: Router) -> Self {
         Self { gateway, routes }
     }
 
-    /// Answers one request of a connection between these ends.
+    /// Answers one request on a connection between these addresses.
     pub(crate) async fn answer(
         self,
         ends: Ends,
         slot: Option<Arc<Slot>>,
         request: axum::http::Request<Incoming>,
     ) -> Result<Response, Infallible> {
-        // One that does not say how long it is may be long.
+        // A body of unknown length may be long.
         let bytes = request.body().size_hint().upper().map_or(usize::MAX, |bytes| bytes as usize);
-        if bytes < aside::LARGE {
+        if bytes < offload::LARGE {
             return self.answer_here(ends, slot, request).await;
         }
-        Aside::new(bytes, self.answer_here(ends, slot, request)).await
+        Offloaded::new(bytes, self.answer_here(ends, slot, request)).await
     }
 
     async fn answer_here(
@@ -101,12 +102,12 @@ impl FrontDoor {
         slot: Option<Arc<Slot>>,
         request: axum::http::Request<Incoming>,
     ) -> Result<Response, Infallible> {
-        let answer = front::door(&self.gateway, self.routes, (ends, slot.as_ref()), request);
-        Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(front::panicked))
+        let answer = middleware::door(&self.gateway, self.routes, (ends, slot.as_ref()), request);
+        Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(middleware::panicked))
     }
 }
 
-/// The variable part of a route's path. One that is no UTF-8 is a problem like any other.
+/// The variable part of a route's path. Invalid UTF-8 is reported as a [`Problem`].
 pub(crate) struct Segment(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
@@ -120,7 +121,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// A request's query. One that cannot be read is a problem like any other.
+/// The query of a request. An invalid query is reported as a [`Problem`].
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -134,7 +135,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// A block as JSON surfaces write it.
+/// A content block in the JSON format of the APIs.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum WireBlock<'a> {
@@ -158,15 +159,23 @@ impl<'a> From<&'a Block> for WireBlock<'a> {
         match block {
             Block::Text(text) => Self::Text { text },
             Block::Image { data, mime_type } => Self::Image { data, mime_type },
-            Block::Other(json) => serde_json::from_str(json.as_str()).map_or(Self::Text { text: "" }, Self::Other),
+            Block::Other(json) => {
+                serde_json::from_str(json.as_str()).map_or(Self::Text { text: "" }, Self::Other)
+            }
         }
     }
 }
 
 pub(crate) fn wire_attachment(attachment: &Attachment) -> sa_protocol::Attachment<'static> {
-    sa_protocol::Attachment::from_bytes(attachment.mime_type.clone(), attachment.name.as_deref(), &attachment.data)
+    sa_protocol::Attachment::from_bytes(
+        attachment.mime_type.clone(),
+        attachment.name.as_deref(),
+        &attachment.data,
+    )
 }
 
-pub(crate) fn wire_attachments(attachments: &[Attachment]) -> Vec<sa_protocol::Attachment<'static>> {
+pub(crate) fn wire_attachments(
+    attachments: &[Attachment],
+) -> Vec<sa_protocol::Attachment<'static>> {
     attachments.iter().map(wire_attachment).collect()
 }

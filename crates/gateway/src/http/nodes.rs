@@ -1,4 +1,4 @@
-//! Nodes: the list of them, and the socket they connect to.
+//! Nodes: their list, and the socket that they connect to.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::front::{bearer, operator_only, refused_because, settle, token_refused, unauthorized};
+use super::middleware::{
+    bearer, operator_only, refused_because, settle, token_refused, unauthorized,
+};
 use super::tools::{JSON, ProviderDoc, raw};
 use super::{App, Params, Problem, query};
 use crate::config::NodeTokens;
@@ -35,9 +37,9 @@ pub(crate) struct NodeList<'a> {
 pub(crate) struct NodeDoc<'a> {
     id: &'a str,
     online: bool,
-    /// Since when it is connected, or gone, in milliseconds.
+    /// The time since it connected or disconnected, in milliseconds.
     for_ms: u64,
-    /// Whether it is gone because it said goodbye, as one does that somebody stops.
+    /// Whether it disconnected with a normal close, as a stopped node does.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stopped: bool,
     running_calls: usize,
@@ -45,13 +47,13 @@ pub(crate) struct NodeDoc<'a> {
     #[schema(value_type = Vec<String>)]
     tools: Vec<&'a str>,
     capabilities: &'a [String],
-    /// Where tools are run that nobody said a host for, or not: `execution` or `specialized`. Absent for a node that is no
-    /// host.
+    /// `execution` if it runs tools without an explicit host, or `specialized`. Absent for a node
+    /// that is no host.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     /// Whether bare tool names run here.
     primary: bool,
-    /// What its tools stand for in eligibility questions, such as `shell.exec`.
+    /// The capabilities that its tools count for in eligibility checks, such as `shell.exec`.
     host_capabilities: &'a [String],
     /// The operating system, such as `linux`.
     #[serde(rename = "hostOs", skip_serializing_if = "Option::is_none")]
@@ -59,30 +61,31 @@ pub(crate) struct NodeDoc<'a> {
     /// The keys of its environment.
     #[serde(rename = "hostEnv", skip_serializing_if = "Vec::is_empty")]
     host_env: Vec<String>,
-    /// Whether each program that was asked about is there.
+    /// Whether each probed program exists.
     #[serde(rename = "hostBinStatus", skip_serializing_if = "BTreeMap::is_empty")]
     host_bin_status: BTreeMap<String, bool>,
-    /// When that was last asked, in milliseconds since 1970.
+    /// The time of the last probe in milliseconds since 1970.
     #[serde(rename = "hostBinStatusUpdatedAt", skip_serializing_if = "Option::is_none")]
     host_bin_status_updated_at: Option<i64>,
-    /// What it last said outside of its calls, oldest first.
+    /// Its recent events outside of calls, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     recent_events: Vec<Box<RawValue>>,
-    /// The names that it claims and gets no calls by, because another provider holds them.
+    /// The names that it claims without receiving their calls, because another provider holds them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     blocked: Vec<Blocked<'a>>,
     /// Its tools that are listed with a suffix, because another tool holds the plain name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renamed: Vec<RenamedTool<'a>>,
-    /// Its tools whose input schemas cannot be used: every call of one fails. Found out when the node connects, or at the
-    /// first call.
+    /// Its tools with an unusable input schema. Every call of such a tool fails.
+    ///
+    /// The error is found when the node connects, or at the first call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unusable_schemas: Vec<UnusableSchema<'a>>,
-    /// Frames on this connection that could not be read.
+    /// The unreadable frames on this connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     bad_frames: Option<BadFramesDoc>,
-    /// What the node says about itself.
+    /// The node's description of itself.
     #[schema(value_type = Object)]
     about: Option<Cow<'a, RawValue>>,
 }
@@ -98,7 +101,7 @@ pub(crate) struct Blocked<'a> {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct UnusableSchema<'a> {
-    /// What the tool goes by.
+    /// The node's name for the tool.
     tool: &'a str,
     why: &'a str,
 }
@@ -106,7 +109,7 @@ pub(crate) struct UnusableSchema<'a> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct BadFramesDoc {
     count: u64,
-    /// What was wrong with the last one.
+    /// The error of the last one.
     last: String,
 }
 
@@ -124,11 +127,11 @@ pub(crate) struct RenamedTool<'a> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeQuery {
-    /// Only nodes that have this tag.
+    /// Only nodes with this tag.
     tag: Option<String>,
 }
 
-/// Every node that is connected, or was a while ago.
+/// Lists the nodes that are connected, or were recently.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(NodeQuery), responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -144,7 +147,7 @@ pub(crate) async fn list(
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&list)).into_response())
 }
 
-/// What a node says of itself, as the hello was read.
+/// Whether a node has this tag, according to its hello.
 fn has_tag(member: &MemberView, tag: &str) -> bool {
     #[derive(Deserialize)]
     struct About<'a> {
@@ -171,7 +174,10 @@ impl<'a> NodeDoc<'a> {
             host_env: machine.env,
             host_bin_status,
             host_bin_status_updated_at,
-            recent_events: recent.iter().filter_map(|event| RawValue::from_string(node_event(event)).ok()).collect(),
+            recent_events: recent
+                .iter()
+                .filter_map(|event| RawValue::from_string(node_event(event)).ok())
+                .collect(),
             id: &member.id.id,
             online: member.gone_for.is_none(),
             for_ms: member.gone_for.unwrap_or(member.attached_for).as_millis() as u64,
@@ -185,7 +191,11 @@ impl<'a> NodeDoc<'a> {
                 .map(|(name, by)| Blocked { name, held_by: &by.id, held_by_kind: by.kind })
                 .collect(),
             renamed: member.renamed.iter().map(RenamedTool::of).collect(),
-            unusable_schemas: member.flawed.iter().map(|(tool, why)| UnusableSchema { tool, why }).collect(),
+            unusable_schemas: member
+                .flawed
+                .iter()
+                .map(|(tool, why)| UnusableSchema { tool, why })
+                .collect(),
             bad_frames: bad_frames.map(|BadFrames { count, last }| BadFramesDoc { count, last }),
             about: raw(&member.about),
         }
@@ -199,7 +209,7 @@ impl<'a> RenamedTool<'a> {
     }
 }
 
-/// The node protocol's socket.
+/// Opens a WebSocket for the node protocol.
 #[utoipa::path(get, path = "/v1/nodes/ws", tag = "nodes",
     params(("token" = Option<String>, Query, description = "The node's token"), ("node_id" = Option<String>, Query, description = "The node's id")),
     responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem)))]
@@ -211,7 +221,7 @@ pub(crate) async fn upgrade(
 ) -> Result<Response, Problem> {
     let (admission, identity) = admit(&app, &request, ends).inspect_err(|problem| {
         app.metrics.refused("node", "token");
-        tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node at the door");
+        tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node's connection");
     })?;
     let upgrade = upgrade?;
     let max_message_bytes = app.config.settings.limits.max_frame_bytes;
@@ -221,8 +231,10 @@ pub(crate) async fn upgrade(
     settle(request.extensions(), || holder)?;
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
-        let (revoked, mut serve) = (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
-        // In a task of its own size: the one that did the upgrade has room for all that was needed for that.
+        let (revoked, mut serve) =
+            (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
+        // Runs in a separate task. The upgrade task is larger, because it has space for the whole
+        // upgrade.
         match identity {
             None => tokio::spawn(serve),
             Some(identity) => tokio::spawn(async move {
@@ -236,8 +248,14 @@ pub(crate) async fn upgrade(
     }))
 }
 
-/// Decides by the token whether a node may connect, and as whom. A token of ours comes along, because it can end.
-fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<Identity>), Problem> {
+/// Decides by the token whether a node may connect, and with which permissions.
+///
+/// Also returns the identity of a stored token, because such a token can expire or be revoked.
+fn admit(
+    app: &App,
+    request: &Request,
+    ends: Ends,
+) -> Result<(Admission, Option<Identity>), Problem> {
     let presented = tokens_of(request.uri(), request.headers())?;
     let refuse = |refused: Refused| {
         token_refused(app, refused, ends, request.uri().path());
@@ -264,9 +282,13 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
                 return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
-                let why = format!("a node needs a node token; this one's role is {}", identity.principal.role);
+                let why = format!(
+                    "a node needs a token with the role node; this token's role is {}",
+                    identity.principal.role
+                );
                 refused_because(app, &why, ends, request.uri().path());
-                return Err(Problem::new(401, "unauthorized", why).hint("switchboard token create NAME --role node"));
+                return Err(Problem::new(401, "unauthorized", why)
+                    .hint("run `switchboard token create NAME --role node`"));
             }
             Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(refuse(refused)),
             Err(_) => {}
@@ -279,11 +301,13 @@ fn admit(app: &App, request: &Request, ends: Ends) -> Result<(Admission, Option<
     Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
 }
 
-/// By what rights nodes can connect at the moment.
+/// Returns the grants with which nodes can connect now.
 pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Grant> {
     let now = clock::now_ms();
     let stored = tokens.list().into_iter().filter(|token| {
-        token.role == Role::Node.as_str() && token.revoked_ms.is_none() && token.expires_ms.is_none_or(|at| at > now)
+        token.role == Role::Node.as_str()
+            && token.revoked_ms.is_none()
+            && token.expires_ms.is_none_or(|at| at > now)
     });
     let mut valid: HashSet<Grant> = stored.map(|token| grant_of(&token.id)).collect();
     valid.extend(from_env.bound.iter().map(|(id, _)| bound_grant(id)));
@@ -292,8 +316,10 @@ pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Gr
     valid
 }
 
-/// Forgets the nodes that are away and whose tokens are not valid any more: they cannot come back as this, so their names are
-/// free. Nodes that are connected leave when their tokens expire.
+/// Forgets the disconnected nodes with invalid tokens.
+///
+/// They cannot reconnect with these tokens, so their names become free. Connected nodes are
+/// disconnected when their tokens expire.
 pub(crate) fn release_names(directory: &Directory, tokens: &Tokens) {
     let now = clock::now_ms();
     let over = tokens.list().into_iter().filter(|token| {
@@ -303,37 +329,41 @@ pub(crate) fn release_names(directory: &Directory, tokens: &Tokens) {
     directory.forget_grants(&over.map(|token| grant_of(&token.id)).collect());
 }
 
-/// Whether no node token is set anywhere: nodes on this machine are let in without one, as the start-up warning says.
+/// Whether no node token is configured. Nodes on this machine may then connect without one, as the
+/// start-up warning reports.
 fn admits_anyone(from_env: &NodeTokens, tokens: &Tokens) -> bool {
     from_env.is_empty() && !tokens.any_for_nodes()
 }
 
-/// By what right nodes are here that came with `SA_NODE_TOKEN`.
+/// The grant of nodes that use `SA_NODE_TOKEN`.
 fn shared_grant() -> Grant {
     Grant::token("SA_NODE_TOKEN")
 }
 
-/// By what right the node with this id is here that came with its token of `SA_NODE_TOKENS`.
+/// The grant of the node that uses its token of `SA_NODE_TOKENS`.
 fn bound_grant(id: &str) -> Grant {
     Grant::token(&format!("SA_NODE_TOKENS:{id}"))
 }
 
-/// By what right nodes are here that came with a token of ours.
+/// The grant of nodes that use a stored token.
 pub(super) fn grant_of(token: &str) -> Grant {
     Grant::token(&format!("token:{token}"))
 }
 
-/// What authors of nodes are told who show no token, or a wrong one.
-pub(crate) const CONNECT_WITH: &str = "connect with ?token=TOKEN";
+/// The hint for authors of nodes that send no valid token.
+pub const CONNECT_WITH: &str = "connect with ?token=TOKEN";
 
 fn node_refused(refused: Refused) -> Problem {
     unauthorized(refused).hint(format!(
-        "{CONNECT_WITH}; it must be SA_NODE_TOKEN's, or one made with: switchboard token create NAME --role node"
+        "{CONNECT_WITH}; use the token in SA_NODE_TOKEN, or create one with: \
+         `switchboard token create NAME --role node`"
     ))
 }
 
-/// The token in the query, or else in the header. Some nodes do not percent-encode theirs, and what they mean can look as if
-/// they did: then both readings count.
+/// Returns the token in the query, or else in the header.
+///
+/// Some nodes do not percent-encode their token, and the plain token may look encoded. Both
+/// readings are therefore tried.
 fn tokens_of(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Problem> {
     let mut tokens = Vec::new();
     if let Some(raw) = query::only(uri, "token")? {
@@ -354,10 +384,12 @@ mod tests {
 
     use super::*;
 
-    /// What a node says are its tokens, by its address and its header.
+    /// Returns the tokens of a node with this query and header.
     fn tokens(query: &str, authorization: Option<&str>) -> Option<Vec<String>> {
         let mut headers = HeaderMap::new();
-        authorization.map(|value| headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap()));
+        authorization.map(|value| {
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())
+        });
         tokens_of(&format!("/v1/nodes/ws?{query}").parse().unwrap(), &headers).ok()
     }
 
@@ -376,27 +408,43 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_is_away_keeps_no_names_once_its_token_is_over() {
         let store = Tokens::load(Arc::new(crate::memory::MemoryRecords::default())).await.unwrap();
-        let directory = Directory::new(sa_core::Notices::new(), std::time::Duration::from_secs(600));
+        let directory =
+            Directory::new(sa_core::Notices::new(), std::time::Duration::from_secs(600));
         let attach = |id: &str, token: &str| {
             let attach = sa_core::directory::Attach {
                 id: sa_core::ProviderId::new(KIND, id),
                 scope: sa_core::Scope::Everyone,
                 grant: grant_of(token),
                 provider: Arc::new(Nobody),
-                catalog: sa_core::Catalog { prefixes: vec![format!("{id}.x")], ..Default::default() },
+                catalog: sa_core::Catalog {
+                    prefixes: vec![format!("{id}.x")],
+                    ..Default::default()
+                },
                 max_running: 1,
                 about: sa_core::RawJson::empty_object(),
                 may_take_over: false,
             };
             directory.attach(attach).unwrap()
         };
-        let known = || directory.members(KIND).into_iter().map(|node| node.id.id.to_string()).collect::<Vec<_>>();
+        let known = || {
+            directory
+                .members(KIND)
+                .into_iter()
+                .map(|node| node.id.id.to_string())
+                .collect::<Vec<_>>()
+        };
         let create = async |name: &str, expires_ms| {
-            let new = crate::tokens::NewToken { expires_ms, ..crate::tokens::NewToken::new(name, Role::Node) };
+            let new = crate::tokens::NewToken {
+                expires_ms,
+                ..crate::tokens::NewToken::new(name, Role::Node)
+            };
             store.create(new).await.unwrap().0.id
         };
-        let (valid, expired, revoked) =
-            (create("valid", None).await, create("expired", Some(1)).await, create("revoked", None).await);
+        let (valid, expired, revoked) = (
+            create("valid", None).await,
+            create("expired", Some(1)).await,
+            create("revoked", None).await,
+        );
         drop(attach("a-valid", &valid));
         drop(attach("b-expired", &expired));
         drop(attach("c-revoked", &revoked));
@@ -412,7 +460,8 @@ mod tests {
     #[test]
     fn a_token_is_in_the_query_or_a_bearer_of_the_header() {
         let check = |query: &str, header: Option<&str>, expected: Option<&[&str]>| {
-            let expected = expected.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
+            let expected =
+                expected.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
             assert_eq!(tokens(query, header), expected, "{query} {header:?}");
         };
         check("", None, Some(&[]));

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the code.
+//! The OpenAPI document, generated from the code.
 
 mod complete;
 
@@ -28,19 +28,40 @@ struct Tokens;
 
 impl utoipa::Modify for Tokens {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        let scheme =
+            SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         api.components.get_or_insert_default().add_security_scheme("token", scheme);
     }
 }
 
-/// The OpenAPI document as JSON.
+/// Returns the OpenAPI document as JSON.
 pub fn document() -> String {
     Api::openapi().to_pretty_json().unwrap_or_default()
 }
 
-/// This description.
+/// Returns this OpenAPI document.
 #[utoipa::path(get, path = "/openapi.json", tag = "health",
     responses((status = 200, body = Object, description = "The OpenAPI document")))]
 pub(crate) async fn serve() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn each_operation_has_an_id_of_its_own() {
+        let api: serde_json::Value = serde_json::from_str(&document()).unwrap();
+        let mut ids = HashSet::new();
+        for item in api["paths"].as_object().unwrap().values() {
+            for operation in item.as_object().unwrap().values() {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{id}");
+            }
+        }
+        assert!(ids.contains("upstream_add"), "{ids:?}");
+    }
 }

@@ -1,8 +1,11 @@
-//! Answers that are large, at the pace of whoever reads them.
+//! Sends large responses at the pace of their readers.
 //!
-//! The connection copies what it is handed, all of it, and is then done with the body. So a large answer is handed over in
-//! pieces: what waits for a slow reader is still here, and takes from the budget of answers. A client that is refused there
-//! gets an error in place of the answer. A stream waits a while instead, because what it has sent cannot be taken back.
+//! The connection copies all data that it receives, and is then done with the body. A large
+//! response is therefore passed on in pieces. The rest of it waits here for a slow reader and takes
+//! from the answer budget.
+//!
+//! A client that the budget refuses gets an error instead of the response. A stream waits for the
+//! budget, because the data that it has sent cannot be taken back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,24 +16,26 @@ use axum::body::{Body, Bytes};
 use axum::http::Method;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use sa_core::aside;
-use sa_core::budget::{Holder, Permit, Refused, Share};
 use sa_core::{CallError, Principal};
+use sa_limits::budget::{Holder, Permit, Refused, Share};
+use sa_limits::offload;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::tools::CALL_ID;
 use super::{App, Problem};
 use crate::metrics::Metrics;
 
-/// What is handed over at a time. Nothing that is no larger is counted.
-const PIECE: usize = aside::LARGE;
+/// The size of a piece. Smaller data is not counted.
+const PIECE: usize = offload::LARGE;
 
-/// How long a part of a stream waits for room, and how often it looks for some.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for a part of a stream to get its budget, and the interval of the attempts.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same answer, in pieces if it is large or may turn out to be; or why the budget of the client has nothing for it.
-/// `told` puts that into the form that the client expects.
+/// Returns the response, in pieces if it may be large, or an error if the client's budget refuses
+/// it.
+///
+/// `told` formats the error for the client.
 pub(super) fn paced(
     app: &App,
     principal: Option<&Principal>,
@@ -42,9 +47,13 @@ pub(super) fn paced(
     if exact.is_some_and(|bytes| bytes <= PIECE as u64) {
         return response;
     }
-    // What is part of the program takes no memory of its own, and everybody may ask for it.
-    let holder = || principal.map_or_else(Holder::anonymous, Holder::of);
-    let share = response.extensions().get::<Embedded>().is_none().then(|| app.budgets.answers.share(&holder()));
+    // Embedded files use no additional memory, and every client may request them.
+    let holder = || principal.map_or_else(Holder::anonymous, Principal::holder);
+    let share = response
+        .extensions()
+        .get::<Embedded>()
+        .is_none()
+        .then(|| app.budgets.answers.share(&holder()));
     let held = match share.as_ref().zip(exact) {
         Some((share, bytes)) => match enter(share, usize::try_from(bytes).unwrap_or(usize::MAX)) {
             Ok(held) => Some(held),
@@ -56,27 +65,40 @@ pub(super) fn paced(
         None => None,
     };
     let metrics = Arc::clone(&app.metrics);
-    response.map(|body| Body::new(Paced { body, rest: Bytes::new(), held, share, waits: None, metrics }))
+    response.map(|body| {
+        Body::new(Paced { body, rest: Bytes::new(), held, share, waits: None, metrics })
+    })
 }
 
-/// Says of an answer that it is part of the program.
+/// Marks a response that is embedded in the program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Embedded;
 
-/// Counts an answer. One that is by itself always fits: it is what its reader asked for.
+/// Takes a response from the budget. A single response always fits, because its reader asked for
+/// it.
 fn enter(share: &Share, bytes: usize) -> Result<Permit, Refused> {
     share.acquire(bytes.min(share.largest()))
 }
 
-/// What is said in place of an answer. What was asked for has been done by then, and a call is recorded with its outcome. A
-/// request that changed something is not answered with 429, after which clients send it again.
-fn no_room(asked: &Method, answer: &Response, refused: Refused, told: impl FnOnce(Problem) -> Response) -> Response {
+/// Returns the error that replaces a refused response.
+///
+/// The request has been carried out by then, and a call is recorded with its outcome. A request
+/// that changed something is not answered with 429, because clients would send it again.
+fn no_room(
+    asked: &Method,
+    answer: &Response,
+    refused: Refused,
+    told: impl FnOnce(Problem) -> Response,
+) -> Response {
     let problem = if asked.is_safe() {
         Problem::from(&CallError::from(refused))
     } else {
-        let what = format!("the request was carried out, and there is no room for its answer: {}", refused.message);
-        let after = "it may have had an effect: GET /v1/calls shows how calls ended, and a call that is made again with the \
-                     same idempotency_key gets its result";
+        let what = format!(
+            "the request was processed, but there is no budget for its response: {}",
+            refused.message
+        );
+        let after = "it may have had an effect; `GET /v1/calls` shows the outcomes of calls; repeat a call with the \
+                     same idempotency_key to get its result";
         Problem::new(503, "overloaded", what).hint(format!("{after}; {}", refused.hint))
     };
     let call = answer.headers().get(CALL_ID);
@@ -91,12 +113,12 @@ fn no_room(asked: &Method, answer: &Response, refused: Refused, told: impl FnOnc
 
 struct Paced {
     body: Body,
-    /// What is left of a part that is handed over in pieces, and what it takes from the budget.
+    /// The rest of a part that is passed on in pieces, and its permit.
     rest: Bytes,
     held: Option<Permit>,
-    /// Absent for what takes nothing.
+    /// `None` if the response takes no budget.
     share: Option<Share>,
-    /// There while a part waits for room.
+    /// Set while a part waits for the budget.
     waits: Option<Waits>,
     metrics: Arc<Metrics>,
 }
@@ -108,13 +130,15 @@ struct Waits {
 
 impl Waits {
     fn new() -> Self {
-        Self { until: Instant::now() + PATIENCE, look: Box::pin(sleep(LOOK_AGAIN)) }
+        Self { until: Instant::now() + TIMEOUT, look: Box::pin(sleep(LOOK_AGAIN)) }
     }
 }
 
 impl Paced {
-    /// Whether there is room for what is to be handed over. Others leave theirs sooner or later, and whoever reads a stream waits
-    /// for it anyway; what its call has to say meanwhile waits within its own bound.
+    /// Waits until the budget has space for the current part. Returns `false` after the timeout.
+    ///
+    /// Other responses return their budget sooner or later, and the reader of a stream waits
+    /// anyway. Meanwhile the updates of its call are queued within their own limit.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let Some(share) = &self.share else { return Poll::Ready(true) };
         while self.held.is_none() {
@@ -134,19 +158,24 @@ impl Paced {
     }
 }
 
-/// Why a stream ends in the middle.
+/// The error that ends a stream in the middle.
 #[derive(Debug, thiserror::Error)]
-#[error("the gateway has no room for a large part of this answer at the moment")]
+#[error("the gateway has no budget for a large part of this response at the moment")]
 struct NoRoom;
 
 impl HttpBody for Paced {
     type Data = Bytes;
     type Error = axum::BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)?) else { return Poll::Ready(None) };
+            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)?) else {
+                return Poll::Ready(None);
+            };
             let part = match frame.into_data() {
                 Ok(part) if part.len() > PIECE => part,
                 Ok(part) => return Poll::Ready(Some(Ok(Frame::data(part)))),
@@ -183,25 +212,38 @@ impl HttpBody for Paced {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: an answer is what it was, and counts until the last of it has been handed over.
+    //! Rule: a response is unchanged, and counts until its last piece has been passed on.
 
     use axum::BoxError;
     use axum::response::IntoResponse;
     use http_body_util::BodyExt as _;
-    use sa_core::budget::{Limit, SharedBudget};
+    use sa_limits::budget::{Limit, SharedBudget};
 
     use super::*;
 
-    /// Of which so much fits for one that is no operator.
+    /// Returns a budget in which a holder that is no operator can take at most `largest` bytes.
     fn budget(largest: usize) -> Arc<SharedBudget> {
         let total = (largest..=2 * largest).find(|total| total - total / 16 == largest).unwrap();
-        SharedBudget::new(Limit { name: "answers", what: "bytes", key: "limits.answer_bytes", remedy: "read", total })
+        SharedBudget::new(Limit {
+            name: "answers",
+            what: "bytes",
+            key: "limits.answer_bytes",
+            remedy: "read",
+            total,
+        })
     }
 
     fn of(body: Body, held: Option<usize>, max: usize) -> Paced {
         let share = budget(max).share(&Holder::named("a"));
         let held = held.map(|bytes| share.acquire(bytes).unwrap());
-        Paced { body, rest: Bytes::new(), held, share: Some(share), waits: None, metrics: Arc::default() }
+        Paced {
+            body,
+            rest: Bytes::new(),
+            held,
+            share: Some(share),
+            waits: None,
+            metrics: Arc::default(),
+        }
     }
 
     fn count(body: &Paced) -> usize {
@@ -227,7 +269,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_takes_room_for_one_large_part_at_a_time_waits_for_it_and_ends_where_there_is_none() {
+    async fn a_stream_takes_room_for_one_large_part_at_a_time_waits_for_it_and_ends_where_there_is_none()
+     {
         let parts = [10, 9 * PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE, 10]
             .map(|bytes| Ok::<_, BoxError>(Bytes::from(vec![b'x'; bytes])));
         let mut body = of(Body::from_stream(futures_util::stream::iter(parts)), None, 2 * PIECE);
@@ -236,17 +279,20 @@ mod tests {
             let piece = next(&mut body).await.unwrap().unwrap();
             came.push((piece.len(), count(&body)));
         }
-        // One that is larger than the budget takes all of it.
+        // A part that is larger than the budget takes all of it.
         assert_eq!(came[..9], [&[(10, 0)][..], &[(PIECE, 2 * PIECE); 8]].concat());
         assert_eq!(came[9..], [(PIECE, 0), (PIECE, PIECE + 1), (1, 0)]);
         let budget = Arc::clone(body.share.as_ref().unwrap().empty().budget());
         let other = budget.acquire(&Holder::named("b"), 1).unwrap();
         let leaves = async {
-            sleep(PATIENCE / 2).await;
+            sleep(TIMEOUT / 2).await;
             drop(other);
         };
         let (piece, ()) = tokio::join!(next(&mut body), leaves);
-        assert_eq!((piece.unwrap().unwrap().len(), next(&mut body).await.unwrap().unwrap().len()), (PIECE, PIECE));
+        assert_eq!(
+            (piece.unwrap().unwrap().len(), next(&mut body).await.unwrap().unwrap().len()),
+            (PIECE, PIECE)
+        );
         let _other = budget.acquire(&Holder::named("b"), 1).unwrap();
         assert!(next(&mut body).await.unwrap().unwrap_err().is::<NoRoom>());
         assert!(next(&mut body).await.is_none());
@@ -255,7 +301,8 @@ mod tests {
     #[tokio::test]
     async fn who_leaves_gives_the_room_back() {
         let mut body = of(Body::from(vec![0; 3 * PIECE]), Some(3 * PIECE), 3 * PIECE);
-        let (_, budget) = (next(&mut body).await, Arc::clone(body.share.as_ref().unwrap().empty().budget()));
+        let (_, budget) =
+            (next(&mut body).await, Arc::clone(body.share.as_ref().unwrap().empty().budget()));
         assert_eq!(budget.used(), 3 * PIECE);
         drop(body);
         assert_eq!(budget.used(), 0);
@@ -265,19 +312,27 @@ mod tests {
     async fn what_was_done_and_has_no_room_for_its_answer_is_not_to_be_repeated() {
         let id = sa_core::CallId::new();
         let refused = budget(15).acquire(&Holder::named("a"), 16).unwrap_err();
-        for (method, call, retryable) in
-            [(Method::GET, None, true), (Method::POST, None, false), (Method::POST, Some(id.to_string()), false)]
-        {
+        for (method, call, retryable) in [
+            (Method::GET, None, true),
+            (Method::POST, None, false),
+            (Method::POST, Some(id.to_string()), false),
+        ] {
             let mut answer = Response::new(Body::empty());
             let header = call.as_ref().map(|id| id.parse().unwrap());
             header.map(|id| answer.headers_mut().insert(CALL_ID, id));
             let told = no_room(&method, &answer, refused.clone(), IntoResponse::into_response);
             assert_eq!(told.headers().contains_key("retry-after"), retryable);
             let status = if retryable { 429 } else { 503 };
-            assert_eq!((told.status().as_u16(), told.headers().get(CALL_ID)), (status, answer.headers().get(CALL_ID)));
+            assert_eq!(
+                (told.status().as_u16(), told.headers().get(CALL_ID)),
+                (status, answer.headers().get(CALL_ID))
+            );
             let body = told.into_body().collect().await.unwrap().to_bytes();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            assert_eq!((&body["kind"], &body["retryable"]), (&"overloaded".into(), &retryable.into()));
+            assert_eq!(
+                (&body["kind"], &body["retryable"]),
+                (&"overloaded".into(), &retryable.into())
+            );
             assert_eq!(body["call_id"].as_str(), call.as_deref());
         }
     }

@@ -1,4 +1,4 @@
-//! What users set for plugins, over REST.
+//! The users' plugin settings over REST.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::body::Payload;
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::plugins::visible;
 use super::{App, Params, Problem, Segment};
 use crate::redact::printable;
@@ -18,19 +18,19 @@ use crate::tokens::Identity;
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsBody {
-    /// All of them; `"***"` stands for a value that is stored, and a secret that is left out stays.
+    /// All settings. `"***"` keeps a stored value, and a secret that is left out is also kept.
     #[schema(value_type = Object)]
     settings: Map<String, Value>,
 }
 
-/// Somebody's settings, without their secrets.
+/// The settings of a user, without secrets.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct SettingsDoc {
     identifier: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
-    /// Absent when nothing is stored.
+    /// Absent if nothing is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     settings: Option<Value>,
@@ -43,12 +43,12 @@ pub(crate) struct SettingsDoc {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsQuery {
-    /// The settings for everyone who has none of their own; operators set them.
+    /// Use the settings for all users without their own. Only operators can set them.
     #[serde(default)]
     shared: bool,
 }
 
-/// What the token's user has set, without secrets.
+/// Shows the settings of the token's user, without secrets.
 #[utoipa::path(get, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
     responses((status = 200, body = SettingsDoc), (status = 404, body = Problem)))]
 pub(crate) async fn settings(
@@ -63,7 +63,7 @@ pub(crate) async fn settings(
     Ok(Json(settings_doc(id, view)))
 }
 
-/// Stores what the token's user sets, in place of what they had set before.
+/// Stores the settings of the token's user, and replaces the earlier ones.
 #[utoipa::path(put, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
     request_body = SettingsBody,
     responses((status = 200, body = SettingsDoc), (status = 404, body = Problem), (status = 422, body = Problem)))]
@@ -76,14 +76,15 @@ pub(crate) async fn store_settings(
 ) -> Result<Json<SettingsDoc>, Problem> {
     let owner = owner(&identity, &query)?;
     visible(&app, &identity, &id)?;
-    // What cannot be read is not quoted: it may be a secret.
-    let unreadable = |_| Problem::bad_request("the body must be of the form { \"settings\": { … } }");
+    // An unreadable body is not quoted, because it may contain a secret.
+    let unreadable =
+        |_| Problem::bad_request("the request body must have the form { \"settings\": { … } }");
     let body: SettingsBody = serde_json::from_slice(&body).map_err(unreadable)?;
     let view = app.plugins.store_settings(&id, owner, body.settings).await?;
     Ok(Json(settings_doc(id, view)))
 }
 
-/// Deletes what the token's user has set.
+/// Deletes the settings of the token's user.
 #[utoipa::path(delete, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete_settings(
@@ -98,14 +99,15 @@ pub(crate) async fn delete_settings(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Whose settings are meant.
+/// Returns the owner of the requested settings.
 fn owner<'a>(identity: &'a Identity, query: &SettingsQuery) -> Result<&'a str, Problem> {
     if query.shared {
         operator_only(identity)?;
         return Ok(SHARED);
     }
     if !identity.principal.role.may_call_tools() {
-        let detail = format!("a {} token calls no plugins, and has no settings", identity.principal.role);
+        let detail =
+            format!("a {} token cannot call plugins and has no settings", identity.principal.role);
         return Err(Problem::new(403, "not_allowed", detail));
     }
     Ok(owner_of(&identity.principal))
@@ -119,9 +121,13 @@ fn settings_doc(identifier: String, view: SettingsView) -> SettingsDoc {
 impl From<SettingsError> for Problem {
     fn from(error: SettingsError) -> Self {
         match error {
-            SettingsError::Invalid(why) => Self::new(422, "invalid_args", printable(&why).into_owned())
-                .hint("the plugin's \"settings\" in GET /v1/plugins say what it takes"),
-            SettingsError::Vault(error) => Self::new(503, "store", printable(&error.to_string()).into_owned()),
+            SettingsError::Invalid(why) => {
+                Self::new(422, "invalid_args", printable(&why).into_owned())
+                    .hint("see the plugin's \"settings\" in `GET /v1/plugins`")
+            }
+            SettingsError::Vault(error) => {
+                Self::new(503, "store", printable(&error.to_string()).into_owned())
+            }
             SettingsError::Store(error) => error.into(),
         }
     }

@@ -1,4 +1,5 @@
-//! Plugins over REST: operators manage them, everyone sees what there is and has settings of their own.
+//! Plugins over REST: operators manage them, and every user can list them and has separate
+//! settings.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::body::Payload;
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::tool_changes::DifferenceDoc;
 use super::tools::parse;
 use super::{App, Params, Problem, Segment};
@@ -23,22 +24,22 @@ use crate::tokens::Identity;
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PluginSource {
-    /// The address of a manifest, or of an index of plugins.
+    /// The URL of a manifest or of an index of plugins.
     url: Option<String>,
-    /// A manifest, or an index, as text.
+    /// A manifest or an index, as text.
     text: Option<String>,
-    /// The same as JSON.
+    /// A manifest or an index, as JSON.
     manifest: Option<Value>,
-    /// Accept it in place of the plugin that has its identifier already.
+    /// Replace an existing plugin with the same identifier.
     #[serde(default)]
     replace: bool,
-    /// `host:port` of servers that it may be fetched from, and may call, though their addresses are not public; it and no
-    /// other plugin. For development.
+    /// Servers (`host:port`) with private addresses that only this plugin may be fetched from and
+    /// may call. For development.
     #[serde(default)]
     allow_private: Vec<String>,
 }
 
-/// A plugin. What is for operators is left out for others.
+/// A plugin. Fields for operators are left out for other tokens.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PluginDoc {
     identifier: String,
@@ -54,7 +55,7 @@ pub(crate) struct PluginDoc {
     #[schema(value_type = Option<Object>)]
     ui: Option<Ui>,
     api: Vec<ApiDoc>,
-    /// JSON Schema of what its users can set.
+    /// The JSON Schema of the user settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     settings: Option<Value>,
@@ -69,30 +70,31 @@ pub(crate) struct ApiDoc {
     description: Option<String>,
     #[schema(value_type = Object)]
     parameters: Value,
-    /// The tool's name; absent for a function that the plugin's page runs, and while the plugin is disabled.
+    /// The tool's name. Absent for a function that the plugin's page runs, and while the plugin is
+    /// disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
 }
 
-/// For operators.
+/// The fields for operators.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Managed {
-    /// The manifest's address; absent for one that was handed over.
+    /// The URL of the manifest. Absent if the manifest was sent directly.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// Where its functions are, which is where settings are sent.
+    /// The origins of its functions, which receive the settings.
     origins: Vec<String>,
-    /// `host:port` of what it may reach though it is not public.
+    /// The servers (`host:port`) with private addresses that it may reach.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_private: Vec<String>,
     added_ms: i64,
     fetched_ms: i64,
-    /// What its source has now and nobody has accepted.
+    /// The new version at its source that is not accepted yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_back: Option<HeldBackDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
-    /// Its servers that cannot be reached, if they were asked for.
+    /// Its unreachable servers, if the request asked for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     away: Vec<AwayDoc>,
 }
@@ -106,7 +108,7 @@ pub(crate) struct AwayDoc {
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct HeldBackDoc {
     at_ms: i64,
-    /// To accept this, and nothing that came after it.
+    /// The hash to send to accept exactly this change.
     hash: String,
     changes: Vec<DifferenceDoc>,
 }
@@ -114,7 +116,7 @@ pub(crate) struct HeldBackDoc {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct PluginList {
     plugins: Vec<PluginDoc>,
-    /// The indexes that are looked into for plugins that were not added.
+    /// The indexes that are searched for plugins that were not added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     indexes: Vec<String>,
 }
@@ -122,9 +124,9 @@ pub(crate) struct PluginList {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct AddedDoc {
     plugins: Vec<PluginDoc>,
-    /// Of an index, those that could not be added.
+    /// The plugins of an index that could not be added.
     failed: Vec<FailedDoc>,
-    /// What is wrong with those that were added; an error names what was left out.
+    /// Problems of the added plugins. An error names the part that was left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<AddedProblem>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,9 +150,9 @@ pub(crate) struct FailedDoc {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct CheckDoc {
-    /// Whether it could be added.
+    /// Whether the plugin could be added.
     usable: bool,
-    /// `severity`, `line`, `path` and `message`, in the order of their lines.
+    /// `severity`, `line`, `path` and `message`, ordered by line.
     #[schema(value_type = Vec<Object>)]
     problems: Vec<Mistake>,
 }
@@ -158,13 +160,15 @@ pub(crate) struct CheckDoc {
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AcceptBody {
-    /// The `hash` of the change that was seen; a newer one is then not accepted.
+    /// The `hash` of the reviewed change. A newer change is then not accepted.
     hash: Option<String>,
 }
 
 impl PluginDoc {
-    /// What a token gets to see of a plugin: an operator's all of it, another's nothing unless it may call one of its
-    /// functions, and then those that it may.
+    /// Returns the view of a plugin for a token.
+    ///
+    /// An operator sees everything. Other tokens see only the functions that they may call, and no
+    /// plugin without such a function.
     fn of(view: View, identity: &Identity) -> Option<Self> {
         let principal = &identity.principal;
         let operator = principal.role == Role::Operator;
@@ -180,7 +184,8 @@ impl PluginDoc {
             })
             .collect();
         let restricted = principal.is_limited();
-        let callable = principal.role.may_call_tools() && (!restricted || (view.enabled && !shown.is_empty()));
+        let callable =
+            principal.role.may_call_tools() && (!restricted || (view.enabled && !shown.is_empty()));
         (operator || callable).then(|| Self::with(view, shown, identity))
     }
 
@@ -193,7 +198,16 @@ impl PluginDoc {
         });
         let View { source, origins, allow_private, added_ms, fetched_ms, last_error, .. } = view;
         let away = Vec::new();
-        let managed = Managed { source, origins, allow_private, added_ms, fetched_ms, held_back, last_error, away };
+        let managed = Managed {
+            source,
+            origins,
+            allow_private,
+            added_ms,
+            fetched_ms,
+            held_back,
+            last_error,
+            away,
+        };
         Self {
             identifier: manifest.identifier,
             meta: manifest.meta,
@@ -207,7 +221,10 @@ impl PluginDoc {
     }
 }
 
-/// Whether a token includes a function. One that the plugin's page runs is no tool, and goes by the name that it would have.
+/// Whether a token includes a function.
+///
+/// A function that the plugin's page runs is no tool. It is checked by the name that the tool would
+/// have.
 fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
     let name = match &function.tool {
         Some(tool) => tool.clone(),
@@ -216,7 +233,8 @@ fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
     identity.principal.includes(&[&name])
 }
 
-/// A plugin as this token sees it. One that it may not call is as good as none.
+/// Returns a plugin as this token sees it. A plugin without a callable function is reported as
+/// unknown.
 pub(super) fn visible(app: &App, identity: &Identity, id: &str) -> Result<PluginDoc, Problem> {
     let doc = PluginDoc::of(app.plugins.show(id)?, identity);
     doc.ok_or_else(|| ChangeError::Unknown(id.to_owned()).into())
@@ -227,20 +245,20 @@ impl From<ChangeError> for Problem {
         let detail = printable(&error.to_string()).into_owned();
         match error {
             ChangeError::Invalid(_) => {
-                Self::bad_request(detail).hint("see what is wrong with: switchboard plugin check")
+                Self::bad_request(detail).hint("run `switchboard plugin check` to see the problems")
             }
             ChangeError::Index(_) => Self::bad_request(detail)
-                .hint("add one of them by the URL of its manifest; --replace replaces what is there"),
+                .hint("add one of them by the URL of its manifest; --replace replaces an installed plugin"),
             ChangeError::NoSource(_) | ChangeError::Full | ChangeError::Private(_) => Self::bad_request(detail),
             ChangeError::Taken(_) => Self::new(409, "conflict", detail)
                 .hint("change the identifier in the manifest, or remove the other one first"),
             ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
             ChangeError::NothingHeldBack(_) | ChangeError::Moved(_) => Self::new(409, "conflict", detail),
-            ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard plugin list shows all"),
+            ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("run `switchboard plugin list`"),
             ChangeError::Fetch(error) if error.is_forbidden() => Self::new(502, "failed", detail)
-                .hint("for a server of your own, allow this plugin to reach it: --allow-private HOST:PORT"),
+                .hint("if the server is your own, allow this plugin to reach it with: --allow-private HOST:PORT"),
             ChangeError::Fetch(_) => {
-                Self::new(502, "failed", detail).hint("is the address right, and its server running?")
+                Self::new(502, "failed", detail).hint("check the address, and that its server is running")
             }
             ChangeError::Store(error) => error.into(),
         }
@@ -252,11 +270,13 @@ fn addition(source: PluginSource) -> Result<(Addition, Terms), Problem> {
     let addition = match (source.url, source.text, source.manifest) {
         (Some(url), None, None) => match url::Url::parse(&url) {
             Ok(url) => Ok(Addition::Url(url)),
-            Err(error) => Err(Problem::bad_request(format!("\"url\" is no URL: {error}"))),
+            Err(error) => Err(Problem::bad_request(format!("\"url\" is not a valid URL: {error}"))),
         },
         (None, Some(text), None) => Ok(Addition::Text(text)),
         (None, None, Some(manifest)) => Ok(Addition::Text(format!("{manifest:#}"))),
-        _ => Err(Problem::bad_request("it needs a \"url\", a \"text\" or a \"manifest\", and only one of them")),
+        _ => Err(Problem::bad_request(
+            "the request body needs exactly one of \"url\", \"text\" and \"manifest\"",
+        )),
     };
     Ok((addition?, terms))
 }
@@ -265,12 +285,13 @@ fn addition(source: PluginSource) -> Result<(Addition, Terms), Problem> {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// Look whether the plugins' servers are there, and name those that are `away`; for operators.
+    /// Check whether the plugins' servers are reachable, and list the unreachable ones as `away`.
+    /// For operators only.
     #[serde(default)]
     reach: bool,
 }
 
-/// Every plugin of which the token may call something, by its identifier.
+/// Lists the plugins with functions that the token may call, by identifier.
 #[utoipa::path(get, path = "/v1/plugins", tag = "plugins", params(ListQuery), responses((status = 200, body = PluginList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -286,15 +307,20 @@ pub(crate) async fn list(
     let mut plugins: Vec<PluginDoc> =
         app.plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
     for plugin in &mut plugins {
-        if let (Some(managed), Some(away)) = (&mut plugin.managed, away.remove(&plugin.identifier)) {
-            managed.away = away.into_iter().map(|Away { origin, why }| AwayDoc { origin, why }).collect();
+        if let (Some(managed), Some(away)) = (&mut plugin.managed, away.remove(&plugin.identifier))
+        {
+            managed.away =
+                away.into_iter().map(|Away { origin, why }| AwayDoc { origin, why }).collect();
         }
     }
     let operator = identity.principal.role == Role::Operator;
-    Ok(Json(PluginList { plugins, indexes: if operator { app.plugins.indexes() } else { Vec::new() } }))
+    Ok(Json(PluginList {
+        plugins,
+        indexes: if operator { app.plugins.indexes() } else { Vec::new() },
+    }))
 }
 
-/// One plugin.
+/// Shows one plugin.
 #[utoipa::path(get, path = "/v1/plugins/{id}", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -321,7 +347,8 @@ pub(crate) async fn add(
         audit(&app, &identity, "plugin.added", view);
         if !view.allow_private.is_empty() {
             let detail = format!("it may reach {}", view.allow_private.join(", "));
-            let event = event(&identity, "plugin.private_allowed", view, printable(&detail).into_owned());
+            let event =
+                event(&identity, "plugin.private_allowed", view, printable(&detail).into_owned());
             app.journal.audit(event);
         }
     }
@@ -329,14 +356,24 @@ pub(crate) async fn add(
         index_audit(&app, &identity, "plugin.index_added", index, &terms.allow_private);
     }
     let failed = added.failed.into_iter();
-    let failed = failed.map(|(identifier, error)| FailedDoc { identifier, error: printable(&error).into_owned() });
-    let plugins = added.plugins.into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
-    let problems = added.problems.into_iter().map(|(identifier, problem)| AddedProblem { identifier, problem });
-    let doc = AddedDoc { plugins, failed: failed.collect(), problems: problems.collect(), index: added.index };
+    let failed = failed
+        .map(|(identifier, error)| FailedDoc { identifier, error: printable(&error).into_owned() });
+    let plugins =
+        added.plugins.into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
+    let problems = added
+        .problems
+        .into_iter()
+        .map(|(identifier, problem)| AddedProblem { identifier, problem });
+    let doc = AddedDoc {
+        plugins,
+        failed: failed.collect(),
+        problems: problems.collect(),
+        index: added.index,
+    };
     Ok((StatusCode::CREATED, Json(doc)).into_response())
 }
 
-/// Says what is wrong with a manifest, line by line, without adding it.
+/// Checks a manifest line by line without adding it.
 #[utoipa::path(post, path = "/v1/plugins/check", tag = "plugins", request_body = PluginSource,
     responses((status = 200, body = CheckDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 502, body = Problem)))]
 pub(crate) async fn check(
@@ -350,7 +387,7 @@ pub(crate) async fn check(
     Ok(Json(CheckDoc { usable, problems }))
 }
 
-/// Removes a plugin with everything that was set for it, or, by its address, an index.
+/// Removes a plugin with all its settings, or an index by its URL.
 #[utoipa::path(delete, path = "/v1/plugins/{id}", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier, or the address of an index")),
     responses((status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn remove(
@@ -368,7 +405,7 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Offers a plugin's functions again.
+/// Enables a plugin's functions.
 #[utoipa::path(post, path = "/v1/plugins/{id}/enable", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn enable(
@@ -381,7 +418,7 @@ pub(crate) async fn enable(
     changed(&app, &identity, "plugin.enabled", &view)
 }
 
-/// Keeps a plugin, and offers nothing of it.
+/// Disables a plugin's functions without removing the plugin.
 #[utoipa::path(post, path = "/v1/plugins/{id}/disable", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn disable(
@@ -394,7 +431,7 @@ pub(crate) async fn disable(
     changed(&app, &identity, "plugin.disabled", &view)
 }
 
-/// Looks at a plugin's source now. A change there is held back.
+/// Checks a plugin's source now. A change is held back until it is accepted.
 #[utoipa::path(post, path = "/v1/plugins/{id}/refresh", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 502, body = Problem)))]
 pub(crate) async fn refresh(
@@ -423,7 +460,7 @@ pub(crate) async fn accept(
     changed(&app, &identity, "plugin.accepted", &view)
 }
 
-/// Refuses the change that is held back; it is not shown again.
+/// Refuses the change that is held back. It is not shown again.
 #[utoipa::path(post, path = "/v1/plugins/{id}/refuse", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn refuse(
@@ -436,19 +473,28 @@ pub(crate) async fn refuse(
     changed(&app, &identity, "plugin.refused", &view)
 }
 
-fn changed(app: &App, by: &Identity, what: &'static str, view: &View) -> Result<Json<PluginDoc>, Problem> {
+fn changed(
+    app: &App,
+    by: &Identity,
+    what: &'static str,
+    view: &View,
+) -> Result<Json<PluginDoc>, Problem> {
     audit(app, by, what, view);
     visible(app, by, &view.manifest.identifier).map(Json)
 }
 
 fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
-    let detail = view.source.clone().unwrap_or_else(|| "a manifest that was handed over".into());
+    let detail = view.source.clone().unwrap_or_else(|| "a manifest in the request".into());
     app.journal.audit(event(by, what, view, detail));
 }
 
 fn index_audit(app: &App, by: &Identity, what: &'static str, url: &str, allowed: &[String]) {
     let who = format!("{} {}", by.principal.role, by.principal.name);
-    let detail = if allowed.is_empty() { String::new() } else { format!("it may reach {}", allowed.join(", ")) };
+    let detail = if allowed.is_empty() {
+        String::new()
+    } else {
+        format!("it may reach {}", allowed.join(", "))
+    };
     app.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
 }
 

@@ -1,5 +1,5 @@
-//! Errors as HTTP problem details (RFC 9457), with what to do about them, and with the `error` member that OpenAI's clients
-//! read.
+//! Errors as HTTP problem details (RFC 9457), with a hint, and with the `error` member that
+//! OpenAI's clients read.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 /// OpenAI's clients check this header before the status.
 pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// The one form in which every route reports a failure.
+/// The error format of most routes.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Problem {
     /// `urn:switchboard:problem:` and the kind.
@@ -22,14 +22,15 @@ pub struct Problem {
     /// The status in words.
     title: &'static str,
     status: u16,
-    /// What happened, in one sentence.
+    /// The error in one sentence.
     detail: String,
-    /// The kind that programs tell failures apart by, such as `not_found`.
+    /// The error kind for programs, such as `not_found`.
     kind: &'static str,
-    /// A more exact name than `kind`, where there is one: `settings_invalid` for a plugin whose settings have to be changed.
+    /// A more specific name than `kind`, if there is one. `settings_invalid` means that a plugin's
+    /// settings must be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     hint: Option<Cow<'static, str>>,
@@ -71,7 +72,10 @@ impl Problem {
     pub(crate) fn new(status: u16, kind: &'static str, detail: impl Into<String>) -> Self {
         let title = match status {
             499 => "Client Closed Request",
-            _ => StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or("Error"),
+            _ => StatusCode::from_u16(status)
+                .ok()
+                .and_then(|code| code.canonical_reason())
+                .unwrap_or("Error"),
         };
         let detail = detail.into();
         Self {
@@ -105,7 +109,8 @@ impl Problem {
         self.kind == CallErrorKind::Overloaded.as_str()
     }
 
-    /// Whether the same request may be sent again in a moment: there was no room for it, and nothing was done.
+    /// Whether the same request may be sent again soon. It was refused for lack of budget, and
+    /// nothing was done.
     pub(crate) fn passes_soon(&self) -> bool {
         self.is_overload() && self.retryable
     }
@@ -114,12 +119,12 @@ impl Problem {
         &self.detail
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub(crate) fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// What is wrong with a request is often said in its own words, of which there may be megabytes.
+    /// The detail often quotes the request, which may have megabytes. It is therefore shortened.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(400, "bad_request", crate::wording::bounded(detail.into()))
     }
@@ -157,10 +162,12 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         use sa_core::store::StoreErrorKind as Kind;
         let hint = match error.kind {
-            Kind::Damaged => "to find all that is damaged, stop the gateway, then run: switchboard doctor --deep",
-            Kind::Full => "free some room; switchboard doctor shows how much is left",
-            Kind::Closed => "the gateway ends; ask again once it is back",
-            _ => "see the gateway's log; switchboard doctor shows the last of it",
+            Kind::Damaged => {
+                "stop the gateway, then run `switchboard doctor --deep` to find all damage"
+            }
+            Kind::Full => "free some disk space; `switchboard doctor` shows the free space",
+            Kind::Closed => "the gateway is shutting down; retry when it is running again",
+            _ => "see the gateway's log; `switchboard doctor` shows the last error",
         };
         let retryable = error.kind != Kind::Damaged;
         Self { retryable, ..Self::new(503, "store", error.message) }.hint(hint)
@@ -196,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// Every `new(404, "not_found"` in the files below a folder.
+    /// Collects every `new(404, "not_found"` in the files below a folder.
     fn made_in(folder: &Path, found: &mut BTreeSet<(String, u16)>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -205,7 +212,9 @@ mod tests {
                 continue;
             }
             let source = std::fs::read_to_string(&path).unwrap();
-            for (made, _) in ["Problem::new(", "Self::new("].iter().flat_map(|made| source.match_indices(made)) {
+            for (made, _) in
+                ["Problem::new(", "Self::new("].iter().flat_map(|made| source.match_indices(made))
+            {
                 let mut words = source[made..].split_once('(').unwrap().1.split(',').map(str::trim);
                 let status = words.next().and_then(|status| status.parse().ok());
                 let kind = words.next().and_then(|kind| kind.strip_prefix('"')?.strip_suffix('"'));
@@ -232,15 +241,21 @@ mod tests {
 
     #[test]
     fn every_kind_is_in_the_docs_with_its_status() {
-        let mut kinds: BTreeSet<(String, u16)> =
-            CallErrorKind::ALL.into_iter().map(|kind| (kind.as_str().to_owned(), kind.http_status())).collect();
+        let mut kinds: BTreeSet<(String, u16)> = CallErrorKind::ALL
+            .into_iter()
+            .map(|kind| (kind.as_str().to_owned(), kind.http_status()))
+            .collect();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         made_in(&root.join("src"), &mut kinds);
-        assert!(kinds.contains(&("upgrade_required".to_owned(), 426)), "the sources are read: {kinds:?}");
+        assert!(
+            kinds.contains(&("upgrade_required".to_owned(), 426)),
+            "the sources are read: {kinds:?}"
+        );
         let docs = std::fs::read_to_string(root.join("../../docs/api.md")).unwrap();
         for (kind, status) in kinds {
             let row = docs.lines().find(|line| line.starts_with(&format!("| `{kind}` |")));
-            let row = row.unwrap_or_else(|| panic!("{kind} ({status}) is not in the table of docs/api.md"));
+            let row = row
+                .unwrap_or_else(|| panic!("{kind} ({status}) is not in the table of docs/api.md"));
             let statuses = row.split('|').nth(2).unwrap();
             assert!(statuses.contains(&status.to_string()), "{kind} is {status} as well: {row}");
         }

@@ -1,26 +1,41 @@
-//! The query of an address where it is read by hand: sockets are opened with it, by clients that do not all write it as forms
-//! are written.
+//! Reads query parameters of WebSocket requests. Clients do not always encode them like forms.
 
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 
 use super::Problem;
 
-/// A parameter's value as it was sent. Where there are several of its name, which of them counts is a question that two
-/// programs on the way may answer differently.
+/// Returns the raw value of a parameter.
+///
+/// Duplicates are an error, because two programs on the way may disagree about which of them
+/// counts.
 pub(super) fn only<'a>(uri: &'a Uri, name: &str) -> Result<Option<&'a str>, Problem> {
-    let pairs = uri.query().unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut values = pairs.filter(|(key, _)| percent_decode_str(key).eq(name.bytes())).map(|(_, value)| value);
+    let pairs = uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values =
+        pairs.filter(|(key, _)| percent_decode_str(key).eq(name.bytes())).map(|(_, value)| value);
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
-        (_, Some(_)) => Err(Problem::bad_request(format!("the address has more than one \"{name}\""))),
+        (_, Some(_)) => {
+            Err(Problem::bad_request(format!("the URL has more than one \"{name}\" parameter")))
+        }
     }
 }
 
-/// The same, decoded. A plus is a plus: form encoding never was part of these protocols, and base64 tokens hold them.
-pub(super) fn decoded<'a>(uri: &'a Uri, name: &str) -> Result<Option<std::borrow::Cow<'a, str>>, Problem> {
+/// Returns the decoded value of a parameter.
+///
+/// A plus is kept as a plus. Form encoding was never part of these protocols, and base64 tokens
+/// contain pluses.
+pub(super) fn decoded<'a>(
+    uri: &'a Uri,
+    name: &str,
+) -> Result<Option<std::borrow::Cow<'a, str>>, Problem> {
     let Some(raw) = only(uri, name)? else { return Ok(None) };
-    let unreadable = |_| Problem::bad_request(format!("\"{name}\" in the address is no text (UTF-8)"));
+    let unreadable =
+        |_| Problem::bad_request(format!("the URL parameter \"{name}\" is not UTF-8 text"));
     percent_decode_str(raw).decode_utf8().map(Some).map_err(unreadable)
 }
 
@@ -30,10 +45,12 @@ mod tests {
 
     use super::*;
 
-    /// The one value of `token` in a query, or how the answer to it begins.
+    /// Returns the single value of `token` in a query, or the status of the error.
     fn token(query: &str) -> Result<Option<String>, u16> {
         let uri: Uri = format!("/v1/nodes/ws?{query}").parse().unwrap();
-        only(&uri, "token").map(|value| value.map(str::to_owned)).map_err(|problem| problem.status())
+        only(&uri, "token")
+            .map(|value| value.map(str::to_owned))
+            .map_err(|problem| problem.status())
     }
 
     #[test]
@@ -61,7 +78,9 @@ mod tests {
     fn what_is_no_text_is_a_problem() {
         let decoded = |query: &str| {
             let uri: Uri = format!("/?{query}").parse().unwrap();
-            decoded(&uri, "a").map(|value| value.map(std::borrow::Cow::into_owned)).map_err(|problem| problem.status())
+            decoded(&uri, "a")
+                .map(|value| value.map(std::borrow::Cow::into_owned))
+                .map_err(|problem| problem.status())
         };
         assert_eq!(decoded("a=x%20y+z"), Ok(Some("x y+z".to_owned())));
         assert_eq!(decoded("a=100%"), Ok(Some("100%".to_owned())));
@@ -77,7 +96,7 @@ mod tests {
         ) {
             let own = std::iter::repeat_n(format!("token={value}"), again);
             let query = before.into_iter().chain(own).collect::<Vec<_>>().join("&");
-            // Not all of these characters may stand in an address.
+            // Some of these characters are not valid in a URL.
             let Ok(uri) = format!("/?{query}").parse::<Uri>() else { return Ok(()) };
             if let Ok(found) = only(&uri, "token") {
                 prop_assert_eq!(found, (again == 1).then_some(value.as_str()));

@@ -1,4 +1,4 @@
-//! Whether old records are deleted, and an operator's confirmation of the clock.
+//! The state of retention, and an operator's confirmation of the clock.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -6,21 +6,21 @@ use sa_core::retention::{Cause, Doubt};
 use sa_core::{AuditEvent, Journal as _, clock};
 use serde::Serialize;
 
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::{App, Problem};
 use crate::retention;
 use crate::tokens::Identity;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct RetentionDoc {
-    /// The gateway's clock, in milliseconds since 1970.
+    /// The gateway's clock in milliseconds since 1970.
     now_ms: i64,
-    /// Why nothing is deleted by age at the moment; absent when all is well.
+    /// Why no records are deleted by age; absent if deletion works normally.
     #[serde(skip_serializing_if = "Option::is_none")]
     paused: Option<Paused>,
-    /// What is kept for how many days.
+    /// The retention time of each kind of record, in days.
     keep_days: KeepDays,
-    /// What was deleted since the gateway started.
+    /// The records that were deleted since the gateway started.
     deleted: Vec<Deleted>,
 }
 
@@ -33,24 +33,27 @@ pub(crate) struct KeepDays {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Deleted {
-    /// `call`, `audit_event`, `message`, `session`, `session_event`, `mcp_task` or `idempotency_key`.
+    /// `call`, `audit_event`, `message`, `session`, `session_event`, `mcp_task` or
+    /// `idempotency_key`.
     kind: &'static str,
     /// `age` or `count`.
     reason: &'static str,
     count: u64,
 }
 
-/// Deleting by age pauses while the clock is not trusted.
+/// Deletion by age pauses while the clock is not trusted.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Paused {
-    /// `jumped`: the clock was set while the gateway ran. `apart`: at the start, it was not near the newest record.
+    /// `jumped`: the clock was set while the gateway ran. `apart`: at the start, it was not near
+    /// the newest record.
     cause: &'static str,
-    /// How far the clock is ahead, in milliseconds; negative when it is behind.
+    /// The time that the clock is ahead, in milliseconds; negative if it is behind.
     by_ms: i64,
-    /// It ends by itself after this many seconds if the clock stays steady, or when the clock is right again.
+    /// The pause ends after this many seconds if the clock stays steady, or when the clock is right
+    /// again.
     resumes_in_s: i64,
     message: String,
-    /// What to do about it.
+    /// The remedy.
     hint: &'static str,
 }
 
@@ -63,8 +66,8 @@ impl From<Doubt> for Paused {
             },
             by_ms: doubt.by_ms,
             resumes_in_s: (doubt.trusted_in_ms + 999) / 1_000,
-            message: format!("nothing is deleted by age: {doubt}"),
-            hint: "correct the clock; if it is right, run: switchboard retention confirm",
+            message: format!("deletion by age is paused: {doubt}"),
+            hint: "correct the clock; if it is right, run `switchboard retention confirm`",
         }
     }
 }
@@ -84,7 +87,7 @@ fn describe(app: &App) -> RetentionDoc {
     }
 }
 
-/// For how long records are kept, what was deleted, and whether deleting by age is paused.
+/// Shows the retention times, the deleted records, and whether deletion by age is paused.
 #[utoipa::path(get, path = "/v1/retention", tag = "audit",
     responses((status = 200, body = RetentionDoc), (status = 403, body = Problem)))]
 pub(crate) async fn show(
@@ -95,18 +98,19 @@ pub(crate) async fn show(
     Ok(Json(describe(&app)))
 }
 
-/// Confirms that the clock is right, so that old records are deleted by age again.
+/// Confirms that the clock is right, so that deletion by age continues.
 #[utoipa::path(post, path = "/v1/retention/confirm", tag = "audit",
     responses((status = 200, body = RetentionDoc), (status = 403, body = Problem),
-        (status = 409, body = Problem, description = "Deleting by age is not paused"),
-        (status = 503, body = Problem, description = "Confirmed until a restart, but not written yet")))]
+        (status = 409, body = Problem, description = "Deletion by age is not paused"),
+        (status = 503, body = Problem, description = "Confirmed, but not stored yet; a restart loses it")))]
 pub(crate) async fn confirm(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<RetentionDoc>, Problem> {
     operator_only(&identity)?;
     let Some(doubt) = app.trimmer.confirm() else {
-        let detail = "there is nothing to confirm: the clock is trusted, and old records are deleted by age";
+        let detail =
+            "there is nothing to confirm: the clock is trusted, and old records are deleted by age";
         return Err(Problem::new(409, "conflict", detail));
     };
     app.journal.audit(AuditEvent {

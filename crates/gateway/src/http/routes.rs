@@ -1,4 +1,4 @@
-//! Every route, once: the router is made from this list, and the description of the API, too.
+//! The list of all routes. The router and the OpenAPI document are both built from it.
 
 use axum::Router;
 use axum::routing::{any, delete, get, post, put};
@@ -6,7 +6,7 @@ use sa_protocol::plugin::GATEWAY_PATHS;
 
 use super::*;
 
-/// Hands the routes that are described to a macro. Their modules are those beside this one.
+/// Passes the documented routes to a macro. Their modules are next to this one.
 macro_rules! with_described {
     ($made:ident) => {
         $made! {
@@ -94,16 +94,20 @@ pub(super) fn routes(gateway: App) -> Router {
     }
     with_described!(routed)
         .merge(undescribed())
-        .fallback(front::not_found)
-        .method_not_allowed_fallback(front::method_not_allowed)
+        .fallback(middleware::not_found)
+        .method_not_allowed_fallback(middleware::method_not_allowed)
         .with_state(gateway)
 }
 
-/// What the description leaves out: pages for people, and the plugin gateway's further paths and its own word for a wrong
-/// method. `/mcp` is in the description and not here: [`front`] hands it over before there are routes.
+/// Returns the routes that the OpenAPI document leaves out: pages for browsers and further paths of
+/// the plugin gateway.
+///
+/// The plugin gateway also has its own error for a wrong method. `/mcp` is in the document but not
+/// here, because [`front`] handles it before the router.
 fn undescribed() -> Router<App> {
-    let routes =
-        GATEWAY_PATHS.into_iter().fold(Router::new(), |routes, path| routes.route(path, any(plugin_gateway::run)));
+    let routes = GATEWAY_PATHS
+        .into_iter()
+        .fold(Router::new(), |routes, path| routes.route(path, any(plugin_gateway::run)));
     routes
         .route("/", get(channels::root))
         .route("/console", get(console::redirect))
@@ -126,13 +130,16 @@ mod tests {
             };
         }
         let elsewhere = [("post", mcp::PATH), ("post", GATEWAY_PATHS[0])];
-        let listed: BTreeSet<(&str, &str)> = with_described!(listed).into_iter().chain(elsewhere).collect();
+        let listed: BTreeSet<(&str, &str)> =
+            with_described!(listed).into_iter().chain(elsewhere).collect();
         let document: serde_json::Value = serde_json::from_str(&openapi_document()).unwrap();
         let described: BTreeSet<(&str, &str)> = document["paths"]
             .as_object()
             .unwrap()
             .iter()
-            .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(move |method| (&**method, &**path)))
+            .flat_map(|(path, methods)| {
+                methods.as_object().unwrap().keys().map(move |method| (&**method, &**path))
+            })
             .collect();
         assert_eq!(described, listed);
     }

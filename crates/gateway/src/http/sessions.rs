@@ -1,4 +1,5 @@
-//! Sessions over REST. What changes something is a call of a session tool, and is recorded like any other.
+//! Sessions over REST. Every change is a call of a session tool and is recorded like any other
+//! call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::{App, Params, Problem, Segment};
 use crate::json::to_json;
 use crate::tokens::Identity;
 
-/// Events that may wait for a reader.
+/// The maximum number of queued events per reader.
 const QUEUE: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -29,26 +30,27 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionDoc {
     session_id: String,
-    /// `idle` (no agent is here), `running` or `ended`.
+    /// `idle` (no agent is connected), `running` or `ended`.
     state: String,
     /// Why it ended.
     reason: Option<String>,
     #[schema(value_type = Object)]
     owner: Value,
     caller_id: String,
-    /// `listening`, `working` (on what it was given), `left`, `gone`, or `unknown`: never seen to listen.
+    /// The caller's state: `listening`, `working` (on a request), `left`, `gone` (disconnected), or
+    /// `unknown` (has never listened).
     caller: Option<String>,
-    /// The tools that the caller lends, by the names under which they are called.
+    /// The tools that the caller provides, by the names under which they are called.
     caller_tools: Vec<String>,
     agent: Option<String>,
     parent: Option<String>,
-    /// Where an agent that comes by itself connects.
+    /// The address for an agent that connects by itself.
     socket: Option<String>,
     pending: usize,
     timeout_ms: u64,
     created_ms: i64,
     ended_ms: Option<i64>,
-    /// In the answer to a message: why no agent works on it.
+    /// In the response to a message: why no agent works on it.
     hint: Option<String>,
 }
 
@@ -58,17 +60,18 @@ pub(crate) struct SessionList {
     sessions: Vec<SessionDoc>,
 }
 
-/// Sessions: the token's own, or all for an operator.
+/// Lists sessions: all for an operator, otherwise the sessions of the token.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", responses((status = 200, body = SessionList), (status = 404, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Response, Problem> {
-    let views = sessions(&app)?.list(&identity.principal).await.map_err(|error| Problem::from(&error))?;
+    let views =
+        sessions(&app)?.list(&identity.principal).await.map_err(|error| Problem::from(&error))?;
     Ok(json(&serde_json::json!({ "sessions": views })))
 }
 
-/// One session, open or ended.
+/// Shows one session, open or ended.
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
 pub(crate) async fn show(
@@ -76,32 +79,36 @@ pub(crate) async fn show(
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
-    let view = sessions(&app)?.show(&identity.principal, &id).await.map_err(|error| Problem::from(&error))?;
+    let view = sessions(&app)?
+        .show(&identity.principal, &id)
+        .await
+        .map_err(|error| Problem::from(&error))?;
     Ok(json(&view))
 }
 
 /// The arguments of the tool `session_message`.
 #[derive(Deserialize, utoipa::ToSchema)]
-#[expect(dead_code, reason = "the description of what is passed on as it comes")]
+#[expect(dead_code, reason = "describes a body that is passed on unchanged")]
 pub(crate) struct MessageBody {
-    /// What the agent is to do.
+    /// The task for the agent.
     message: Option<String>,
-    /// The session to go on with; absent for a new one.
+    /// The session to continue; absent for a new one.
     session_id: Option<String>,
-    /// The configured agent that is to work.
+    /// The configured agent to use.
     agent: Option<String>,
-    /// `caller_id` and `caller_tools[]` (`name`, `description`, `inputSchema`); both may stand beside it as well.
+    /// `caller_id` and `caller_tools[]` (`name`, `description`, `inputSchema`). Both may also be
+    /// top-level fields.
     #[schema(value_type = Option<Object>)]
     context: Option<Value>,
-    /// How long one of the caller's tools may take.
+    /// The timeout for a call of one of the caller's tools, in milliseconds.
     timeout_ms: Option<u64>,
-    /// Wait for the agent to be done.
+    /// How long to wait for the agent to finish, in milliseconds.
     wait_ms: Option<u64>,
 }
 
-/// Starts a session, or goes on with one.
+/// Starts or continues a session.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = MessageBody,
-    responses((status = 201, body = SessionDoc, description = "A new session"), (status = 200, body = SessionDoc), (status = 409, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 201, body = SessionDoc, description = "A new session"), (status = 200, body = SessionDoc), (status = 404, body = Problem, description = "The session or the agent does not exist"), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn message(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -109,35 +116,41 @@ pub(crate) async fn message(
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     let args: Map<String, Value> = parse(&body)?;
-    let status =
-        if args.get("session_id").is_some_and(Value::is_string) { StatusCode::OK } else { StatusCode::CREATED };
+    let status = if args.get("session_id").is_some_and(Value::is_string) {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
     call(&app, identity, &headers, sa_relay::MESSAGE, args, status).await
 }
 
-/// The arguments of the tool `caller_tool_response`, but for the session's id.
+/// The arguments of the tool `caller_tool_response`, without the session id.
 #[derive(Deserialize, utoipa::ToSchema)]
-#[expect(dead_code, reason = "the description of what is passed on as it comes")]
+#[expect(dead_code, reason = "describes a body that is passed on unchanged")]
 pub(crate) struct ResponseBody {
     request_id: String,
-    /// What the tool gave back, any JSON.
+    /// The result of the tool, any JSON.
     #[schema(value_type = Value, required = false)]
     result: Option<Value>,
-    /// Why it did not, a text or any other JSON.
+    /// The error of the tool, a text or any other JSON.
     #[schema(value_type = Value, required = false)]
     error: Option<Value>,
-    /// Instead of an answer: how far it is.
+    /// The progress so far, instead of an answer.
     progress: Option<f64>,
     total: Option<f64>,
     message: Option<String>,
-    /// Instead of an answer: a part of the result, any JSON.
+    /// A part of the result, any JSON, instead of an answer.
     #[schema(value_type = Value, required = false)]
     chunk: Option<Value>,
 }
 
-/// Answers a `caller_tool_request`. The same answer comes back whether it counts or not: it does from the caller alone, once, in time.
+/// Answers a `caller_tool_request`.
+///
+/// The response does not show whether the answer counts. It counts only from the caller, only once,
+/// and only in time.
 #[utoipa::path(post, path = "/v1/sessions/{id}/responses", tag = "sessions", request_body = ResponseBody,
     params(("id" = String, Path, description = "The session's id")),
-    responses((status = 202, description = "It was received"), (status = 422, body = Problem)))]
+    responses((status = 202, description = "The message was received"), (status = 422, body = Problem)))]
 pub(crate) async fn respond(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -150,7 +163,7 @@ pub(crate) async fn respond(
     call(&app, identity, &headers, sa_relay::RESPOND, args, StatusCode::ACCEPTED).await
 }
 
-/// Ends a session: its agent stops, its calls fail.
+/// Ends a session: its agent stops, and its calls fail.
 #[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
 pub(crate) async fn end(
@@ -167,15 +180,18 @@ pub(crate) async fn end(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
-    /// Events after this one; 0 for all that are kept. Absent: from now on.
+    /// Only events after this one; 0 for all stored events. If absent, only new events.
     since: Option<u64>,
-    /// Only looks on. Otherwise the session's owner counts as listening, and as gone once the stream ends.
+    /// Only watch. Otherwise the session's owner counts as listening, and as disconnected when the
+    /// stream ends.
     #[serde(default)]
     watch: bool,
 }
 
-/// What happens in a session, as server-sent events named by their `type`, with ids to go on after (`Last-Event-ID`). Every
-/// `caller_tool_request` that waits for an answer comes first. The stream ends when the session does.
+/// Streams the events of a session as server-sent events.
+///
+/// Each event is named by its `type` and has an id for `Last-Event-ID`. Every unanswered
+/// `caller_tool_request` is sent first. The stream ends with the session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "sessions", params(EventsQuery, ("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 404, body = Problem)))]
 pub(crate) async fn events(
@@ -185,8 +201,10 @@ pub(crate) async fn events(
     headers: HeaderMap,
     Params(query): Params<EventsQuery>,
 ) -> Result<Response, Problem> {
-    let last =
-        headers.get("last-event-id").and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    let last = headers
+        .get("last-event-id")
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.trim().parse().ok());
     let after = last.or(query.since);
     let mut following = sessions(&app)?
         .follow(&identity.principal, &id, after, query.watch)
@@ -211,7 +229,9 @@ pub(crate) async fn events(
             for news in news {
                 let text = match news {
                     News::Request(request) => event("caller_tool_request", request.as_str()),
-                    News::Event(told) => format!("id: {}\n{}", told.id, event(&told.kind, &told.json)),
+                    News::Event(told) => {
+                        format!("id: {}\n{}", told.id, event(&told.kind, &told.json))
+                    }
                 };
                 if lines.send(text).await.is_err() {
                     return;
@@ -234,18 +254,23 @@ async fn call(
     let args = RawJson::parse(&Value::Object(args).to_string());
     let request = CallRequest {
         tool: tool.into(),
-        args: args.map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))?,
+        args: args.map_err(|error| {
+            Problem::bad_request(format!("the request body cannot be read: {error}"))
+        })?,
         view: View::of(identity.principal),
         surface: "rest",
         session_key: None,
         timeout: None,
         idle_timeout: None,
         idempotency_key: None,
-        trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
+        trace: TraceContext::continue_from(
+            headers.get("traceparent").and_then(|value| value.to_str().ok()),
+        ),
     };
     let finished = app.router.start(request, None).outcome().await;
     let body = match &finished.outcome {
-        Ok(output) => (status, [(header::CONTENT_TYPE, JSON)], output.content.as_str().to_owned()).into_response(),
+        Ok(output) => (status, [(header::CONTENT_TYPE, JSON)], output.content.as_str().to_owned())
+            .into_response(),
         Err(error) => Problem::call(error, finished.id).into_response(),
     };
     Ok((call_id_header(finished.id), body).into_response())
@@ -253,7 +278,8 @@ async fn call(
 
 fn sessions(app: &App) -> Result<&Arc<Sessions>, Problem> {
     app.sessions.as_ref().ok_or_else(|| {
-        Problem::new(404, "not_found", "this gateway has no sessions").hint("turn them on with sessions.enabled")
+        Problem::new(404, "not_found", "sessions are disabled on this gateway")
+            .hint("set sessions.enabled to true")
     })
 }
 

@@ -1,4 +1,4 @@
-//! Skills, and where they can be followed.
+//! Skills, and the hosts that can run them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use crate::hosts::{Facts, Requirements, facts};
 use crate::skills::{self, Skill};
 use crate::tokens::Identity;
 
-/// Programs that are asked about for one list of skills.
+/// The maximum number of programs to probe for one list of skills.
 const MAX_PROGRAMS: usize = 512;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct SkillList {
-    /// By name.
+    /// Sorted by name.
     skills: Vec<SkillDoc>,
-    /// What is wrong with the directories; for operators.
+    /// Problems with the directories; for operators.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
-    /// Where skills are looked for; for operators.
+    /// The directories that are searched for skills; for operators.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dirs: Vec<String>,
 }
@@ -35,26 +35,30 @@ pub(crate) struct SkillDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     requires: Requirements,
-    /// Whether some host has what it requires. A skill that requires nothing needs no host.
+    /// Whether a host meets the requirements. A skill without requirements needs no host.
     eligible: bool,
-    /// The hosts that have it, the primary execution host first.
+    /// The hosts that meet the requirements, the primary execution host first.
     hosts: Vec<String>,
-    /// What each other host that is connected lacks, by the host's id.
+    /// The missing requirements of each other connected host, by host id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     missing: BTreeMap<String, Requirements>,
-    /// Why it cannot be used: what is wrong with the file, and where.
+    /// Why the skill cannot be used: the error in its file, and the position.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// Every skill in the configured directories, with the hosts that it can be followed on. A token for some tools sees the
-/// skills that it can follow on a host of these tools.
-#[utoipa::path(get, path = "/v1/skills", tag = "nodes", responses((status = 200, body = SkillList), (status = 403, body = Problem)))]
+/// Lists the skills in the configured directories, with the hosts that can run them.
+///
+/// A token that is limited to some tools sees only the skills that a host of these tools can run.
+#[utoipa::path(get, path = "/v1/skills", operation_id = "list_skills", tag = "nodes", responses((status = 200, body = SkillList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<SkillList>, Problem> {
-    app.router.policy().authorise_role(&identity.principal).map_err(|error| Problem::from(&error))?;
+    app.router
+        .policy()
+        .authorise_role(&identity.principal)
+        .map_err(|error| Problem::from(&error))?;
     let operator = identity.principal.role == Role::Operator;
     let dirs = app.config.skill_dirs();
     let looked = dirs.iter().map(|dir| dir.display().to_string()).filter(|_| operator).collect();
@@ -69,9 +73,13 @@ pub(crate) async fn list(
     hosts.sort_by_key(|host| !host.primary);
     let mut skills: Vec<SkillDoc> =
         found.skills.into_iter().map(|skill| SkillDoc::of(skill, &hosts, operator)).collect();
-    // A token names tools and not skills: it sees those that it can follow on a host of its tools.
+    // A token names tools and not skills. It sees the skills that a host of its tools can run.
     skills.retain(|skill| !limited || !skill.hosts.is_empty());
-    Ok(Json(SkillList { skills, problems: if operator { found.problems } else { Vec::new() }, dirs: looked }))
+    Ok(Json(SkillList {
+        skills,
+        problems: if operator { found.problems } else { Vec::new() },
+        dirs: looked,
+    }))
 }
 
 impl SkillDoc {

@@ -15,19 +15,23 @@ use tokio::sync::mpsc;
 use super::tools::{call_id_header, done_json, raw};
 use super::{App, Problem, wire_attachments};
 
-/// Events that may wait for a reader, of `limits.max_outbox_bytes` together. One that is further behind loses its call, with
-/// a reason.
+/// The maximum number of queued events per reader. `limits.max_outbox_bytes` bounds their total
+/// size.
+///
+/// If the reader falls further behind, its call fails with a reason.
 const QUEUE: usize = 1_024;
 
 pub(super) fn streamed(app: &App, request: CallRequest) -> Response {
     let news = Backlog::new(QUEUE, app.config.settings.limits.max_outbox_bytes);
-    let running = app.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
+    let running =
+        app.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
     let header = call_id_header(running.id());
-    // Holds one event: the reader decides the pace, and its leaving is noticed at once.
+    // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
     let (events, body) = mpsc::channel::<String>(1);
     tokio::spawn(async move {
         let mut outcome = std::pin::pin!(running.outcome());
-        // An update that waits for the reader. The call does not: its deadline and a cancel count meanwhile.
+        // An update that waits for the reader. The call continues meanwhile, so its deadline and a
+        // cancel still apply.
         let mut held = None;
         let finished = loop {
             tokio::select! {
@@ -38,7 +42,7 @@ pub(super) fn streamed(app: &App, request: CallRequest) -> Response {
                     Err(_) => return,
                 },
                 update = news.next(), if held.is_none() => held = Some(update_event(&update)),
-                // Dropping the call tells the provider.
+                // Dropping the call cancels it at the provider.
                 () = events.closed() => return,
             }
         };
@@ -68,7 +72,7 @@ impl UpdateSink for Sink {
     fn send(&self, update: Update) -> Result<(), Overrun> {
         let only_latest_matters = matches!(update, Update::Progress { .. });
         match self.0.push(update) {
-            // A result with a chunk missing would be wrong.
+            // A result with a missing chunk would be wrong.
             Err(Overrun) if !only_latest_matters => {
                 self.0.give_up();
                 Err(Overrun)
@@ -78,12 +82,15 @@ impl UpdateSink for Sink {
     }
 }
 
-/// A response made of events, as they come.
+/// Returns a response that streams the received events.
 pub(super) fn sse_response(events: mpsc::Receiver<String>) -> Response {
-    response_of(stream::unfold(events, |mut events| async move { Some((events.recv().await?, events)) }))
+    response_of(stream::unfold(
+        events,
+        |mut events| async move { Some((events.recv().await?, events)) },
+    ))
 }
 
-/// A response made of events.
+/// Returns a response that streams events.
 pub(super) fn response_of(events: impl Stream<Item = String> + Send + 'static) -> Response {
     let stream = events.map(|event| Ok::<_, Infallible>(Bytes::from(event)));
     let headers = [
@@ -93,17 +100,17 @@ pub(super) fn response_of(events: impl Stream<Item = String> + Send + 'static) -
     (headers, Body::from_stream(stream)).into_response()
 }
 
-/// One event.
+/// Formats one event.
 pub(super) fn event(name: &str, json: &str) -> String {
     with_data(format!("event: {name}\n"), json)
 }
 
-/// One event without a name, as OpenAI's streams have them.
+/// Formats one event without a name, as in OpenAI's streams.
 pub(super) fn unnamed(json: &str) -> String {
     with_data(String::new(), json)
 }
 
-/// JSON of ours has no line breaks, and what others wrote may: each line of it is a `data` line.
+/// Writes each line of the JSON as a `data` line. JSON from other programs may contain line breaks.
 fn with_data(mut text: String, json: &str) -> String {
     for line in json.split(['\n', '\r']) {
         text.push_str("data: ");
@@ -137,7 +144,8 @@ fn update_event(update: &Update) -> String {
             event("chunk", &crate::json::to_json(&chunk))
         }
         Update::Log { level, logger, data } => {
-            let mut body = json!({ "level": level.as_str(), "data": data.to_value().unwrap_or_default() });
+            let mut body =
+                json!({ "level": level.as_str(), "data": data.to_value().unwrap_or_default() });
             if let Some(logger) = logger {
                 body["logger"] = json!(logger);
             }

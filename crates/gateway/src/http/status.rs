@@ -1,4 +1,4 @@
-//! What the gateway is doing, in one short answer for operators.
+//! The gateway's status in one short response for operators.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use sa_core::ProviderId;
-use sa_core::budget::{Limit, SharedBudget};
 use sa_core::directory::Renamed;
 use sa_core::store::Log as _;
+use sa_limits::budget::{Limit, SharedBudget};
 use serde::{Deserialize, Serialize};
 
-use super::front::operator_only;
 use super::health::Unwritten;
+use super::middleware::operator_only;
 use super::retention::Paused;
 use super::{App, Problem};
 use crate::journal::CALLS;
@@ -20,8 +20,8 @@ use crate::tokens::Identity;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
-/// Notes when the gateway became ready, for its uptime.
-pub(crate) fn mark_started() {
+/// Records when the gateway became ready, for its uptime.
+pub fn mark_started() {
     STARTED.get_or_init(Instant::now);
 }
 
@@ -31,50 +31,52 @@ pub(crate) struct Status {
     uptime_s: u64,
     listen: String,
     data_dir: String,
-    /// What a command about this gateway begins with, typed on the same machine: `switchboard`, and `--data-dir` where that
-    /// is not the usual one.
+    /// The start of a command for this gateway on the same machine: `switchboard`, with
+    /// `--data-dir` if that is not the default.
     command: String,
-    /// The configuration file that it has read, if there is one.
+    /// The configuration file, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_file: Option<String>,
     nodes_online: usize,
     nodes_known: usize,
     upstream: UpstreamStatus,
-    /// Absent where sessions are turned off.
+    /// Absent if sessions are disabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<SessionStatus>,
-    /// Those that the list of tools has for the same token, whoever offers them.
+    /// The number of tools in the list for the same token, from all providers.
     tools: usize,
     running_calls: usize,
-    /// What the gateway has of everything that is bounded, and how much of it is in use.
+    /// The limit and the current use of each budget.
     budgets: Vec<BudgetDoc>,
-    /// The memory that the gateway may use, in bytes: the limit of its control group, else what the machine has. Half of it, at
-    /// most 2 GiB, is what the byte budgets have together by default.
+    /// The memory limit of the gateway in bytes: the limit of its control group, or else the memory
+    /// of the machine. By default the byte budgets together take half of it, at most 2 GiB.
     memory_limit_bytes: u64,
-    /// Whether it shuts down: it takes no new calls, and ends once those that run have ended.
+    /// Whether the gateway is shutting down. It accepts no new calls, and ends after the running
+    /// calls.
     shutting_down: bool,
     recorded_calls: u64,
-    /// Records that could not be written; 0 when all is well.
+    /// The number of lost records; 0 if all is well.
     lost_records: u64,
-    /// Records that wait for the disk to take them, and why; absent when all is well.
+    /// The records that wait for the disk, and the reason; absent if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     unwritten: Option<Unwritten>,
-    /// Why nothing is deleted by age; absent when all is well.
+    /// Why no records are deleted by age; absent if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     retention_paused: Option<Paused>,
-    /// The last time that the store's file could not be read or written as it should be; absent when all is well.
+    /// The last problem with reading or writing the store's file; absent if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
-    store_trouble: Option<StoreTrouble>,
-    /// The tools that are listed with a suffix, because another tool holds the plain name; if the request asks for them.
+    store_trouble: Option<StoreProblem>,
+    /// The tools that are listed with a suffix, because another tool holds the plain name. Only
+    /// present if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     renamed: Option<Vec<LongerName>>,
 }
 
-/// What many principals share.
+/// A budget that principals share.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct BudgetDoc {
     name: &'static str,
-    /// What is counted, such as `open sessions`.
+    /// The unit that is counted, such as `open sessions`.
     what: &'static str,
     used: usize,
     total: usize,
@@ -133,22 +135,22 @@ impl From<(ProviderId, Renamed)> for LongerName {
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct StoreTrouble {
+pub(crate) struct StoreProblem {
     /// In milliseconds since 1970.
     at_ms: i64,
-    /// What happened, to which file, and what to do.
+    /// The problem, the file, and the remedy.
     message: String,
 }
 
-/// How the upstream MCP servers are.
+/// The state of the upstream MCP servers.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(crate) struct UpstreamStatus {
-    /// Ready, or known and started by the first call.
+    /// The number of servers that are ready, or that the first call starts.
     up: usize,
     starting: usize,
-    /// Turned off by whoever wrote the configuration.
+    /// The number of servers that the configuration disables.
     disabled: usize,
-    /// Those that do not answer, by name.
+    /// The servers that do not respond, by name.
     down: Vec<DownUpstream>,
 }
 
@@ -180,15 +182,15 @@ impl UpstreamStatus {
     }
 }
 
-/// The sessions that have not ended.
+/// The open sessions.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct SessionStatus {
     open: usize,
-    /// Those of them in which an agent works.
+    /// The number of sessions with a working agent.
     running: usize,
 }
 
-/// What the gateway is doing, for operators.
+/// Shows the status of the gateway, for operators.
 #[utoipa::path(get, path = "/v1/status", tag = "health", params(StatusQuery), responses((status = 200, body = Status), (status = 403, body = Problem)))]
 pub(crate) async fn status(
     State(app): State<App>,
@@ -200,7 +202,8 @@ pub(crate) async fn status(
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let directory = app.router.directory();
     let nodes = directory.members(sa_nodes::KIND);
-    let renamed = query.renamed.then(|| directory.renamed().into_iter().map(LongerName::from).collect());
+    let renamed =
+        query.renamed.then(|| directory.renamed().into_iter().map(LongerName::from).collect());
     let sessions = app.sessions.as_ref().map(|sessions| {
         let (open, running) = sessions.count();
         SessionStatus { open, running }
@@ -225,7 +228,10 @@ pub(crate) async fn status(
         lost_records: app.store.stats().lost,
         unwritten: Unwritten::of(&app).await,
         retention_paused: app.trimmer.doubt().map(Paused::from),
-        store_trouble: app.store.trouble().map(|sa_store::Trouble { at_ms, message }| StoreTrouble { at_ms, message }),
+        store_trouble: app
+            .store
+            .file_problem()
+            .map(|sa_store::FileProblem { at_ms, message }| StoreProblem { at_ms, message }),
         renamed,
     }))
 }

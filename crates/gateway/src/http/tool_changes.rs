@@ -1,14 +1,14 @@
-//! The changes of tools' definitions, and an operator's acceptance of one.
+//! Changes of tool definitions, and their acceptance by an operator.
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use sa_core::directory::{AcceptError, ToolChange};
-use sa_core::json::difference::Change;
 use sa_core::{AuditEvent, Journal as _};
+use sa_text::json::difference::Change;
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::tools::parse;
 use super::{App, Problem};
 use crate::config::settings::OnChange;
@@ -16,12 +16,13 @@ use crate::tokens::Identity;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolChangeList {
-    /// What happens when a definition changes: the configuration key `trust.on_change`.
+    /// The reaction to a changed definition: the configuration key `trust.on_change`.
     on_change: OnChange,
     changes: Vec<ToolChangeDoc>,
 }
 
-/// A tool whose definition has changed since an operator accepted it, or since it was first listed.
+/// A tool with a definition that has changed since an operator accepted it, or since it was first
+/// listed.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolChangeDoc {
     provider: ChangedProvider,
@@ -31,12 +32,12 @@ pub(crate) struct ToolChangeDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     at_ms: i64,
-    /// To accept this change, and no newer one.
+    /// The revision to send to accept exactly this change.
     revision: i64,
     /// Whether calls of the tool fail until the change is accepted.
     held: bool,
     differences: Vec<DifferenceDoc>,
-    /// How many invisible characters were removed from its texts.
+    /// The number of invisible characters that were removed from its texts.
     invisible_characters: usize,
 }
 
@@ -47,15 +48,15 @@ pub(crate) struct ChangedProvider {
     id: String,
 }
 
-/// One place in which two JSON documents differ.
+/// One position in which two JSON documents differ.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct DifferenceDoc {
     /// A JSON pointer.
     path: String,
-    /// The old value as JSON; absent for what was added.
+    /// The old value as JSON; absent if the value was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     was: Option<String>,
-    /// The new value as JSON; absent for what was removed.
+    /// The new value as JSON; absent if the value was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<String>,
 }
@@ -76,8 +77,8 @@ pub(crate) struct Accept {
     revision: Option<i64>,
 }
 
-/// The tools whose definitions have changed, until an operator accepts the changes.
-#[utoipa::path(get, path = "/v1/tool-changes", tag = "tools",
+/// Lists the tools with changed definitions that no operator has accepted yet.
+#[utoipa::path(get, path = "/v1/tool-changes", operation_id = "list_changes", tag = "tools",
     responses((status = 200, body = ToolChangeList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -97,15 +98,18 @@ pub(crate) async fn list(
             invisible_characters: invisible,
         }
     });
-    Ok(Json(ToolChangeList { on_change: app.config.settings.trust.on_change, changes: changes.collect() }))
+    Ok(Json(ToolChangeList {
+        on_change: app.config.settings.trust.on_change,
+        changes: changes.collect(),
+    }))
 }
 
 /// Accepts the change of a tool's definition.
 #[utoipa::path(post, path = "/v1/tool-changes/accept", tag = "tools", request_body = Accept,
     responses((status = 204), (status = 400, body = Problem), (status = 403, body = Problem),
-        (status = 404, body = Problem, description = "There is no change of this tool"),
-        (status = 409, body = Problem, description = "There is a newer change"),
-        (status = 503, body = Problem, description = "Accepted until a restart, but not written yet")))]
+        (status = 404, body = Problem, description = "The tool has no change to accept"),
+        (status = 409, body = Problem, description = "The tool has changed again"),
+        (status = 503, body = Problem, description = "Accepted, but not stored yet; a restart loses it")))]
 pub(crate) async fn accept(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -114,10 +118,12 @@ pub(crate) async fn accept(
     operator_only(&identity)?;
     let accept: Accept = parse(&body)?;
     let Accept { provider: ChangedProvider { kind, id }, tool, revision } = accept;
-    app.router.directory().accept_change(&kind, &id, &tool, revision).map_err(|error| match error {
-        AcceptError::Nothing => Problem::new(404, "not_found", error.to_string()),
-        AcceptError::Newer => Problem::new(409, "conflict", error.to_string()),
-    })?;
+    app.router.directory().accept_change(&kind, &id, &tool, revision).map_err(
+        |error| match error {
+            AcceptError::Nothing => Problem::new(404, "not_found", error.to_string()),
+            AcceptError::Newer => Problem::new(409, "conflict", error.to_string()),
+        },
+    )?;
     app.journal.audit(AuditEvent {
         what: "definition.accepted",
         who: format!("{} {}", identity.principal.role, identity.principal.name),

@@ -9,18 +9,18 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
-use sa_core::budget::Holder;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
-use sa_core::json::object;
-use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Schema, Scope, aside};
+use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Scope};
+use sa_limits::offload;
+use sa_text::json::object;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::whole;
 use super::channels::{named_in, not_there};
-use super::front::unauthorized;
 use super::mcp::no_such_scope;
+use super::middleware::unauthorized;
 use super::{App, Params, Problem, Segment, WireBlock, sse};
 use crate::json::Object;
 use crate::tokens::{Identity, Refused};
@@ -30,24 +30,24 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
-/// A page ends with the tool that goes beyond this.
+/// The maximum size of a page in bytes. The tool that exceeds it is the last one of the page.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 pub(super) const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
-/// What is told of the place of a mistake.
+/// The maximum length of the position in an error message.
 const MAX_PLACE: usize = 100;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
-    /// Where the page begins: a former answer's `next_cursor`.
+    /// The position of the page: the `next_cursor` of an earlier response.
     cursor: Option<String>,
-    /// Tools on a page, 1,000 at most; fewer where they are long.
+    /// The number of tools per page, 1,000 at most; fewer if they are large.
     limit: Option<usize>,
-    /// A session of yours, whose caller's tools are listed as well.
+    /// Also list the caller's tools of this session, which must belong to the token.
     session: Option<String>,
-    /// Show the methods of this channel's participants, too.
+    /// Also list the methods of this channel's participants.
     channel: Option<String>,
 }
 
@@ -69,16 +69,18 @@ pub(crate) struct ToolDoc<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     input_schema: Option<Cow<'a, RawValue>>,
-    /// Why the input schema cannot be used: every call fails until the tool's author has mended it. As far as that has shown.
+    /// Why the input schema cannot be used: every call fails until the tool's author has fixed it.
+    /// Or why the output schema is not used. As far as that has shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    schema_problem: Option<&'a str>,
+    schema_problem: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     output_schema: Option<Cow<'a, RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     annotations: Option<Cow<'a, RawValue>>,
-    /// What an upstream MCP server says of it beyond that, such as the app that shows its results.
+    /// Additional metadata of an upstream MCP server, such as the app that shows the tool's
+    /// results.
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     meta: Option<Cow<'a, RawValue>>,
@@ -86,7 +88,7 @@ pub(crate) struct ToolDoc<'a> {
     online: bool,
 }
 
-/// What a provider has said of a tool in words that are not the gateway's.
+/// Fields of a provider's tool that the gateway passes on unchanged.
 #[derive(Deserialize)]
 struct Extras<'a> {
     #[serde(rename = "_meta", borrow)]
@@ -99,7 +101,7 @@ pub(crate) struct ProviderDoc<'a> {
     pub(super) id: &'a str,
 }
 
-/// The tools that the token may use, in the order of their names.
+/// Lists the tools that the token may use, sorted by name.
 #[utoipa::path(get, path = "/v1/tools", tag = "tools", params(ListQuery),
     responses((status = 200, body = ToolList), (status = 401, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn list(
@@ -117,12 +119,19 @@ pub(crate) async fn list(
     }
     let policy = app.router.policy();
     let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
-    let page = app.router.directory().list(&view, query.cursor.as_deref(), limit, allowed).within(MAX_PAGE_BYTES);
+    let page = app
+        .router
+        .directory()
+        .list(&view, query.cursor.as_deref(), limit, allowed)
+        .within(MAX_PAGE_BYTES);
     let written = || {
-        let list = ToolList { tools: page.tools.iter().map(ToolDoc::of).collect(), next_cursor: page.next.clone() };
+        let list = ToolList {
+            tools: page.tools.iter().map(ToolDoc::of).collect(),
+            next_cursor: page.next.clone(),
+        };
         crate::json::to_json(&list)
     };
-    let list = aside::in_turn(page.weight(), written).await;
+    let list = offload::run_queued(page.weight(), written).await;
     Ok(([(header::CONTENT_TYPE, JSON)], list).into_response())
 }
 
@@ -134,8 +143,8 @@ impl<'a> ToolDoc<'a> {
             title: tool.title.as_deref(),
             description: tool.description.as_deref(),
             input_schema: tool.input.as_ref().and_then(|schema| raw(schema.raw())),
-            schema_problem: tool.input.as_ref().and_then(Schema::flaw),
-            output_schema: tool.output_schema.as_ref().and_then(raw),
+            schema_problem: tool.schema_problem(),
+            output_schema: tool.output.as_ref().and_then(|schema| raw(schema.raw())),
             annotations: tool.annotations.as_ref().and_then(raw),
             meta: tool.extras.as_ref().and_then(meta),
             provider: ProviderDoc { kind: view.provider.kind, id: &view.provider.id },
@@ -148,7 +157,7 @@ fn meta(extras: &RawJson) -> Option<Cow<'_, RawValue>> {
     serde_json::from_str::<Extras<'_>>(extras.as_str()).ok()?.meta.map(Cow::Borrowed)
 }
 
-/// JSON text as a part of other JSON text.
+/// Returns JSON text for use inside other JSON text.
 pub(super) fn raw(json: &RawJson) -> Option<Cow<'_, RawValue>> {
     serde_json::from_str::<&RawValue>(json.as_str()).ok().map(Cow::Borrowed)
 }
@@ -156,23 +165,24 @@ pub(super) fn raw(json: &RawJson) -> Option<Cow<'_, RawValue>> {
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallBody<'a> {
-    /// The tool's arguments, as its `input_schema` has them; none when absent.
+    /// The arguments according to the tool's `input_schema`. If absent, an empty object.
     #[serde(borrow)]
     #[schema(value_type = Option<Object>)]
     pub(super) args: Option<&'a RawValue>,
-    /// The session that the call belongs to; nodes are told. In a session of yours, its caller's tools can be called.
+    /// The session of the call, which nodes receive. The caller's tools of the session can be
+    /// called if it belongs to the token.
     #[serde(borrow)]
     pub(super) session_key: Option<Cow<'a, str>>,
     /// Hard time limit, in milliseconds.
     pub(super) timeout_ms: Option<u64>,
     /// Time limit that each progress report restarts, in milliseconds. It replaces the tool's own.
     pub(super) idle_timeout_ms: Option<u64>,
-    /// A retry with the same key gets the first one's outcome instead of a second run.
+    /// A retry with the same key gets the outcome of the first call and does not run again.
     #[serde(borrow)]
     pub(super) idempotency_key: Option<Cow<'a, str>>,
 }
 
-/// What [`done_json`] writes.
+/// The output of [`done_json`].
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct CallDone<'a> {
     call_id: String,
@@ -188,10 +198,12 @@ pub(crate) struct CallDone<'a> {
     duration_ms: u64,
 }
 
-/// Calls a tool. Answers with JSON, or with a stream of events when the client accepts `text/event-stream`.
+/// Calls a tool.
+///
+/// Responds with JSON, or with a stream of events if the client accepts `text/event-stream`.
 #[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = Option<CallBody>,
-    params(("name" = String, Path, description = "The tool's exposed name, or its provider's own"),
-        ("channel" = Option<String>, Query, description = "The channel whose methods can be called, too")),
+    params(("name" = String, Path, description = "The tool's exposed name, or the provider's own name for it"),
+        ("channel" = Option<String>, Query, description = "A channel whose methods can also be called")),
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
         (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
@@ -204,14 +216,16 @@ pub(crate) async fn call(
     call_named(&app, identity, name, request).await
 }
 
-/// The tool that a request calls, if its name is in the path as it is. One that is escaped is for the routes to read.
+/// Returns the tool that a request calls, if the path contains the plain name.
+///
+/// The router handles percent-encoded names.
 pub(super) fn called<B>(request: &axum::http::Request<B>) -> Option<&str> {
     let name = request.uri().path().strip_prefix("/v1/tools/")?.strip_suffix("/call")?;
     let plain = !name.is_empty() && !name.contains(['/', '%']);
     (plain && request.method() == Method::POST).then_some(name)
 }
 
-/// Calls the tool of this name with what the body says.
+/// Calls the tool of this name with the arguments in the body.
 pub(super) async fn call_named<B>(
     app: &App,
     identity: Identity,
@@ -222,8 +236,8 @@ where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
     let (Parts { headers, uri, .. }, body) = request.into_parts();
-    let holder = Holder::of(&identity.principal);
-    // The body is not kept while the call runs: the call has its arguments.
+    let holder = identity.principal.holder();
+    // The body is dropped before the call runs, because the call has its own copy of the arguments.
     let request = {
         let body = whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
         let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
@@ -241,10 +255,15 @@ where
     Ok(finished.told(finished_response).await)
 }
 
-/// The history keeps these words whole, so they have an end. No tool has a name that comes near it.
-pub(super) fn check_words(tool: &str, session_key: Option<&str>, idempotency_key: Option<&str>) -> Result<(), String> {
+/// Checks the lengths of words that the history stores completely. No tool name comes near the
+/// limit.
+pub(super) fn check_words(
+    tool: &str,
+    session_key: Option<&str>,
+    idempotency_key: Option<&str>,
+) -> Result<(), String> {
     if tool.len() > MAX_TOOL {
-        return Err(format!("no tool has a name of more than {MAX_TOOL} bytes"));
+        return Err(format!("the tool name has more than {MAX_TOOL} bytes"));
     }
     if session_key.is_some_and(|key| key.len() > MAX_KEY) {
         return Err(format!("session_key must have at most {MAX_KEY} bytes"));
@@ -255,7 +274,10 @@ pub(super) fn check_words(tool: &str, session_key: Option<&str>, idempotency_key
     Ok(())
 }
 
-pub(super) fn check_times(timeout_ms: Option<u64>, idle_timeout_ms: Option<u64>) -> Result<(), String> {
+pub(super) fn check_times(
+    timeout_ms: Option<u64>,
+    idle_timeout_ms: Option<u64>,
+) -> Result<(), String> {
     for (name, given) in [("timeout_ms", timeout_ms), ("idle_timeout_ms", idle_timeout_ms)] {
         if given == Some(0) {
             return Err(format!("{name} must be at least 1"));
@@ -264,7 +286,7 @@ pub(super) fn check_times(timeout_ms: Option<u64>, idle_timeout_ms: Option<u64>)
     Ok(())
 }
 
-/// What both ways of calling a tool over REST make of their body.
+/// Creates the call for both REST routes.
 pub(super) fn call_request(
     app: &App,
     surface: &'static str,
@@ -273,9 +295,10 @@ pub(super) fn call_request(
     body: CallBody<'_>,
     headers: &HeaderMap,
 ) -> Result<CallRequest, Problem> {
-    check_words(&tool, body.session_key.as_deref(), body.idempotency_key.as_deref()).map_err(Problem::bad_request)?;
+    check_words(&tool, body.session_key.as_deref(), body.idempotency_key.as_deref())
+        .map_err(Problem::bad_request)?;
     check_times(body.timeout_ms, body.idle_timeout_ms).map_err(Problem::bad_request)?;
-    // The body may have taken its time, and the token was looked at before it.
+    // The body may have taken long, and the token was checked before it.
     if identity.revoked.is_cancelled() {
         return Err(unauthorized(Refused::Revoked));
     }
@@ -294,43 +317,55 @@ pub(super) fn call_request(
         timeout: body.timeout_ms.map(Duration::from_millis),
         idle_timeout: body.idle_timeout_ms.map(Duration::from_millis),
         idempotency_key: body.idempotency_key.map(|key| key.as_ref().into()),
-        trace: TraceContext::continue_from(headers.get("traceparent").and_then(|value| value.to_str().ok())),
+        trace: TraceContext::continue_from(
+            headers.get("traceparent").and_then(|value| value.to_str().ok()),
+        ),
     })
 }
 
-/// What to send instead of a form, or of nothing: for somebody with curl.
-const SEND_JSON: &str = "send one JSON object, with \"Content-Type: application/json\"; a call's is {\"args\":{…}}, with the tool's \
-arguments in it";
+/// The hint for a client, such as curl, that sends a form or an empty body.
+const SEND_JSON: &str = "send one JSON object with \"Content-Type: application/json\"; for a call, send \
+{\"args\":{…}} with the tool's arguments";
 
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     object(body).map_err(|error| {
         if error.is_syntax() || error.is_eof() {
             let why = if body.is_empty() { "it is empty".to_owned() } else { error.to_string() };
-            return Problem::bad_request(format!("the body is no JSON: {why}")).hint(SEND_JSON);
+            return Problem::bad_request(format!("the request body is not valid JSON: {why}"))
+                .hint(SEND_JSON);
         }
         if !body.trim_ascii_start().starts_with(b"{") {
-            return Problem::bad_request("the body must be a JSON object").hint(SEND_JSON);
+            return Problem::bad_request("the request body must be a JSON object").hint(SEND_JSON);
         }
         let place = place::<T>(body).map(|place| format!("{place}: ")).unwrap_or_default();
-        let problem = Problem::bad_request(format!("the body cannot be read: {place}{}", plain(&error.to_string())));
+        let problem = Problem::bad_request(format!(
+            "the request body is invalid: {place}{}",
+            plain(&error.to_string())
+        ));
         if error.to_string().contains("unknown field") {
-            return problem.hint("a tool's own arguments go into \"args\"");
+            return problem.hint("put the tool's arguments into \"args\"");
         }
         problem
     })
 }
 
-/// Which part of a body is not what it must be.
+/// Returns the position of the invalid part of a body.
 fn place<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
-    let read = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
+    let read =
+        serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
     let error = read.err()?;
     let of_kind = error.inner().to_string().starts_with("invalid ");
-    Some(error.path().to_string()).filter(|place| of_kind && place != ".").map(|place| shortened_to(MAX_PLACE, &place))
+    Some(error.path().to_string())
+        .filter(|place| of_kind && place != ".")
+        .map(|place| shortened_to(MAX_PLACE, &place))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|part| part.split(';').next().is_some_and(|kind| kind.trim() == "text/event-stream"))
+    let accept =
+        headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept
+        .split(',')
+        .any(|part| part.split(';').next().is_some_and(|kind| kind.trim() == "text/event-stream"))
 }
 
 fn finished_response(finished: &Finished) -> Response {
@@ -355,13 +390,17 @@ pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
         .text("call_id", finished.id.encode(&mut [0; CallId::LEN]))
         .plain("ok", true)
         .raw("result", &output.content)
-        .maybe((!blocks.is_empty()).then_some(blocks), |object, blocks| object.value("blocks", &blocks))
-        .maybe((!attachments.is_empty()).then_some(attachments), |object, list| object.value("attachments", &list))
+        .maybe((!blocks.is_empty()).then_some(blocks), |object, blocks| {
+            object.value("blocks", &blocks)
+        })
+        .maybe((!attachments.is_empty()).then_some(attachments), |object, list| {
+            object.value("attachments", &list)
+        })
         .plain("duration_ms", finished.duration.as_millis() as u64)
         .end()
 }
 
-/// The header that names a call before it has ended.
+/// Returns the header that contains the call id.
 pub(super) fn call_id_header(id: CallId) -> [(HeaderName, String); 1] {
     [(CALL_ID, id.to_string())]
 }
@@ -388,7 +427,8 @@ mod tests {
     #[test]
     fn an_answer_is_what_its_description_says() {
         let content = RawJson::parse(r#"{"content":[{"type":"text","text":"a"}]}"#).unwrap();
-        let attachment = sa_core::outcome::Attachment { mime_type: "a/b".into(), name: None, data: "x".into() };
+        let attachment =
+            sa_core::outcome::Attachment { mime_type: "a/b".into(), name: None, data: "x".into() };
         for output in [
             Output::from_provider(content.clone(), vec![attachment]),
             Output::json(RawJson::parse(" [1, 2e3]").unwrap()),
@@ -430,6 +470,6 @@ mod tests {
     #[test]
     fn an_argument_beside_args_is_a_mistake_with_a_hint() {
         let problem = parse::<CallBody<'_>>(br#"{"query":"x"}"#).unwrap_err();
-        assert!(crate::json::to_json(&problem).contains("go into"));
+        assert!(crate::json::to_json(&problem).contains("put the tool"));
     }
 }

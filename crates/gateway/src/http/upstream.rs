@@ -9,7 +9,7 @@ use sa_upstream::{ChangeError, LeftOut, Spec, View};
 use serde::{Deserialize, Serialize};
 
 use super::body::Payload;
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
 use crate::redact::printable;
@@ -18,9 +18,10 @@ use crate::wording::plain;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(crate) struct AddUpstream {
-    /// The first part of its tools' names: `{name}__{tool}`.
+    /// The prefix of its tools' names: `{name}__{tool}`.
     name: String,
-    /// `command` (with `env`, `cwd`) or `url` (with `bearer`, `headers`, `oauth`), `timeout_ms`, `max_running`, `enabled`, `isolate`.
+    /// `command` (with `env`, `cwd`) or `url` (with `bearer`, `headers`, `oauth`), `timeout_ms`,
+    /// `max_running`, `enabled`, `isolate`.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     spec: serde_json::Map<String, serde_json::Value>,
@@ -33,20 +34,20 @@ pub(crate) struct UpstreamDoc {
     /// `disabled`, `idle`, `starting`, `ready`, `offline`, `failed` or `login_needed`.
     #[schema(value_type = String)]
     state: sa_upstream::State,
-    /// Since when it is in this state.
+    /// The time at which it entered this state.
     since_ms: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
-    /// Whether somebody has logged in; absent where nobody needs to.
+    /// Whether the gateway is logged in; absent if no login is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     logged_in: Option<bool>,
     tools: usize,
-    /// Those of its tools that cannot be taken, and why.
+    /// Its tools that cannot be used, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<LeftOutDoc>,
-    /// How often it was started again by itself, since it was last started by hand.
+    /// The number of automatic restarts since the last manual start.
     restarts: u64,
-    /// `config` for one in the configuration file, which is read-only here, or `added`.
+    /// `config` for a server in the configuration file, which is read-only here, or `added`.
     source: &'static str,
     #[schema(value_type = Object)]
     #[serde(flatten)]
@@ -68,7 +69,8 @@ impl UpstreamDoc {
     pub(super) fn of(view: View) -> Self {
         let View { name, spec, configured, health, logged_in } = view;
         let source = if configured { "config" } else { "added" };
-        let left_out = health.left_out.into_iter().map(|LeftOut { tool, why }| LeftOutDoc { tool, why });
+        let left_out =
+            health.left_out.into_iter().map(|LeftOut { tool, why }| LeftOutDoc { tool, why });
         Self {
             name,
             state: health.state,
@@ -94,21 +96,25 @@ impl From<ChangeError> for Problem {
             }
             ChangeError::Configured(_) => Self::new(409, "conflict", detail),
             ChangeError::Taken(_) => Self::new(409, "conflict", detail).hint("choose another name"),
-            ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("switchboard upstream list shows all"),
+            ChangeError::Unknown(_) => {
+                Self::new(404, "not_found", detail).hint("run `switchboard upstream list`")
+            }
             ChangeError::Refused(_) => Self::new(502, "failed", detail),
             ChangeError::Store(error) => error.into(),
         }
     }
 }
 
-/// Every upstream server, by name, with how it is.
+/// Lists all upstream servers by name, with their state.
 #[utoipa::path(get, path = "/v1/upstream", tag = "upstream", responses((status = 200, body = UpstreamList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<UpstreamList>, Problem> {
     operator_only(&identity)?;
-    Ok(Json(UpstreamList { upstream: app.upstreams.list().into_iter().map(UpstreamDoc::of).collect() }))
+    Ok(Json(UpstreamList {
+        upstream: app.upstreams.list().into_iter().map(UpstreamDoc::of).collect(),
+    }))
 }
 
 /// Adds an upstream server, and starts it.
@@ -120,8 +126,9 @@ pub(crate) async fn add(
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let new: AddUpstream =
-        parse(&body).map_err(|problem| problem.hint("it needs a \"name\", and a \"command\" or a \"url\""))?;
+    let new: AddUpstream = parse(&body).map_err(|problem| {
+        problem.hint("the request body needs a \"name\", and a \"command\" or a \"url\"")
+    })?;
     let spec: Spec = serde_json::from_value(serde_json::Value::Object(new.spec))
         .map_err(|error| Problem::bad_request(printable(&plain(&error.to_string()))))?;
     let view = app.upstreams.add(&new.name, spec).await?;
@@ -129,10 +136,10 @@ pub(crate) async fn add(
     Ok((StatusCode::CREATED, Json(UpstreamDoc::of(view))).into_response())
 }
 
-/// Removes an upstream server that was added: its processes end and its tools are gone.
+/// Removes an added upstream server. Its processes end and its tools are removed.
 #[utoipa::path(delete, path = "/v1/upstream/{name}", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
     responses((status = 200, body = UpstreamDoc), (status = 403, body = Problem), (status = 404, body = Problem),
-        (status = 409, body = Problem, description = "It is in the configuration file")))]
+        (status = 409, body = Problem, description = "The server is defined in the configuration file")))]
 pub(crate) async fn remove(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -144,7 +151,7 @@ pub(crate) async fn remove(
     Ok(Json(UpstreamDoc::of(view)))
 }
 
-/// Starts an upstream server anew, and forgets how often it failed.
+/// Restarts an upstream server, and resets its failure count.
 #[utoipa::path(post, path = "/v1/upstream/{name}/restart", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
     responses((status = 200, body = UpstreamDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn restart(
@@ -163,6 +170,10 @@ pub(super) fn audit(app: &App, by: &Principal, what: &'static str, view: &View) 
         what,
         who: format!("{} {}", by.role, by.name),
         subject: view.name.clone(),
-        detail: if view.spec.url.is_empty() { view.spec.command[0].clone() } else { view.spec.url.clone() },
+        detail: if view.spec.url.is_empty() {
+            view.spec.command[0].clone()
+        } else {
+            view.spec.url.clone()
+        },
     });
 }

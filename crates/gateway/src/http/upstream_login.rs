@@ -1,4 +1,7 @@
-//! Logging in to upstream servers: an operator begins, a browser goes to the server's authority and comes back here.
+//! Login at upstream servers.
+//!
+//! An operator starts it, a browser visits the server's OAuth authority, and the authority
+//! redirects the browser to this gateway.
 
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use sa_core::{AuditEvent, Journal as _};
 use sa_upstream::{Callback, ChangeError, Progress};
 use serde::Serialize;
 
-use super::front::operator_only;
+use super::middleware::operator_only;
 use super::upstream::{UpstreamDoc, audit};
 use super::{App, Problem, Segment};
 use crate::journal::MAX_SUBJECT;
@@ -19,22 +22,25 @@ use crate::redact::printable;
 use crate::serve::Ends;
 use crate::tokens::Identity;
 
-/// Where authorities send browsers back to. They bring no token of ours, but the word by which their login is known.
+/// The redirect path for authorities. A redirected browser has no token, but the `state` parameter
+/// identifies its login.
 pub(super) const CALLBACK: &str = "/v1/upstream/{name}/callback";
-/// How long one question about a login waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of one request for the progress of a login.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A page of words alone: nothing runs in it, nothing is loaded by it, and nobody shows it inside another.
-const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
+/// The Content-Security-Policy of a page of plain text. It runs nothing, loads nothing and cannot
+/// be framed.
+const POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
 
-/// A login that has begun.
+/// A login that was started.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct LoginDoc {
-    /// By which the login can be asked about.
+    /// The id to request the progress with.
     login: String,
     /// The address to open in a browser.
     url: String,
-    /// How long it can be used.
+    /// The time in milliseconds during which it can be used.
     expires_in_ms: u64,
 }
 
@@ -47,10 +53,12 @@ pub(crate) struct LoginProgress {
     problem: Option<String>,
 }
 
-/// Begins a login at an upstream server: answers with the address that a person is to open.
+/// Starts a login at an upstream server.
+///
+/// The response contains the address that a person must open.
 #[utoipa::path(post, path = "/v1/upstream/{name}/login", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
     responses((status = 200, body = LoginDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
-        (status = 502, body = Problem, description = "The server's OAuth authority does not let anybody log in")))]
+        (status = 502, body = Problem, description = "The server's OAuth authority does not allow the login")))]
 pub(crate) async fn begin(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -71,7 +79,7 @@ pub(crate) async fn begin(
     Ok(Json(LoginDoc { login: begun.id, url: begun.url, expires_in_ms }))
 }
 
-/// What has become of a login. Waits up to 20 seconds for its end.
+/// Shows the progress of a login. Waits up to 20 seconds for its end.
 #[utoipa::path(get, path = "/v1/upstream/{name}/login/{id}", tag = "upstream",
     params(("name" = String, Path, description = "The server's name"), ("id" = String, Path, description = "The login's id")),
     responses((status = 200, body = LoginProgress), (status = 403, body = Problem), (status = 404, body = Problem)))]
@@ -82,10 +90,10 @@ pub(crate) async fn progress(
 ) -> Result<Json<LoginProgress>, Problem> {
     operator_only(&identity)?;
     let Path((name, login)) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let progress = app.upstreams.login_progress(&name, &login, PATIENCE).await;
+    let progress = app.upstreams.login_progress(&name, &login, TIMEOUT).await;
     let progress = progress.ok_or_else(|| {
-        Problem::new(404, "not_found", "there is no such login, or another one has taken its place")
-            .hint(format!("begin again with: switchboard upstream login {}", printable(&name)))
+        Problem::new(404, "not_found", "the login does not exist, or a newer one has replaced it")
+            .hint(format!("run `switchboard upstream login {}` to start again", printable(&name)))
     })?;
     let (state, problem) = match progress {
         Progress::Waiting => ("waiting", None),
@@ -95,7 +103,7 @@ pub(crate) async fn progress(
     Ok(Json(LoginProgress { state, problem }))
 }
 
-/// Forgets the login at an upstream server.
+/// Logs out of an upstream server.
 #[utoipa::path(post, path = "/v1/upstream/{name}/logout", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
     responses((status = 200, body = UpstreamDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn log_out(
@@ -109,13 +117,16 @@ pub(crate) async fn log_out(
     Ok(Json(UpstreamDoc::of(view)))
 }
 
-/// Where an upstream server's authority sends a browser back to. Needs no token: its `state` is known to who began the login, and good once.
+/// Receives the browser from an upstream server's OAuth authority.
+///
+/// It needs no token. Only the browser that started the login knows the `state`, which is valid
+/// once.
 #[utoipa::path(get, path = "/v1/upstream/{name}/callback", tag = "upstream",
     params(("name" = String, Path, description = "The server's name"),
         ("code" = Option<String>, Query), ("state" = Option<String>, Query), ("iss" = Option<String>, Query),
         ("error" = Option<String>, Query), ("error_description" = Option<String>, Query)),
-    responses((status = 200, body = String, content_type = "text/html", description = "A page that says so"),
-        (status = 400, description = "A page that says why not")))]
+    responses((status = 200, body = String, content_type = "text/html", description = "A page that confirms the login"),
+        (status = 400, description = "A page with the reason for the failure")))]
 pub(crate) async fn callback(
     State(app): State<App>,
     Extension(ends): Extension<Ends>,
@@ -124,7 +135,7 @@ pub(crate) async fn callback(
 ) -> Response {
     let ended = match query {
         Ok(Query(callback)) => app.upstreams.finish_login(&name, callback).await,
-        Err(_) => Err("the address that you came back to cannot be read; begin again".into()),
+        Err(_) => Err("the callback address cannot be read; start the login again".into()),
     };
     match ended {
         Ok(()) => {
@@ -139,7 +150,7 @@ pub(crate) async fn callback(
     }
 }
 
-/// Whether this is such an address.
+/// Whether this is a callback path.
 pub(super) fn is_callback(path: &str) -> bool {
     let name = path.strip_prefix("/v1/upstream/").and_then(|rest| rest.strip_suffix("/callback"));
     name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
@@ -149,7 +160,7 @@ fn record(app: &App, what: &'static str, who: String, name: &str) {
     app.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
 }
 
-/// Writes down a login that came to nothing. Anybody can cause one: the way back needs no token.
+/// Records a failed login. Anyone can cause one, because the callback needs no token.
 fn failed(app: &App, who: String, name: &str, why: &str) {
     app.journal.refused(AuditEvent {
         what: "upstream.login_failed",
@@ -170,7 +181,7 @@ fn page(status: StatusCode, title: &str, text: &str) -> Response {
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // The address of the page holds the code.
+        // The URL of this page contains the code.
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -195,14 +206,21 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// Where browsers reach the gateway: where the configuration says so, or else where this request has. Its `Host` is one of ours.
+/// Returns the gateway's address for browsers: the configured one, or else the address of this
+/// request.
+///
+/// The `Host` of the request has already been checked.
 fn public_url(app: &App, ends: Ends, headers: &HeaderMap) -> String {
     let public = &app.config.settings.server.public_url;
     if !public.is_empty() {
         return public.trim_end_matches('/').to_owned();
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
-    format!("{}://{}", if ends.tls { "https" } else { "http" }, host.unwrap_or_else(|| ends.local.to_string()))
+    format!(
+        "{}://{}",
+        if ends.tls { "https" } else { "http" },
+        host.unwrap_or_else(|| ends.local.to_string())
+    )
 }
 
 #[cfg(test)]
@@ -212,9 +230,12 @@ mod tests {
     #[test]
     fn nothing_else_is_open_to_browsers() {
         assert!(is_callback(&CALLBACK.replace("{name}", "a-server")));
-        for path in
-            ["/v1/upstream/a", "/v1/upstream//callback", "/v1/upstream/callback", "/v1/upstream/a/login/callback"]
-        {
+        for path in [
+            "/v1/upstream/a",
+            "/v1/upstream//callback",
+            "/v1/upstream/callback",
+            "/v1/upstream/a/login/callback",
+        ] {
             assert!(!is_callback(path), "{path}");
         }
     }

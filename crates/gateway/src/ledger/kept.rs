@@ -1,4 +1,4 @@
-//! Outcomes as they are written down.
+//! The stored form of call outcomes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -18,7 +18,7 @@ pub(super) enum Kept {
 pub(super) struct KeptAttachment {
     mime_type: String,
     name: Option<String>,
-    /// Base64.
+    /// The data as base64.
     data: String,
 }
 
@@ -44,7 +44,7 @@ impl Kept {
             Self::Ok { content, attachments } => {
                 let attachments = attachments.into_iter().filter_map(KeptAttachment::restore);
                 let content = RawJson::part(&content).map_err(|error| {
-                    let why = format!("the result of this call was kept, and cannot be read: {error}");
+                    let why = format!("the stored result of this call cannot be read: {error}");
                     CallError::new(CallErrorKind::Failed, why)
                 })?;
                 Ok(Output::from_provider(content, attachments.collect()))
@@ -64,7 +64,11 @@ impl Kept {
 impl KeptAttachment {
     fn of(attachment: &Attachment) -> Self {
         let Attachment { mime_type, name, data } = attachment;
-        Self { mime_type: mime_type.clone(), name: name.clone(), data: BASE64_STANDARD.encode(data) }
+        Self {
+            mime_type: mime_type.clone(),
+            name: name.clone(),
+            data: BASE64_STANDARD.encode(data),
+        }
     }
 
     fn restore(self) -> Option<Attachment> {

@@ -1,17 +1,19 @@
-//! How calls ended for which there was no room on disk. Their claims are there, and say that they never ended.
+//! Outcomes that could not be stored because the disk was full. Their stored claims still state
+//! that the calls are running.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::outcome::weight;
 use sa_core::{CallId, Outcome};
 
-/// How much of them is kept in memory.
+/// The maximum size of these outcomes in memory.
 pub(super) const MAX: usize = 32 << 20;
 
-/// Ends of calls, by the places of their claims.
+/// Outcomes of calls, keyed by the storage key of the claim.
 #[derive(Default)]
-pub(super) struct Unkept(Mutex<Ends>);
+pub(super) struct Unsaved(Mutex<Ends>);
 
 #[derive(Default)]
 struct Ends {
@@ -22,15 +24,17 @@ struct Ends {
 #[derive(Clone)]
 pub(super) struct End {
     pub(super) id: CallId,
+    /// The principal that the outcome is charged to.
+    pub(super) principal: Arc<str>,
     /// A digest of the arguments.
     pub(super) args: String,
-    /// Absent where it reached nobody, which leaves its key free.
+    /// `None` if the call did not reach the provider, which frees its key.
     pub(super) outcome: Option<Outcome>,
-    /// What the tool itself leads to the claim by.
+    /// The index entries of the tool that lead to the claim.
     pub(super) leads: Vec<String>,
 }
 
-impl Unkept {
+impl Unsaved {
     pub(super) fn places(&self) -> Vec<String> {
         self.ends().by_place.keys().cloned().collect()
     }
@@ -39,7 +43,8 @@ impl Unkept {
         self.ends().by_place.get(place).cloned()
     }
 
-    /// In place of what was remembered there before; whether there was room for it.
+    /// Stores an outcome and replaces the earlier one with the same key. Returns `false` if the
+    /// limit is reached.
     pub(super) fn remember(&self, place: String, end: End) -> bool {
         self.forget(&place);
         let mut ends = self.ends();
@@ -62,7 +67,7 @@ impl Unkept {
     }
 
     fn ends(&self) -> MutexGuard<'_, Ends> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,11 +1,12 @@
-//! Keeps secrets out of records: values of keys that name secrets, our own tokens, and credentials in URLs.
+//! Masks secrets in records: values of keys that name secrets, the gateway's tokens, and
+//! credentials in URLs.
 
 use std::borrow::Cow;
 
-use sa_core::mask::MASK;
+use sa_text::mask::MASK;
 use serde_json::{Map, Value};
 
-/// A key whose letters and digits contain one of these names a secret.
+/// Parts of secret keys. A key names a secret if its letters and digits contain one of them.
 const PARTS: [&str; 12] = [
     "password",
     "passwd",
@@ -21,18 +22,19 @@ const PARTS: [&str; 12] = [
     "cookie",
 ];
 
-/// A key with one of these as a whole word names a secret. They are too short to be looked for inside of words: `shipping`
-/// has a `pin`.
+/// Words of secret keys. They must match a whole word, because they are short: `shipping` contains
+/// `pin`.
 const WORDS: [&str; 6] = ["pwd", "bearer", "jwt", "otp", "pin", "dsn"];
 
-/// Query parameters that name secrets in URLs only.
+/// Query parameters that name secrets only in URLs.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
 
-/// How our tokens begin, and the least length of what follows. They have 43 characters there.
+/// The prefix of the gateway's tokens, and the minimum length of the rest. Real tokens have 43
+/// characters after the prefix.
 const TOKEN: &str = "sb_";
 const TOKEN_LEAST: usize = 32;
 
-/// A JSON text with its secrets masked. Most texts have none, and are not even parsed.
+/// Masks the secrets in a JSON text. Most texts contain none and are not parsed.
 pub fn mask_json(text: &str) -> Cow<'_, str> {
     if !may_hold_secret(text) {
         return Cow::Borrowed(text);
@@ -42,12 +44,12 @@ pub fn mask_json(text: &str) -> Cow<'_, str> {
             mask(&mut value);
             Cow::Owned(value.to_string())
         }
-        // Too deep to look into: better no record of it than a leak.
+        // The JSON is nested too deeply to check. It is masked completely to avoid a leak.
         Err(_) => Cow::Owned(format!("\"{MASK}\"")),
     }
 }
 
-/// A text with our own tokens and the credentials of URLs masked.
+/// Masks the gateway's tokens and the credentials of URLs in a text.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
     for find in [token_in, user_in, parameter_in] {
@@ -64,7 +66,9 @@ fn mask(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             if fields.keys().any(|key| matches!(mask_text(key), Cow::Owned(_))) {
-                let renamed = std::mem::take(fields).into_iter().map(|(key, value)| (mask_text(&key).into(), value));
+                let renamed = std::mem::take(fields)
+                    .into_iter()
+                    .map(|(key, value)| (mask_text(&key).into(), value));
                 *fields = renamed.collect::<Map<String, Value>>();
             }
             for (key, value) in fields {
@@ -91,34 +95,42 @@ fn is_secret_key(key: &str) -> bool {
         || words(key).any(|word| WORDS.iter().any(|secret| word.eq_ignore_ascii_case(secret)))
 }
 
-/// The words of a name in camelCase, snake_case, kebab-case or a mixture.
+/// Splits a name in camelCase, snake_case or kebab-case into words.
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let bytes = name.as_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
         at += bytes[at..].iter().take_while(|byte| !byte.is_ascii_alphabetic()).count();
         let start = at;
-        while at < bytes.len() && bytes[at].is_ascii_alphabetic() && (at == start || !begins_word(bytes, at)) {
+        while at < bytes.len()
+            && bytes[at].is_ascii_alphabetic()
+            && (at == start || !begins_word(bytes, at))
+        {
             at += 1;
         }
         (start < at).then(|| &name[start..at])
     })
 }
 
-/// Whether a letter after a letter begins a word: the `C` of `pinCode`, and of `PINCode`.
+/// Reports whether a letter that follows a letter starts a word: the `C` of `pinCode` and of
+/// `PINCode`.
 fn begins_word(bytes: &[u8], at: usize) -> bool {
     bytes[at].is_ascii_uppercase()
-        && (bytes[at - 1].is_ascii_lowercase() || bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase))
+        && (bytes[at - 1].is_ascii_lowercase()
+            || bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase))
 }
 
-/// Where one of our tokens is, from `from` on.
+/// Finds the next token of the gateway, starting at `from`.
 fn token_in(text: &str, from: usize) -> Option<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut at = from;
     while let Some(found) = text[at..].find(TOKEN) {
         let start = at + found;
         let rest = &bytes[start + TOKEN.len()..];
-        let length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)).count();
+        let length = rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
+            .count();
         if length >= TOKEN_LEAST {
             return Some((start, start + TOKEN.len() + length));
         }
@@ -127,15 +139,17 @@ fn token_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Where the user and the password of a URL are, from `from` on.
+/// Finds the next user and password in a URL, starting at `from`.
 fn user_in(text: &str, from: usize) -> Option<(usize, usize)> {
     let mut at = from;
     while let Some(found) = text[at..].find("://") {
         let start = at + found + "://".len();
         let word = text[start..].split(is_end).next().unwrap_or_default();
         let authority = word.split(['/', '\\', '?', '#']).next().unwrap_or_default();
-        // A password with a slash makes no valid URL, and is a password all the same.
-        let user = authority.rfind('@').or_else(|| if is_host(authority) { None } else { word.rfind('@') });
+        // A password with a slash makes the URL invalid, but it must still be masked.
+        let user = authority
+            .rfind('@')
+            .or_else(|| if is_host(authority) { None } else { word.rfind('@') });
         if let Some(length) = user.filter(|length| word[..*length] != *MASK) {
             return Some((start, start + length));
         }
@@ -144,16 +158,22 @@ fn user_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Where the value of a parameter that names a secret is, from `from` on: `?token=…`, `&api_key=…`, `;Password=…`.
+/// Finds the next value of a secret parameter, starting at `from`: `?token=…`, `&api_key=…`,
+/// `;Password=…`.
 fn parameter_in(text: &str, from: usize) -> Option<(usize, usize)> {
     let mut at = from;
     while let Some(found) = text[at..].find('=') {
         let start = at + found + 1;
-        let rest = text[..start - 1].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.%[]".contains(c));
+        let rest = text[..start - 1]
+            .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.%[]".contains(c));
         let name = &text[rest.len()..start - 1];
         let in_url = rest.ends_with(['?', '&', ';', '#']);
-        let secret = is_secret_key(name) || (in_url && PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)));
-        let value = text[start..].split(|c: char| is_end(c) || "&;#".contains(c)).next().unwrap_or_default();
+        let secret = is_secret_key(name)
+            || (in_url && PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)));
+        let value = text[start..]
+            .split(|c: char| is_end(c) || "&;#".contains(c))
+            .next()
+            .unwrap_or_default();
         if secret && !value.is_empty() && !value.starts_with('=') && value != MASK {
             return Some((start, start + value.len()));
         }
@@ -162,12 +182,12 @@ fn parameter_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// What ends a URL in a text.
+/// Reports whether the character ends a URL within a text.
 fn is_end(c: char) -> bool {
     c.is_whitespace() || "\"'<>`".contains(c)
 }
 
-/// Whether this can stand between `://` and the path: a host, or a host and a port.
+/// Reports whether the text is a host with an optional port.
 fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
@@ -178,8 +198,9 @@ fn is_host(text: &str) -> bool {
     (name || literal) && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A quick look: `false` when a JSON text certainly holds no secret. Every record passes here, so the text is read once.
-/// Escapes (`\u0074oken`) count as a yes, because they may hide anything.
+/// Returns `false` only if the JSON text certainly contains no secret. Every record is checked, so
+/// this reads the text only once. Escapes (`\u0074oken`) count as a match because they can hide
+/// anything.
 fn may_hold_secret(text: &str) -> bool {
     let text = text.as_bytes();
     let (mut before, mut url) = (b' ', false);
@@ -192,8 +213,11 @@ fn may_hold_secret(text: &str) -> bool {
             b'=' if ends_like_parameter(&text[..at]) => return true,
             _ if !byte.is_ascii_alphanumeric() => {}
             _ => {
-                // Two letters first: nearly no position of a text has those of a secret's name.
-                if BEGINNINGS[beginning(before, byte)] && (begins_part(text, before, at) || is_word(text, at)) {
+                // Checks two letters first, because few positions match the start of a secret's
+                // name.
+                if BEGINNINGS[beginning(before, byte)]
+                    && (begins_part(text, before, at) || is_word(text, at))
+                {
                     return true;
                 }
                 before = byte;
@@ -206,14 +230,17 @@ fn may_hold_secret(text: &str) -> bool {
 fn begins_part(text: &[u8], before: u8, at: usize) -> bool {
     let rest = || plain(&text[at + 1..]);
     PARTS.iter().map(|part| part.as_bytes()).any(|part| {
-        [before, text[at]].eq_ignore_ascii_case(&part[..2]) && rest().take(part.len() - 2).eq(part[2..].iter().copied())
+        [before, text[at]].eq_ignore_ascii_case(&part[..2])
+            && rest().take(part.len() - 2).eq(part[2..].iter().copied())
     })
 }
 
-/// Whether a word of [`WORDS`] begins before this position. It may find one too many, and misses none.
+/// Reports whether a word of [`WORDS`] starts before this position. False positives are possible,
+/// false negatives are not.
 fn is_word(text: &[u8], at: usize) -> bool {
     let Some(start) = at.checked_sub(1) else { return false };
-    let begins = start == 0 || !text[start - 1].is_ascii_alphabetic() || text[start].is_ascii_uppercase();
+    let begins =
+        start == 0 || !text[start - 1].is_ascii_alphabetic() || text[start].is_ascii_uppercase();
     begins
         && WORDS.iter().any(|word| {
             let end = start + word.len();
@@ -223,17 +250,18 @@ fn is_word(text: &[u8], at: usize) -> bool {
 }
 
 fn ends_like_parameter(text: &[u8]) -> bool {
-    PARAMETERS
-        .iter()
-        .any(|name| text.len() >= name.len() && text[text.len() - name.len()..].eq_ignore_ascii_case(name.as_bytes()))
+    PARAMETERS.iter().any(|name| {
+        text.len() >= name.len()
+            && text[text.len() - name.len()..].eq_ignore_ascii_case(name.as_bytes())
+    })
 }
 
-/// The letters and digits of a text, in lower case.
+/// Returns the letters and digits of a text in lower case.
 fn plain(text: &[u8]) -> impl Iterator<Item = u8> {
     text.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase)
 }
 
-/// With which two letters, by the low bits of each, a name of [`PARTS`] or [`WORDS`] begins.
+/// The pairs of first letters of [`PARTS`] and [`WORDS`], indexed by the low bits of both letters.
 const BEGINNINGS: [bool; 1 << 10] = {
     let mut known = [false; 1 << 10];
     let mut index = 0;

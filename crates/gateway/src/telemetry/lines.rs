@@ -1,26 +1,27 @@
-//! The lines of the log, on their way to stderr.
+//! The queue of log lines on their way to stderr.
 //!
-//! Nobody knows what is behind stderr: a disk that is full, a program that has left or does not read, a terminal that
-//! somebody has stopped with Ctrl-S. So whoever logs leaves a line in a queue, and a thread writes them: no call
-//! waits for its lines, and none fails with them. What finds no room or cannot be written is lost; it is counted, and told once
-//! the log takes lines again.
+//! Writing to stderr may block or fail: the disk may be full, the reader may be slow or closed, or
+//! a terminal may be stopped with Ctrl-S. Logging therefore puts a line into a queue, and a thread
+//! writes it. No call waits for a log line or fails because of one. Lines that exceed the queue or
+//! cannot be written are lost. They are counted, and the count is logged once writing works again.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many bytes wait to be written, at most.
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// The maximum number of queued bytes.
 const ROOM: usize = 1 << 20;
 
-/// How much waits to be seen while lines are held back. With more of them all are shown.
+/// The maximum number of bytes that are held back. If it is exceeded, all lines are released.
 const MAX_HELD: usize = 64 * 1024;
 
-/// How long until a stream is tried again that somebody has set not to wait.
+/// The retry delay for a non-blocking stream.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Lines that wait for a thread that writes them.
+/// Queued lines for a writer thread.
 #[derive(Debug)]
 pub(super) struct Lines {
     state: Mutex<State>,
@@ -33,9 +34,10 @@ struct State {
     waiting: VecDeque<Box<[u8]>>,
     bytes: usize,
     held: bool,
-    /// The thread has taken a line and is not done with it.
+    /// Set while the thread writes a line.
     writing: bool,
-    /// Lines that found no room, and that could not be written with the reason, of which nobody has been told.
+    /// The numbers of lines that exceeded the queue or could not be written, and that were not
+    /// reported yet.
     overrun: u64,
     unwritten: u64,
     why: Option<Error>,
@@ -55,10 +57,10 @@ impl Lines {
         Self { state: Mutex::new(state), changed: Condvar::new(), lost: AtomicU64::new(0) }
     }
 
-    /// Leaves a line, or several that belong together, to be written. Waits for nothing.
+    /// Queues one or several lines. Never blocks.
     pub(super) fn push(&self, line: &[u8]) {
         let mut state = self.lock();
-        // One that is longer than the room is written all the same, if nothing else is.
+        // A line longer than the limit is accepted if the queue is empty.
         if !state.waiting.is_empty() && state.bytes + line.len() > ROOM {
             state.overrun += 1;
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +75,7 @@ impl Lines {
         self.changed.notify_all();
     }
 
-    /// From now on lines wait until they are released.
+    /// Holds back all lines until [`Self::release`].
     pub(super) fn hold(&self) {
         self.lock().held = true;
     }
@@ -83,18 +85,18 @@ impl Lines {
         self.changed.notify_all();
     }
 
-    /// How many lines were lost since the start.
+    /// Returns the number of lost lines since the start.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is left to be written, but no longer than this.
-    pub(super) fn settled(&self, patience: Duration) {
+    /// Waits until all lines are written, with a timeout.
+    pub(super) fn settled(&self, timeout: Duration) {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
-        drop(self.changed.wait_timeout_while(self.lock(), patience, busy));
+        self.changed.wait_while_for(&mut self.lock(), busy, timeout);
     }
 
-    /// Writes lines for as long as the process runs. What was lost is told in a sentence, which is a line of the log as well.
+    /// Writes lines forever. Lost lines are reported in a log line.
     pub(super) fn write(&self, to: impl Write, tell: fn(u64, &str)) -> ! {
         let mut end = End { to, open: false };
         loop {
@@ -102,10 +104,11 @@ impl Lines {
         }
     }
 
-    /// Writes the next line as soon as there is one.
+    /// Waits for the next line and writes it.
     fn write_one(&self, end: &mut End<impl Write>, mut tell: impl FnMut(u64, &str)) {
         let idle = |state: &mut State| state.held || state.waiting.is_empty();
-        let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, idle);
         let Some(line) = state.waiting.pop_front() else { return };
         state.bytes -= line.len();
         state.writing = true;
@@ -119,7 +122,7 @@ impl Lines {
                 state.why = Some(why);
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
-            // With so much room the sentence itself is not lost.
+            // Half of the queue is free, so the report itself is not lost.
             Ok(()) if state.bytes <= ROOM / 2 => {
                 overrun = std::mem::take(&mut state.overrun);
                 unwritten = std::mem::take(&mut state.unwritten);
@@ -129,7 +132,7 @@ impl Lines {
         let why = if unwritten > 0 { state.why.take() } else { None };
         drop(state);
         if overrun > 0 {
-            tell(overrun, "it was not read fast enough");
+            tell(overrun, "the log was not read fast enough");
         }
         if let Some(why) = why {
             tell(unwritten, &format!("they could not be written ({why})"));
@@ -138,7 +141,7 @@ impl Lines {
         self.changed.notify_all();
     }
 
-    /// All that waits, for tests of what others leave here.
+    /// Takes all queued lines, for tests.
     #[cfg(test)]
     pub(super) fn taken(&self) -> String {
         let lines = std::mem::take(&mut self.lock().waiting);
@@ -146,14 +149,14 @@ impl Lines {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// Where lines are written to.
+/// The output stream.
 struct End<W> {
     to: W,
-    /// The last line is there in part, so that the next one needs a beginning of its own.
+    /// Set if the last line was only partly written. The next line then starts with a line break.
     open: bool,
 }
 
@@ -174,8 +177,11 @@ impl<W: Write> End<W> {
                     rest = &rest[count..];
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Whoever shares the stream has set it so: a shell's other jobs, or the program that started us.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::park_timeout(RETRY),
+                // Another process that shares the stream has made it non-blocking, such as another
+                // job of the shell or the parent process.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::park_timeout(RETRY);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -185,11 +191,11 @@ impl<W: Write> End<W> {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: every line is written, in its order, or counted and told.
+    //! Rule: every line is written in order, or counted and reported.
 
     use super::*;
 
-    /// A disk with room for so many bytes.
+    /// A disk with limited free space.
     struct Disk {
         text: Vec<u8>,
         room: usize,
@@ -223,7 +229,7 @@ mod tests {
     }
 
     impl Scene {
-        /// Writes all that waits.
+        /// Writes all queued lines and returns the output.
         fn write(&mut self) -> String {
             let (lines, told) = (&self.lines, &mut self.told);
             while !lines.lock().waiting.is_empty() {
@@ -244,9 +250,15 @@ mod tests {
         scene.end.to.room = 100;
         scene.lines.push(b"four\n");
         assert_eq!(scene.write(), "\nfour\n", "no line goes on in the middle of another");
-        assert_eq!(scene.told, [format!("2: they could not be written ({})", Error::from(ErrorKind::StorageFull))]);
+        assert_eq!(
+            scene.told,
+            [format!("2: they could not be written ({})", Error::from(ErrorKind::StorageFull))]
+        );
         scene.lines.push(b"five\n");
-        assert_eq!((scene.write().as_str(), scene.told.len(), scene.lines.lost()), ("five\n", 1, 2));
+        assert_eq!(
+            (scene.write().as_str(), scene.told.len(), scene.lines.lost()),
+            ("five\n", 1, 2)
+        );
     }
 
     #[test]
@@ -259,9 +271,13 @@ mod tests {
         }
         assert_eq!(scene.lines.lost(), 3);
         assert_eq!(scene.write().len(), ROOM);
-        assert_eq!(scene.told, ["3: it was not read fast enough"]);
+        assert_eq!(scene.told, ["3: the log was not read fast enough"]);
         scene.lines.push(&vec![b'x'; ROOM + 1]);
-        assert_eq!((scene.write().len(), scene.lines.lost()), (ROOM + 1, 3), "one that is too long alone");
+        assert_eq!(
+            (scene.write().len(), scene.lines.lost()),
+            (ROOM + 1, 3),
+            "one that is too long alone"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who presented a token, and what that lets them see and do in channels.
+//! The identity behind a token, and its rights in channels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use sa_core::{Principal, Role, Scope, View, clock};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-/// Who presented a token.
+/// The identity of a token's holder.
 #[derive(Debug, Clone)]
 pub struct Identity {
     pub principal: Arc<Principal>,
-    /// Fires when the token is revoked.
+    /// Cancelled when the token is revoked.
     pub revoked: CancellationToken,
     pub expires_ms: Option<i64>,
     pub node_id: Option<Arc<str>>,
@@ -20,15 +20,20 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What this token may do in a channel.
+    /// Returns the rights of the token in a channel.
     pub fn rights(&self, channel: &str) -> Rights {
         let operator = self.principal.role == Role::Operator;
         let enters = self.principal.may_enter(channel);
         let may = |right| enters && (operator || self.channels.allows(right));
-        Rights { read: may("read"), publish: may("publish"), call: may("call"), admin: may("admin") }
+        Rights {
+            read: may("read"),
+            publish: may("publish"),
+            call: may("call"),
+            admin: may("admin"),
+        }
     }
 
-    /// What a request sees: the channels that the token is for by name.
+    /// Returns the view of a request: the channels that the token names.
     pub fn view(&self) -> View {
         let scopes = self.channels.named().filter(|name| self.rights(name).call);
         View {
@@ -37,7 +42,7 @@ impl Identity {
         }
     }
 
-    /// The same with one more channel in view; `None` when the token may not call there.
+    /// Returns the view with an additional channel. Returns `None` if the token may not call there.
     pub fn view_in(&self, channel: Option<&str>) -> Option<View> {
         let mut view = self.view();
         if let Some(channel) = channel {
@@ -52,12 +57,12 @@ impl Identity {
         Some(view)
     }
 
-    /// Resolves when the token does not count any more: it was revoked, or its time is over. What was opened with it
-    /// ends then, too.
+    /// Resolves when the token is revoked or expires. Connections opened with the token then end,
+    /// too.
     pub async fn over(&self) {
         let expiry = async {
             let Some(at) = self.expires_ms else { return std::future::pending().await };
-            // The clock may be set meanwhile, so it is looked at again.
+            // The system clock may change while waiting, so the remaining time is checked again.
             while let left @ 1.. = at - clock::now_ms() {
                 tokio::time::sleep(Duration::from_millis(left.min(60_000).cast_unsigned())).await;
             }
@@ -69,23 +74,25 @@ impl Identity {
     }
 }
 
-/// What a token may do in channels. Whether it may use one at all is for [`Principal::may_enter`] to say.
+/// The rights of a token in channels. [`Principal::may_enter`] decides which channels it may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelGrant {
-    /// The channels it may use, `*` standing for any characters. Empty means all for a token that names no tools and models
-    /// either, and none for any other.
+    /// Patterns of allowed channels, where `*` matches any characters. An empty list allows all
+    /// channels if the token names no tools or models, and otherwise none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channels: Vec<String>,
-    /// `read`, `publish`, `call`, `admin`; empty means all but the last.
+    /// Allowed rights: `read`, `publish`, `call`, `admin`. An empty list allows all rights except
+    /// `admin`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub channel_rights: Vec<String>,
 }
 
 impl ChannelGrant {
-    /// The words for what can be done in a channel.
+    /// The names of all channel rights.
     pub const RIGHTS: [&str; 4] = ["read", "publish", "call", "admin"];
 
-    /// The channels that it names one by one, and so brings into view by itself.
+    /// Returns the channels that are named without a pattern. They are part of every view of the
+    /// token.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         self.channels.iter().map(String::as_str).filter(|name| !name.contains('*'))
     }

@@ -1,4 +1,4 @@
-//! Tokens as they are stored: what is written of them, and what is made of it when it is read again.
+//! The stored form of tokens.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const BUCKET: &str = "tokens";
 
 pub(super) type Hash = [u8; 32];
 
-/// A token as it is stored, and as operators see it but for its hash.
+/// A stored token. Operators can see it, except for its hash.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TokenRecord {
     pub id: String,
@@ -25,32 +25,34 @@ pub struct TokenRecord {
     pub expires_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_ms: Option<i64>,
-    /// The tools it may use, by patterns; see [`Principal`] for a token that names none.
+    /// Patterns of allowed tools. See [`Principal`] for a token with no patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// The models it may ask, by patterns.
+    /// Patterns of allowed models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
-    /// The only node id it may use, for a node's token.
+    /// The only node id that a node's token may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
     #[serde(flatten)]
     pub channels: ChannelGrant,
 }
 
-/// How tokens named models before there was a list for them: among the tools.
+/// The prefix of models in older records, which stored them among the tools.
 pub(crate) const MODEL_TOOL: &str = "models/";
 
 impl TokenRecord {
-    /// Moves models that an older record names among its tools to where they belong.
+    /// Moves models from the tools of an older record to the list of models.
     fn separate_models(&mut self) {
-        let (models, tools) =
-            std::mem::take(&mut self.tools).into_iter().partition::<Vec<_>, _>(|tool| tool.starts_with(MODEL_TOOL));
+        let (models, tools) = std::mem::take(&mut self.tools)
+            .into_iter()
+            .partition::<Vec<_>, _>(|tool| tool.starts_with(MODEL_TOOL));
         self.tools = tools;
         self.models.extend(models.iter().map(|model| model[MODEL_TOOL.len()..].to_owned()));
     }
 
-    /// Whether an operator can come in with it, today and later: a session of the console ends by itself.
+    /// Reports whether an operator can use the token now and later. Console sessions do not count
+    /// because they expire.
     pub(super) fn lets_operators_in(&self, now_ms: i64) -> bool {
         self.role == Role::Operator.as_str()
             && !is_console_session(&self.id)
@@ -59,31 +61,40 @@ impl TokenRecord {
     }
 }
 
-/// A record, and what is known of it.
+/// A token record with its derived values.
 pub(super) struct Known {
     pub(super) record: TokenRecord,
     pub(super) hash: Hash,
     pub(super) identity: Identity,
-    /// Whether the record is on disk as it is here.
+    /// Whether the stored record is up to date.
     pub(super) written: bool,
 }
 
-/// Reads all of them; and what is wrong with those that cannot be read.
+/// Reads all tokens. Returns the errors of unreadable records separately.
 pub(super) async fn all(records: &dyn Records) -> Result<(Vec<Known>, Vec<String>), StoreError> {
     let (mut known, mut unreadable) = (Vec::new(), Vec::new());
     for (id, record) in records.list(BUCKET).await? {
         match Known::read(&id, &record.value) {
             Ok(token) => known.push(token),
-            Err(why) => unreadable.push(format!("the token {id} cannot be read, and lets nobody in: {why}")),
+            Err(why) => {
+                unreadable
+                    .push(format!("the token {id} cannot be read and is not accepted: {why}"));
+            }
         }
     }
     Ok((known, unreadable))
 }
 
-/// Writes one, and gives back what is known of it now.
-pub(super) async fn put(records: &dyn Records, record: &TokenRecord, expect: Expect) -> Result<Known, StoreError> {
-    let invalid =
-        |why: String| StoreError { kind: StoreErrorKind::Invalid, message: format!("this is no token: {why}") };
+/// Writes a token and returns its new state.
+pub(super) async fn put(
+    records: &dyn Records,
+    record: &TokenRecord,
+    expect: Expect,
+) -> Result<Known, StoreError> {
+    let invalid = |why: String| StoreError {
+        kind: StoreErrorKind::Invalid,
+        message: format!("the token is invalid: {why}"),
+    };
     let known = Known::new(record.clone()).map_err(invalid)?;
     let value = serde_json::to_vec(record).map_err(|error| invalid(error.to_string()))?;
     records.put(BUCKET, &record.id, value.into(), expect).await?;
@@ -96,17 +107,19 @@ pub(super) async fn delete(records: &dyn Records, id: &str) -> Result<(), StoreE
 
 impl Known {
     fn read(id: &str, value: &[u8]) -> Result<Self, String> {
-        let mut record: TokenRecord = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let mut record: TokenRecord =
+            serde_json::from_slice(value).map_err(|error| error.to_string())?;
         record.separate_models();
         if record.id != id {
-            return Err(format!("it is another one's, {}", record.id));
+            return Err(format!("it is the record of another token, {}", record.id));
         }
         Self::new(record)
     }
 
     fn new(record: TokenRecord) -> Result<Self, String> {
-        let hash = decode(&record.hash).ok_or("its hash is none")?;
-        let role = Role::parse(&record.role).ok_or_else(|| format!("its role, {}, is not known", record.role))?;
+        let hash = decode(&record.hash).ok_or("its hash is invalid")?;
+        let role = Role::parse(&record.role)
+            .ok_or_else(|| format!("its role {} is unknown", record.role))?;
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let principal = Principal {
             tools: patterns(&record.tools),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// A directory `open` with some files in it, beside a secret.
+/// A directory `open` with some files, next to a secret file.
 struct Place {
     root: tempfile::TempDir,
     allowed: AllowedDir,
@@ -25,11 +25,15 @@ impl Place {
         self.root.path().join("open").join(name)
     }
 
-    /// The two ways to open must agree, apart from links and `..` that stay below.
+    /// Both ways to open a file must agree, except for links and `..` that stay below the
+    /// directory.
     #[track_caller]
     fn check(&self, path: &str, expected: Result<&str, ErrorKind>) {
         let read = self.allowed.read_text(path);
-        let content = read.as_ref().map(|value| value["content"].as_str().unwrap()).map_err(|error| error.kind);
+        let content = read
+            .as_ref()
+            .map(|value| value["content"].as_str().unwrap())
+            .map_err(|error| error.kind);
         assert_eq!(content, expected, "{path}");
     }
 
@@ -110,8 +114,14 @@ fn a_link_that_is_swapped_never_leads_out() {
 #[test]
 fn what_is_not_a_file() {
     let place = place();
-    rustix::fs::mknodat(rustix::fs::CWD, place.open("pipe"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        place.open("pipe"),
+        rustix::fs::FileType::Fifo,
+        Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
     place.check("pipe", Err(ErrorKind::Failed));
     place.check("sub", Err(ErrorKind::Failed));
     place.check(".", Err(ErrorKind::Failed));
@@ -129,7 +139,7 @@ fn text_that_is_not_utf8() {
 #[test]
 fn a_big_file_is_cut_between_characters() {
     let place = place();
-    // One odd byte first, so that the limit falls inside of a character.
+    // The text starts with one extra byte, so that the limit falls inside a character.
     let text = format!("x{}", "é".repeat(MAX_TOOL_RESPONSE_BYTES));
     fs::write(place.open("big"), &text).unwrap();
     let value = place.allowed.read_text("big").unwrap();
@@ -137,9 +147,12 @@ fn a_big_file_is_cut_between_characters() {
     assert!(text.starts_with(content));
     assert!(content.len() > MAX_TOOL_RESPONSE_BYTES - ENVELOPE - 4);
     assert!(value.to_string().len() < MAX_TOOL_RESPONSE_BYTES);
-    assert_eq!((&value["_truncated"], &value["_original_bytes"]), (&json!(true), &json!(text.len())));
+    assert_eq!(
+        (&value["_truncated"], &value["_original_bytes"]),
+        (&json!(true), &json!(text.len()))
+    );
 
-    // A file that fits, but not with its escapes.
+    // This file fits, but not with its escapes.
     fs::write(place.open("quotes"), "\"".repeat(MAX_TOOL_RESPONSE_BYTES - ENVELOPE)).unwrap();
     let value = place.allowed.read_text("quotes").unwrap();
     assert_eq!(value["_truncated"], true);

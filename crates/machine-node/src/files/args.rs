@@ -1,14 +1,15 @@
-//! Arguments, as agents write them.
+//! Reads arguments in the forms in which agents write them.
 
 use std::path::{Component, Path, PathBuf};
 
 use sa_node_sdk::ToolError;
 use serde_json::{Map, Value};
 
-/// No system takes longer paths, and none of the other texts that are not the content of a file need be longer.
+/// The maximum length of a path. No system accepts longer paths, and no other text except a file's
+/// content needs more.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The largest whole number that JSON carries without loss everywhere.
+/// The largest whole number that every JSON implementation represents exactly.
 const MAX_NUMBER: f64 = 9_007_199_254_740_991.0;
 
 pub(super) struct Args(Map<String, Value>);
@@ -18,7 +19,7 @@ impl Args {
         match args {
             Value::Object(args) => Ok(Self(args)),
             Value::Null => Ok(Self(Map::new())),
-            other => Err(invalid(format!("the arguments must be an object, and are {}", kind(&other)))),
+            other => Err(invalid(format!("the arguments must be an object, not {}", kind(&other)))),
         }
     }
 
@@ -26,7 +27,7 @@ impl Args {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(invalid(format!("`{name}` must be a string, and is {}", kind(&other)))),
+            Some(other) => Err(invalid(format!("`{name}` must be a string, not {}", kind(&other)))),
         }
     }
 
@@ -34,7 +35,7 @@ impl Args {
         self.optional_text(name)?.ok_or_else(|| invalid(format!("`{name}` is missing")))
     }
 
-    /// A text that names files: not empty, not endless, without zero bytes.
+    /// Reads a text that names files: not empty, of limited length, and without zero bytes.
     pub(super) fn optional_path(&mut self, name: &str) -> Result<Option<String>, ToolError> {
         let Some(path) = self.optional_text(name)? else { return Ok(None) };
         if path.is_empty() {
@@ -44,7 +45,7 @@ impl Args {
             return Err(invalid(format!("`{name}` is longer than {MAX_PATH_BYTES} bytes")));
         }
         if path.contains('\0') {
-            return Err(invalid(format!("`{name}` has a zero byte in it")));
+            return Err(invalid(format!("`{name}` contains a NUL character")));
         }
         crate::home::refuse(name, &path)?;
         Ok(Some(path))
@@ -54,34 +55,40 @@ impl Args {
         self.optional_path(name)?.ok_or_else(|| invalid(format!("`{name}` is missing")))
     }
 
-    /// A whole number from zero up, written as 3 or as 3.0.
+    /// Reads a whole number from zero up, written as 3 or as 3.0.
     pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, ToolError> {
         let number = match self.0.remove(name) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::Number(number)) => number,
-            Some(other) => return Err(invalid(format!("`{name}` must be a number, and is {}", kind(&other)))),
+            Some(other) => {
+                return Err(invalid(format!("`{name}` must be a number, not {}", kind(&other))));
+            }
         };
         let value = number.as_f64().unwrap_or(f64::NAN);
         if value.fract() == 0.0 && value >= 0.0 {
-            // Larger ones are as good as any: nothing has that many lines.
+            // Larger numbers are clamped: no file has that many lines.
             return Ok(Some(value.min(MAX_NUMBER) as u64));
         }
-        Err(invalid(format!("`{name}` must be a whole number from 0 up, and is {number}")))
+        Err(invalid(format!("`{name}` must be a whole number of at least 0, not {number}")))
     }
 
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, ToolError> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
-            Some(other) => Err(invalid(format!("`{name}` must be true or false, and is {}", kind(&other)))),
+            Some(other) => {
+                Err(invalid(format!("`{name}` must be true or false, not {}", kind(&other))))
+            }
         }
     }
 }
 
-/// A schema in which what need not be given may also be given as `null`, as many agents do.
+/// Returns a schema in which every optional property may also be `null`, as many agents write it.
 pub(super) fn optional(mut schema: Value) -> Value {
     let required = schema["required"].clone();
-    let required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|known| known == name));
+    let required = |name: &str| {
+        required.as_array().is_some_and(|names| names.iter().any(|known| known == name))
+    };
     for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
         if !required(name) && property["type"].is_string() {
             property["type"] = Value::Array(vec![property["type"].take(), "null".into()]);
@@ -97,7 +104,7 @@ pub(super) fn invalid(why: String) -> ToolError {
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "true or false",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
@@ -105,7 +112,8 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The path seen from `base`, absolute, with `.` and `..` taken as text: `a/../b` is `b`, whatever `a` is.
+/// Returns the absolute path as seen from `base`. `.` and `..` are resolved as text: `a/../b` is
+/// `b`, even if `a` is a link.
 pub(super) fn absolute(base: &Path, path: &Path) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for component in base.join(path).components() {
@@ -130,7 +138,10 @@ mod tests {
         let mut args = Args::new(json!({ "limit": value })).unwrap();
         let count = args.count("limit");
         if let Err(error) = &count {
-            assert!(matches!(error, ToolError::InvalidArgs(why) if why.contains("limit")), "{error}");
+            assert!(
+                matches!(error, ToolError::InvalidArgs(why) if why.contains("limit")),
+                "{error}"
+            );
         }
         assert_eq!(count.map_err(drop), expected, "{value}");
     }
@@ -152,7 +163,9 @@ mod tests {
         assert!(Args::new(json!({ "pth": "x" })).unwrap().path("path").is_err());
         assert!(Args::new(json!(["x"])).is_err());
         assert!(Args::new(Value::Null).unwrap().path("path").is_err());
-        for bad in [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1), json!("~"), json!("~/x")] {
+        for bad in
+            [json!(""), json!("a\0b"), json!("x".repeat(5000)), json!(1), json!("~"), json!("~/x")]
+        {
             assert!(Args::new(json!({ "path": bad })).unwrap().path("path").is_err());
         }
         for good in ["./~/x", "~x", "a~", "*~"] {

@@ -1,4 +1,4 @@
-//! `Edit`: one piece of a text for another.
+//! `Edit`: replaces a piece of text in a file.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -15,14 +15,14 @@ use super::args::{Args, invalid, optional};
 use super::hidden::identity;
 use super::place::Target;
 use super::replace::{Replaced, current, errno, replace};
-use super::{Files, blocking, trouble};
+use super::{Files, blocking, errors};
 
 pub(super) struct Edit(pub(super) Arc<Files>);
 
-/// The whole file is in memory while it is edited.
+/// The maximum size of an edited file. The whole file is in memory during the edit.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// How often an edit begins anew because somebody else writes the file.
+/// The maximum number of attempts when another process writes the file during the edit.
 const MAX_TRIES: usize = 5;
 
 #[async_trait::async_trait]
@@ -30,13 +30,21 @@ impl NodeTool for Edit {
     async fn call(&self, _: ToolContext, args: Value) -> ToolResult {
         let mut args = Args::new(args)?;
         let path = args.path("path")?;
-        let change =
-            Change { old: args.text("oldString")?, new: args.text("newString")?, all: args.flag("replaceAll")? };
+        let change = Change {
+            old: args.text("oldString")?,
+            new: args.text("newString")?,
+            all: args.flag("replaceAll")?,
+        };
         if change.old.is_empty() {
-            return Err(invalid("`oldString` is empty; give the text to replace, or use Write for a new file".into()));
+            return Err(invalid(
+                "`oldString` is empty; give the text to replace, or create a new file with Write"
+                    .into(),
+            ));
         }
         if change.old == change.new {
-            return Err(invalid("`oldString` and `newString` are the same, so there is nothing to change".into()));
+            return Err(invalid(
+                "`oldString` and `newString` are equal, so there is nothing to change".into(),
+            ));
         }
         let files = Arc::clone(&self.0);
         blocking(move || files.edit(&path, &change)).await
@@ -48,8 +56,8 @@ impl NodeTool for Edit {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Replaces text in a file of this machine. `oldString` must be in it exactly as given (without the line \
-             numbers that Read shows), and once only unless `replaceAll` is true."
+            "Replaces text in a file on this machine. `oldString` must match the text of the file exactly (without the \
+             line numbers that Read adds), and must occur exactly once unless `replaceAll` is true."
                 .into(),
         )
     }
@@ -74,7 +82,7 @@ impl NodeTool for Edit {
             "type": "object",
             "properties": {
                 "path": { "type": "string", "description": "The resolved absolute path." },
-                "replacements": { "type": "integer", "description": "How many replacements were made." },
+                "replacements": { "type": "integer", "description": "Number of replacements." },
             },
             "required": ["path", "replacements"],
         }))
@@ -99,38 +107,51 @@ struct Change {
 impl Files {
     fn edit(&self, path: &str, change: &Change) -> ToolResult {
         let path = self.place.resolve(Some(path));
-        let explain = |errno| trouble::explain(&self.place, &path, errno);
+        let explain = |errno| errors::explain(&self.place, &path, errno);
         let target = self.place.target(&path, false)?;
-        let replacements = self.locks.with(&target, || self.edit_alone(&path, &target, change)).map_err(explain)??;
+        let replacements = self
+            .locks
+            .with(&target, || self.edit_alone(&path, &target, change))
+            .map_err(explain)??;
         Ok(json!({ "path": path.to_string_lossy(), "replacements": replacements }))
     }
 
-    fn edit_alone(&self, path: &Path, target: &Target, change: &Change) -> Result<usize, ToolError> {
-        let explain = |errno| trouble::explain(&self.place, path, errno);
+    fn edit_alone(
+        &self,
+        path: &Path,
+        target: &Target,
+        change: &Change,
+    ) -> Result<usize, ToolError> {
+        let explain = |errno| errors::explain(&self.place, path, errno);
         for _ in 0..MAX_TRIES {
             if current(&self.place, path, target)?.is_none() {
                 return Err(explain(Errno::NOENT));
             }
-            let (before, stat) = content(target, path).map_err(|trouble| trouble.unwrap_or_else(explain))?;
+            let (before, stat) =
+                content(target, path).map_err(|error| error.unwrap_or_else(explain))?;
             if self.place.hidden().is(&stat) {
-                return Err(trouble::secret(path));
+                return Err(errors::secret(path));
             }
             let text = std::str::from_utf8(&before).map_err(|error| {
                 let at = error.valid_up_to();
                 ToolError::Failed(format!(
-                    "{} is not UTF-8 text (the first wrong byte is at {at}); nothing was changed",
+                    "{} is not UTF-8 text (the first invalid byte is at offset {at}); nothing was changed",
                     path.display()
                 ))
             })?;
             let (after, replacements) = change.apply(text, path)?;
-            let unchanged =
-                || content(target, path).is_ok_and(|(now, new)| identity(&new) == identity(&stat) && now == before);
-            if replace(target, Some(&stat), after.as_bytes(), unchanged).map_err(explain)? == Replaced::Yes {
+            let unchanged = || {
+                content(target, path)
+                    .is_ok_and(|(now, new)| identity(&new) == identity(&stat) && now == before)
+            };
+            if replace(target, Some(&stat), after.as_bytes(), unchanged).map_err(explain)?
+                == Replaced::Yes
+            {
                 return Ok(replacements);
             }
         }
         Err(ToolError::Failed(format!(
-            "{} was changed meanwhile by somebody else, again and again; nothing was changed: read it and try again",
+            "{} was changed by another process during each attempt, so it was not edited; read it and try again",
             path.display()
         )))
     }
@@ -143,42 +164,49 @@ impl Change {
         if found == 0 {
             let windows = text.contains(&self.old.replace('\n', "\r\n"));
             let hint = if windows {
-                "its lines end with \\r\\n: write them so"
+                "its lines end with \\r\\n; use \\r\\n in `oldString` too"
             } else {
-                "read it anew and copy the text exactly"
+                "read the file again and copy the text exactly"
             };
             return Err(ToolError::Failed(format!("`oldString` was not found in {shown}; {hint}")));
         }
         if found > 1 && !self.all {
             return Err(ToolError::Failed(format!(
-                "`oldString` was found {found} times in {shown}; use replaceAll: true to replace them all, or give more of \
-                 the text around the one that is meant"
+                "`oldString` was found {found} times in {shown}; use `replaceAll: true` to replace all of them, or \
+                 include more of the surrounding text so that it matches only once"
             )));
         }
-        let size = self.new.len().saturating_mul(found).saturating_add(text.len() - self.old.len() * found);
+        let size = self
+            .new
+            .len()
+            .saturating_mul(found)
+            .saturating_add(text.len() - self.old.len() * found);
         if size > MAX_BYTES {
             return Err(ToolError::Failed(format!(
-                "{shown} would have {size} bytes; files up to {MAX_BYTES} can be edited"
+                "{shown} would be {size} bytes long after the edit; the limit is {MAX_BYTES} bytes"
             )));
         }
         Ok((text.replace(&self.old, &self.new), found))
     }
 }
 
-/// The whole file. The error is a word for the caller, or what the system says.
+/// Reads the whole file. The error is a message for the caller or an error of the system.
 fn content(target: &Target, path: &Path) -> Result<(Vec<u8>, Stat), Trouble> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&target.directory, &target.name, flags, Mode::empty())?);
     let stat = fstat(&file)?;
-    trouble::regular(path, &stat, trouble::TO_READ).map_err(Trouble::Said)?;
+    errors::regular(path, &stat, errors::TO_READ).map_err(Trouble::Said)?;
     // The file may have been swapped since the target was checked.
     if secret_file::is_marked(&file) {
-        return Err(Trouble::Said(trouble::secret(path)));
+        return Err(Trouble::Said(errors::secret(path)));
     }
     let mut content = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut content).map_err(|error| errno(&error))?;
     if content.len() > MAX_BYTES {
-        let message = format!("{} is larger than the {MAX_BYTES} bytes that can be edited; use Bash", path.display());
+        let message = format!(
+            "{} is larger than {MAX_BYTES} bytes, the limit of Edit; use Bash",
+            path.display()
+        );
         return Err(Trouble::Said(ToolError::Failed(message)));
     }
     Ok((content, stat))

@@ -1,12 +1,13 @@
-//! `Glob`: the files whose paths match, newest first.
+//! `Glob`: finds the files with matching paths, newest first.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use ignore::DirEntry;
+use parking_lot::Mutex;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolResult};
@@ -22,7 +23,7 @@ use super::{Files, escaped_len, room};
 
 pub(super) struct Glob(pub(super) Arc<Files>);
 
-/// More are counted, but not returned.
+/// The maximum number of returned files. Further matches are only counted.
 const MAX_MATCHES: usize = 10_000;
 
 #[async_trait::async_trait]
@@ -41,8 +42,11 @@ impl NodeTool for Glob {
             };
             check_base(&files, &base)?;
             let start = pattern.start(&base);
-            let found = if matches!(files.place.open_directory(&start), Err(Errno::NOENT | Errno::NOTDIR)) {
-                // Nothing can be where the pattern begins.
+            let found = if matches!(
+                files.place.open_directory(&start),
+                Err(Errno::NOENT | Errno::NOTDIR)
+            ) {
+                // The directory at the beginning of the pattern cannot exist.
                 Found::default()
             } else {
                 check_base(&files, &start)?;
@@ -59,8 +63,8 @@ impl NodeTool for Glob {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Finds the files of this machine whose path matches a glob pattern, newest first. `*` stays inside of a name, \
-             `**` stands for any directories, `{a,b}` for either. Hidden and ignored files are found as well, links are \
+            "Finds files on this machine by a glob pattern, newest first. `*` matches within one name, `**` matches any \
+             number of directories, `{a,b}` matches a or b. Hidden and ignored files are included, symbolic links are \
              followed. The matches are absolute paths."
                 .into(),
         )
@@ -86,9 +90,9 @@ impl NodeTool for Glob {
                 "pattern": { "type": "string" },
                 "basePath": { "type": "string", "description": "The resolved search directory." },
                 "matches": { "type": "array", "items": { "type": "string" }, "description": "Absolute paths, newest first." },
-                "count": { "type": "integer", "description": "How many files match." },
-                "truncated": { "const": true, "description": "Only the newest are in `matches`." },
-                "unreadable": { "type": "integer", "description": "How many directories could not be read." },
+                "count": { "type": "integer", "description": "Number of matching files." },
+                "truncated": { "const": true, "description": "Set if `matches` contains only the newest files." },
+                "unreadable": { "type": "integer", "description": "Number of directories that could not be read." },
             },
             "required": ["pattern", "basePath", "matches", "count"],
         }))
@@ -103,7 +107,8 @@ impl NodeTool for Glob {
     }
 }
 
-/// The search below a directory, whose own path is the first so many bytes of all others.
+/// A search below a directory. The directory's own path is the first `start_bytes` bytes of all
+/// other paths.
 struct Below {
     pattern: Pattern,
     start_bytes: usize,
@@ -133,7 +138,7 @@ type Time = (i64, i64);
 fn find(files: &Arc<Files>, pattern: Pattern, start: &Path, watch: Arc<Watch>) -> Found {
     let depth = pattern.depth;
     let walk = Walk::new(files, start, watch);
-    // The slash behind it goes with it. The root is its own.
+    // The count includes the slash after the directory. For the root, the path is the slash.
     let start_bytes = start.as_os_str().len() + usize::from(start.parent().is_some());
     let search = Arc::new(Below { pattern, start_bytes });
     let (all, count) = (Mutex::new(Vec::new()), AtomicU64::new(0));
@@ -141,22 +146,28 @@ fn find(files: &Arc<Files>, pattern: Pattern, start: &Path, watch: Arc<Watch>) -
         let mut mine = Mine { files: Vec::new(), all: &all };
         let (walk, count, mut near) = (Arc::clone(&walk), &count, Near::default());
         move |path: &Path| {
-            let Ok(stat) = near.look_at(&walk.files, path) else { return };
+            let Ok((stat, is_link)) = near.look_at(&walk.files, path) else { return };
             let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            let hidden = || walk.hidden.is(&stat) || walk.hidden.covers(path) || secret_file::is_marked_path(path);
+            let hidden = || {
+                walk.hidden.is(&stat)
+                    || walk.hidden.covers(path)
+                    || secret_file::is_marked_path(path)
+                    // The walk has looked at the directories of its own path only.
+                    || is_link && path.canonicalize().map_or(true, |real| walk.hidden.covers_file(&real))
+            };
             if regular && !hidden() {
                 count.fetch_add(1, Ordering::Relaxed);
                 mine.push(((stat.st_mtime, stat.st_mtime_nsec as i64), path.to_owned()));
             }
         }
     });
-    let mut files = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut files = all.into_inner();
     files.sort_unstable_by(newest_first);
     files.truncate(MAX_MATCHES);
     Found { files, count: count.into_inner(), unreadable: walk.unreadable() }
 }
 
-/// What one thread has found.
+/// The files that one thread has found.
 struct Mine<'a> {
     files: Vec<(Time, PathBuf)>,
     all: &'a Mutex<Vec<(Time, PathBuf)>>,
@@ -165,7 +176,7 @@ struct Mine<'a> {
 impl Mine<'_> {
     fn push(&mut self, file: (Time, PathBuf)) {
         self.files.push(file);
-        // What cannot be among the newest need not be kept.
+        // Files that cannot be among the newest are dropped.
         if self.files.len() >= 4 * MAX_MATCHES {
             self.files.select_nth_unstable_by(MAX_MATCHES, newest_first);
             self.files.truncate(MAX_MATCHES);
@@ -175,7 +186,7 @@ impl Mine<'_> {
 
 impl Drop for Mine<'_> {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.files);
+        self.all.lock().append(&mut self.files);
     }
 }
 

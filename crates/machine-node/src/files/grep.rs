@@ -1,17 +1,18 @@
-//! `Grep`: the lines that match.
+//! `Grep`: finds the lines that match.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use globset::GlobSet;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 use ignore::DirEntry;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
 use serde_json::{Value, json};
@@ -28,10 +29,11 @@ pub(super) struct Grep(pub(super) Arc<Files>);
 const MAX_MATCHES: usize = 100;
 const MAX_CHARACTERS: usize = 200;
 
-/// How much is said of a pattern that is none, in bytes.
+/// The maximum length of the error for an invalid pattern, in bytes.
 const MAX_WORDS: usize = 1_000;
 
-/// A line must fit into memory to be matched; a file with a longer one is not searched.
+/// The maximum length of a line. A line must fit into memory to be matched; a file with a longer
+/// one is not searched.
 const MAX_LINE_BYTES: usize = 8 * 1024 * 1024;
 
 #[async_trait::async_trait]
@@ -43,7 +45,7 @@ impl NodeTool for Grep {
         let matcher = matcher(&pattern)?;
         if let Some(include) = include.as_ref().filter(|include| include.contains('/')) {
             return Err(invalid(format!(
-                "`include` is matched against names only, and {include} has a `/` in it; use `path` for the directory"
+                "`include` is matched against file names only, but {include} contains a `/`; use `path` for the directory"
             )));
         }
         let include = include.as_deref().map(compile).transpose()?;
@@ -63,9 +65,9 @@ impl NodeTool for Grep {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Searches the lines of files of this machine for a regular expression (Rust syntax, one line at a time). Hidden \
-             and ignored files are searched as well, links are followed, binary files are not searched. Returns the first \
-             100 matching lines in the order of their paths, and `truncated` if there are more."
+            "Searches files on this machine for lines that match a regular expression (Rust syntax, one line at a time). \
+             Hidden and ignored files are included, symbolic links are followed, binary files are skipped. Returns the \
+             first 100 matching lines, sorted by path, and `truncated` if there are more."
                 .into(),
         )
     }
@@ -76,7 +78,7 @@ impl NodeTool for Grep {
             "properties": {
                 "pattern": { "type": "string", "description": "Regex pattern to search for (Rust `regex` crate syntax)." },
                 "path": { "type": "string", "minLength": 1, "maxLength": 4096,
-                    "description": "Directory to search in, or one file. Relative paths resolve against the node workspace, which is also the default." },
+                    "description": "Directory or file to search in. Relative paths resolve against the node workspace, which is also the default." },
                 "include": { "type": "string", "minLength": 1, "maxLength": 4096,
                     "description": "File name glob pattern to filter files (e.g. \"*.md\", \"*.{rs,ts}\"). Matched against file name only, not full path." },
             },
@@ -94,14 +96,14 @@ impl NodeTool for Grep {
                     "type": "object",
                     "properties": {
                         "path": { "type": "string" },
-                        "line": { "type": "integer", "description": "The line's number, from 1." },
+                        "line": { "type": "integer", "description": "Line number, starting at 1." },
                         "content": { "type": "string", "description": "The line, or its first 200 characters." },
                     },
                     "required": ["path", "line", "content"],
                 } },
-                "count": { "type": "integer", "description": "How many lines match." },
-                "truncated": { "const": true, "description": "There are more; instead of `count`." },
-                "unreadable": { "type": "integer", "description": "How many files and directories could not be read." },
+                "count": { "type": "integer", "description": "Number of matching lines." },
+                "truncated": { "const": true, "description": "Set instead of `count` if there are more matches." },
+                "unreadable": { "type": "integer", "description": "Number of files and directories that could not be read." },
             },
             "required": ["pattern", "basePath", "matches"],
         }))
@@ -117,14 +119,22 @@ impl NodeTool for Grep {
 }
 
 fn matcher(pattern: &str) -> Result<RegexMatcher, ToolError> {
-    // A line ends before its `\r\n` as well, for the pattern as for whoever reads the result.
-    let built = RegexMatcherBuilder::new().multi_line(true).line_terminator(Some(b'\n')).crlf(true).build(pattern);
+    // A line also ends before `\r\n`, for the pattern as well as in the result.
+    let built = RegexMatcherBuilder::new()
+        .multi_line(true)
+        .line_terminator(Some(b'\n'))
+        .crlf(true)
+        .build(pattern);
     built.map_err(|error| {
-        // A long pattern is not repeated: its last line says what is wrong.
+        // A long pattern is not repeated: the last line of the error contains the reason.
         let said = error.to_string();
-        let said = if said.len() <= MAX_WORDS { &said } else { said.lines().next_back().unwrap_or_default() };
+        let said = if said.len() <= MAX_WORDS {
+            &said
+        } else {
+            said.lines().next_back().unwrap_or_default()
+        };
         let said = &said[..said.floor_char_boundary(MAX_WORDS)];
-        invalid(format!("`pattern` is no regular expression for single lines: {said}"))
+        invalid(format!("`pattern` is not a valid regular expression for single lines: {said}"))
     })
 }
 
@@ -139,7 +149,7 @@ fn find(
     let named = Arc::new(Named { include, found: Arc::clone(&found) });
     let walk = Walk::new(files, base, watch);
     if matches!(files.place.open_directory(base), Err(Errno::NOTDIR)) {
-        // One file is as good as a directory.
+        // The base may also be a single file.
         let (file, _) = files.place.open_file(base)?;
         if named.matches(Path::new(base.file_name().unwrap_or_default())) {
             Lines::new(&matcher).search(base, &file, &walk, &found);
@@ -152,7 +162,7 @@ fn find(
             move |path: &Path| match near.open(&walk.files, path, &walk.hidden) {
                 Ok(file) => lines.search(path, &file, &walk, &found),
                 Err(Errno::ACCESS) => walk.count_unreadable(),
-                // Gone, or none of ours.
+                // The file was deleted, or it is not a file that may be read.
                 Err(_) => {}
             }
         });
@@ -163,7 +173,7 @@ fn find(
     Ok((Arc::into_inner(found).unwrap_or_default(), unreadable))
 }
 
-/// Files by their names, as long as they can still be among the first.
+/// Selects files by their names, as long as they can still be among the first matches.
 struct Named {
     include: Option<GlobSet>,
     found: Arc<Found>,
@@ -190,9 +200,11 @@ struct Line {
     content: String,
 }
 
-/// The first matches in the order of their paths, whoever finds them when: two searches of the same tree give the same.
+/// The first matches in the order of their paths, independent of the order in which threads find
+/// them. Two searches of the same tree return the same result.
 ///
-/// As soon as there are enough of them, whatever comes after the last one in that order need not be searched any more.
+/// As soon as there are enough matches, paths after the last one in that order need not be
+/// searched.
 #[derive(Default)]
 struct Found {
     first: Mutex<First>,
@@ -207,7 +219,7 @@ struct First {
 
 impl Found {
     fn add(&self, path: &Path, lines: Vec<Line>) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         first.lines += lines.len();
         first.files.insert(path.to_owned(), lines);
         while let Some(last) = first.files.last_entry().map(|last| last.get().len())
@@ -223,20 +235,24 @@ impl Found {
 
     fn is_past(&self, path: &Path) -> bool {
         self.enough.load(Ordering::Acquire) && {
-            let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = self.first.lock();
             first.files.last_key_value().is_some_and(|(last, _)| path > last.as_path())
         }
     }
 
     fn into_result(self, pattern: &str, base: &Path, unreadable: u64, room: usize) -> Value {
-        let first = self.first.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let first = self.first.into_inner();
         let base = base.to_string_lossy();
         let mut left = room.saturating_sub(escaped_len(pattern) + escaped_len(&base));
         let mut matches = Vec::new();
-        let lines = first.files.iter().flat_map(|(path, lines)| lines.iter().map(move |line| (path, line)));
+        let lines =
+            first.files.iter().flat_map(|(path, lines)| lines.iter().map(move |line| (path, line)));
         for (path, line) in lines.take(MAX_MATCHES) {
             let path = path.to_string_lossy();
-            let Some(rest) = left.checked_sub(escaped_len(&path) + escaped_len(&line.content) + 64) else { break };
+            let Some(rest) = left.checked_sub(escaped_len(&path) + escaped_len(&line.content) + 64)
+            else {
+                break;
+            };
             left = rest;
             matches.push(json!({ "path": path, "line": line.number, "content": line.content }));
         }
@@ -254,11 +270,11 @@ impl Found {
     }
 }
 
-/// What one thread searches with.
+/// The state of one searching thread.
 struct Lines {
     matcher: RegexMatcher,
     searcher: Searcher,
-    /// For files with zero bytes in them.
+    /// The searcher for files that contain zero bytes.
     thorough: Searcher,
 }
 
@@ -278,19 +294,22 @@ impl Lines {
     }
 
     fn search(&mut self, path: &Path, file: &File, walk: &Walk, found: &Found) {
-        // A zero byte is a character of UTF-8, but nearly always the sign of something else: the first one ends the
-        // search, and what turns out to be text nevertheless is searched again.
+        // A zero byte is valid in UTF-8, but nearly always the sign of a binary file. So the first
+        // zero byte ends the search, and a file that turns out to be text is searched again.
         let hits = match hits(&mut self.searcher, &self.matcher, file, walk) {
             Ok(hits) if !hits.zeros => hits,
             Ok(_) if is_text(file, &walk.watch).unwrap_or(false) => {
                 let mut file = file;
-                match file.rewind().and_then(|()| hits(&mut self.thorough, &self.matcher, file, walk)) {
+                match file
+                    .rewind()
+                    .and_then(|()| hits(&mut self.thorough, &self.matcher, file, walk))
+                {
                     Ok(hits) => hits,
                     Err(_) => return walk.count_unreadable(),
                 }
             }
             Ok(_) => return,
-            // A line too long, a file of a process that cannot be read now.
+            // A line is too long, or a file of a process cannot be read at the moment.
             Err(_) => return walk.count_unreadable(),
         };
         if !hits.binary && !hits.lines.is_empty() && is_text(file, &walk.watch).unwrap_or(false) {
@@ -299,13 +318,19 @@ impl Lines {
     }
 }
 
-fn hits(searcher: &mut Searcher, matcher: &RegexMatcher, file: &File, walk: &Walk) -> io::Result<Hits> {
+fn hits(
+    searcher: &mut Searcher,
+    matcher: &RegexMatcher,
+    file: &File,
+    walk: &Walk,
+) -> io::Result<Hits> {
     let mut hits = Hits::default();
     searcher.search_reader(matcher, Watched { file, watch: &walk.watch }, &mut hits)?;
     Ok(hits)
 }
 
-/// Whether all of a file is UTF-8. Only files with matches or zero bytes are asked: it means reading them twice.
+/// Returns whether the whole file is UTF-8. Only files with matches or zero bytes are checked,
+/// because they are then read twice.
 fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
     file.rewind()?;
     let mut reader = Watched { file, watch };
@@ -319,7 +344,7 @@ fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
         let filled = kept + read;
         match std::str::from_utf8(&buffer[..filled]) {
             Ok(_) => kept = 0,
-            // A character that goes on in the next block.
+            // The character continues in the next block.
             Err(error) if error.error_len().is_none() => {
                 let whole = error.valid_up_to();
                 buffer.copy_within(whole..filled, 0);
@@ -333,9 +358,9 @@ fn is_text(mut file: &File, watch: &Watch) -> io::Result<bool> {
 #[derive(Default)]
 struct Hits {
     lines: Vec<Line>,
-    /// A line is no UTF-8.
+    /// Whether a line is not UTF-8.
     binary: bool,
-    /// The search ended at a zero byte.
+    /// Whether the search ended at a zero byte.
     zeros: bool,
 }
 
@@ -368,8 +393,8 @@ mod tests {
     use super::*;
 
     const WORDS: &[&str] = &[
-        "a", "b", ".", "*", "+", "?", "(", ")", "[", "]", "{", "}", "|", "^", "$", "\\", "\\n", "{1000}", "(?i)",
-        "(?=", "\\1", "\\pL",
+        "a", "b", ".", "*", "+", "?", "(", ")", "[", "]", "{", "}", "|", "^", "$", "\\", "\\n",
+        "{1000}", "(?i)", "(?=", "\\1", "\\pL",
     ];
 
     proptest! {

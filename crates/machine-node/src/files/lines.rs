@@ -6,7 +6,7 @@ use sa_node_sdk::protocol::escaped_prefix;
 
 use super::escaped_len;
 
-/// Which lines are asked for, and how large they may be as JSON.
+/// The requested lines, and their maximum size as JSON.
 pub(super) struct Wanted {
     pub(super) offset: u64,
     pub(super) limit: u64,
@@ -15,27 +15,27 @@ pub(super) struct Wanted {
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Page {
-    /// Each line as its number, a tab, and itself.
+    /// Each line as its number, a tab, and the text.
     pub(super) content: String,
     pub(super) lines: u64,
     pub(super) end: End,
 }
 
-/// Why a page ends where it does.
+/// The reason why a page ends.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum End {
-    /// There were that many lines, and no more.
+    /// The page has the requested number of lines.
     #[default]
     Limit,
-    /// The text has no more lines; it has this many.
+    /// The text has no more lines; this is their number.
     Text(u64),
     /// The next line did not fit.
     Room,
-    /// Not even the first line fitted; it has only its beginning.
+    /// Not even the first line fitted; the page contains only its beginning.
     InsideLine,
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 #[derive(Debug)]
 pub(super) enum NoPage {
     NotText,
@@ -48,7 +48,7 @@ impl From<io::Error> for NoPage {
     }
 }
 
-/// Reads no further than the page goes, and keeps no more than the page.
+/// Reads a page. Reads no further than its end, and stores only the page.
 ///
 /// Lines end at `\n` or `\r\n`, as for `str::lines`.
 pub(super) fn page(text: &mut impl BufRead, wanted: &Wanted) -> Result<Page, NoPage> {
@@ -62,7 +62,7 @@ pub(super) fn page(text: &mut impl BufRead, wanted: &Wanted) -> Result<Page, NoP
     let mut line = Vec::new();
     while page.lines < wanted.limit {
         line.clear();
-        // Two more than fit: the line's end.
+        // Two bytes more than the budget, for the line's end.
         if text.take(left as u64 + 2).read_until(b'\n', &mut line)? == 0 {
             page.end = End::Text(wanted.offset + page.lines);
             return Ok(page);
@@ -76,7 +76,10 @@ pub(super) fn page(text: &mut impl BufRead, wanted: &Wanted) -> Result<Page, NoP
             page.end = End::Room;
             if page.lines == 0 {
                 page.content = prefix;
-                page.content.push_str(escaped_prefix(line, left.saturating_sub(escaped_len(&page.content))));
+                page.content.push_str(escaped_prefix(
+                    line,
+                    left.saturating_sub(escaped_len(&page.content)),
+                ));
                 page.lines = 1;
                 page.end = End::InsideLine;
             }
@@ -93,7 +96,7 @@ pub(super) fn page(text: &mut impl BufRead, wanted: &Wanted) -> Result<Page, NoP
     Ok(page)
 }
 
-/// How many of these lines there were.
+/// Skips lines. Returns the number of lines that were skipped.
 pub(super) fn skip_lines(text: &mut impl BufRead, lines: u64) -> io::Result<u64> {
     for skipped in 0..lines {
         if text.skip_until(b'\n')? == 0 {
@@ -103,14 +106,15 @@ pub(super) fn skip_lines(text: &mut impl BufRead, lines: u64) -> io::Result<u64>
     Ok(lines)
 }
 
-/// Whether what was read of a line is all of it.
+/// Returns whether the line was read completely.
 fn ends_here(text: &mut impl BufRead, line: &[u8]) -> io::Result<bool> {
     Ok(line.ends_with(b"\n") || text.fill_buf()?.is_empty())
 }
 
-/// A line without its end. One that was cut may be cut inside of a character.
+/// Decodes a line without its end. A truncated line may end inside a character.
 fn decode(line: &[u8], whole: bool) -> Result<&str, NoPage> {
-    let line = line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
+    let line =
+        line.strip_suffix(b"\n").map_or(line, |line| line.strip_suffix(b"\r").unwrap_or(line));
     match std::str::from_utf8(line) {
         Ok(line) => Ok(line),
         Err(error) if !whole && error.error_len().is_none() => {
@@ -126,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &[u8], offset: u64, limit: u64, room: usize) -> Result<Page, NoPage> {
-        // A small buffer, so that lines and characters are split between two reads.
+        // The small buffer splits lines and characters between two reads.
         page(&mut io::BufReader::with_capacity(3, text), &Wanted { offset, limit, room })
     }
 
@@ -159,7 +163,7 @@ mod tests {
                 }
                 match page.end {
                     End::Text(_) => break,
-                    // Nothing is skipped unless it was said.
+                    // No line is skipped without a report.
                     End::InsideLine | End::Room => prop_assert!(page.lines > 0),
                     End::Limit => prop_assert!(false),
                 }

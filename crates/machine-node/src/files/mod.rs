@@ -2,6 +2,7 @@
 
 mod args;
 mod edit;
+mod errors;
 mod glob;
 mod grep;
 mod hidden;
@@ -12,7 +13,6 @@ mod pattern;
 mod place;
 mod read;
 mod replace;
-mod trouble;
 mod walk;
 mod watch;
 mod write;
@@ -27,14 +27,14 @@ use self::locks::Locks;
 use self::place::Place;
 use crate::{Machine, Options, tolerant};
 
-/// What the file tools share.
+/// The state that the file tools share.
 pub(crate) struct Files {
     place: Place,
     locks: Locks,
 }
 
 impl Files {
-    /// Opens the roots that the options allow. The error names the one that cannot be used.
+    /// Opens the roots that the options allow. The error names the root that cannot be used.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, (PathBuf, io::Error)> {
         let place = Place::open(&options.workspace, &options.allow_roots, &options.hidden)?;
         Ok(Arc::new(Self { place, locks: Locks::default() }))
@@ -52,27 +52,27 @@ pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
     }
 }
 
-/// Runs what waits for the disk where it keeps nobody else waiting.
+/// Runs blocking disk access on the blocking thread pool.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     tokio::task::spawn_blocking(work).await?
 }
 
-/// How many bytes of text a result has room for, as JSON.
+/// Returns the budget for the text of a result, in bytes of JSON.
 ///
-/// A gateway may take more, which images need; but nobody reads that much text.
+/// A gateway may accept more, as images require, but more text would not be useful.
 fn room(ctx: &ToolContext) -> usize {
     room_for_images(ctx).min(MAX_TOOL_RESPONSE_BYTES)
 }
 
-/// The same for images: all that a result may have but for the names of its fields, numbers, notes and metadata.
+/// Returns the budget for images: the whole result except field names, numbers, notes and metadata.
 fn room_for_images(ctx: &ToolContext) -> usize {
     const AROUND: usize = 4096;
     ctx.max_response_bytes().saturating_sub(AROUND)
 }
 
-/// How many bytes a text takes inside of a JSON string.
+/// Returns the number of bytes of a text inside a JSON string.
 fn escaped_len(text: &str) -> usize {
     let extra = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,

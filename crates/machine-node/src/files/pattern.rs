@@ -1,4 +1,4 @@
-//! What a glob pattern says about where to look.
+//! Parses glob patterns, and derives where to search.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,52 +8,68 @@ use sa_node_sdk::ToolError;
 use super::args::invalid;
 
 pub(super) struct Pattern {
-    /// The directories that the pattern begins with, without any wildcard. Absolute if the pattern is.
+    /// The directories at the beginning of the pattern, without wildcards. Absolute if the pattern
+    /// is.
     pub(super) prefix: PathBuf,
-    /// How deep below the prefix a match can be, if that is known.
+    /// The maximum depth of a match below the prefix, if it is known.
     pub(super) depth: Option<usize>,
-    /// The rest, seen from the prefix.
+    /// The rest of the pattern, relative to the prefix.
     rest: GlobSet,
-    /// What the first directories below the prefix must be called.
+    /// The globs for the names of the first directories below the prefix.
     directories: Vec<GlobSet>,
 }
 
 impl Pattern {
     pub(super) fn parse(pattern: &str) -> Result<Self, ToolError> {
         let segments = segments(pattern);
-        let (last, leading) = segments.split_last().ok_or_else(|| invalid("`pattern` is empty".into()))?;
+        let (last, leading) =
+            segments.split_last().ok_or_else(|| invalid("`pattern` is empty".into()))?;
         if matches!(*last, "" | "." | "..") {
             return Err(invalid(format!(
-                "`pattern` names a directory: {pattern}; add `*` or `**` for the files in it"
+                "`pattern` names a directory: {pattern}; append `*` or `**` to match the files in it"
             )));
         }
         let plain = leading.iter().take_while(|segment| !has_wildcard(segment)).count();
         let mut prefix = PathBuf::from(if pattern.starts_with('/') { "/" } else { "" });
         prefix.extend(&segments[..plain]);
-        let rest: Vec<_> = segments[plain..].iter().copied().filter(|segment| !matches!(*segment, "" | ".")).collect();
+        let rest: Vec<_> = segments[plain..]
+            .iter()
+            .copied()
+            .filter(|segment| !matches!(*segment, "" | "."))
+            .collect();
         if rest.contains(&"..") {
             return Err(invalid(format!(
-                "`pattern` has a `..` behind a wildcard: {pattern}; begin with it, or use `path`"
+                "`pattern` has a `..` after a wildcard: {pattern}; put it at the beginning, or use `path`"
             )));
         }
-        // A segment with a slash in it has one inside of braces, and any number of names can match it.
-        let named = rest.iter().take_while(|segment| **segment != "**" && !segment.contains('/')).count();
+        // A segment that contains a slash has it inside braces, and can match any number of names.
+        let named =
+            rest.iter().take_while(|segment| **segment != "**" && !segment.contains('/')).count();
         let depth = (named == rest.len()).then_some(named);
         let directories = rest[..named.min(rest.len() - 1)].iter().map(|segment| compile(segment));
-        Ok(Self { prefix, depth, directories: directories.collect::<Result<_, _>>()?, rest: compile(&rest.join("/"))? })
+        Ok(Self {
+            prefix,
+            depth,
+            directories: directories.collect::<Result<_, _>>()?,
+            rest: compile(&rest.join("/"))?,
+        })
     }
 
-    /// Whether a file matches, by its path below the prefix.
+    /// Returns whether a file matches, by its path below the prefix.
     pub(super) fn matches(&self, below: &Path) -> bool {
         self.rest.is_match(below)
     }
 
-    /// Whether a match can be below the directory of this name, which is this deep below the prefix (from 1).
+    /// Returns whether a match can be below the directory with this name and depth below the prefix
+    /// (from 1).
     pub(super) fn enters(&self, name: &Path, depth: usize) -> bool {
-        depth.checked_sub(1).and_then(|at| self.directories.get(at)).is_none_or(|glob| glob.is_match(name))
+        depth
+            .checked_sub(1)
+            .and_then(|at| self.directories.get(at))
+            .is_none_or(|glob| glob.is_match(name))
     }
 
-    /// The directory that the prefix means, seen from here.
+    /// Returns the directory of the prefix, relative to `base`.
     pub(super) fn start(&self, base: &Path) -> PathBuf {
         super::args::absolute(base, &self.prefix)
     }
@@ -63,18 +79,18 @@ impl Pattern {
     }
 }
 
-/// A glob in which `*` stays inside of a name and `**` does not.
+/// Compiles a glob in which `*` matches within a name and `**` matches across directories.
 pub(super) fn compile(glob: &str) -> Result<GlobSet, ToolError> {
     let built = GlobBuilder::new(glob).literal_separator(true).build();
     let set = built.and_then(|glob| GlobSetBuilder::new().add(glob).build());
-    set.map_err(|error| invalid(format!("the glob `{glob}` cannot be read: {}", error.kind())))
+    set.map_err(|error| invalid(format!("the glob `{glob}` is invalid: {}", error.kind())))
 }
 
 fn has_wildcard(segment: &str) -> bool {
     segment.contains(['*', '?', '[', ']', '{', '}', '\\'])
 }
 
-/// The parts between slashes. Slashes inside of braces and brackets part nothing.
+/// Splits a pattern at slashes, except inside braces and brackets.
 fn segments(pattern: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut depth, mut escaped) = (Vec::new(), 0, 0_usize, false);
     for (at, character) in pattern.char_indices() {
@@ -91,7 +107,7 @@ fn segments(pattern: &str) -> Vec<&str> {
         }
     }
     parts.push(&pattern[begin..]);
-    // The one before a leading slash.
+    // The empty segment before a leading slash.
     if pattern.starts_with('/') {
         parts.remove(0);
     }
@@ -107,12 +123,19 @@ mod tests {
         let parsed = Pattern::parse(pattern).unwrap();
         assert_eq!((parsed.prefix.to_str().unwrap(), parsed.depth), (prefix, depth), "{pattern}");
         for path in matching.iter().chain(other) {
-            assert_eq!(parsed.matches(Path::new(path)), matching.contains(path), "{pattern} on {path}");
+            assert_eq!(
+                parsed.matches(Path::new(path)),
+                matching.contains(path),
+                "{pattern} on {path}"
+            );
         }
-        // A directory on the way to a match is never left out.
+        // A directory on the path to a match is never skipped.
         for path in matching {
             for (at, name) in Path::new(path).parent().unwrap().iter().enumerate() {
-                assert!(parsed.enters(Path::new(name), at + 1), "{pattern} enters {name:?} of {path}");
+                assert!(
+                    parsed.enters(Path::new(name), at + 1),
+                    "{pattern} enters {name:?} of {path}"
+                );
             }
         }
     }
@@ -147,7 +170,8 @@ mod tests {
         }
     }
 
-    const WORDS: &[&str] = &["*", "**", "?", "[", "]", "{", "}", ",", "/", "\\", "a", "b", ".", "..", "!", "-", "^"];
+    const WORDS: &[&str] =
+        &["*", "**", "?", "[", "]", "{", "}", ",", "/", "\\", "a", "b", ".", "..", "!", "-", "^"];
 
     proptest::proptest! {
         #[test]

@@ -1,4 +1,4 @@
-//! `Read`: the lines of a text, or an image as an image.
+//! `Read`: returns the lines of a text, or an image as an image.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
@@ -14,16 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::{Args, optional};
 use super::lines::{End, NoPage, Page, Wanted, page, skip_lines};
-use super::{Files, blocking, escaped_len, room, room_for_images, trouble};
+use super::{Files, blocking, errors, escaped_len, room, room_for_images};
 
 pub(super) struct Read(pub(super) Arc<Files>);
 
 const MAX_IMAGE_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Larger files are not read to their end only to say how many lines they have.
+/// The maximum size of a file that is read to its end only to count its lines.
 const MAX_COUNTED_BYTES: i64 = 64 * 1024 * 1024;
 
-/// What is looked at to tell text from other things, before anything else.
+/// The size of the first block, which is checked before all else to distinguish text from other
+/// files.
 const FIRST_BLOCK: usize = 64 * 1024;
 
 #[async_trait::async_trait]
@@ -31,7 +32,8 @@ impl NodeTool for Read {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
         let mut args = Args::new(args)?;
         let path = args.path("path")?;
-        let (offset, limit) = (args.count("offset")?.unwrap_or(0), args.count("limit")?.unwrap_or(u64::MAX));
+        let (offset, limit) =
+            (args.count("offset")?.unwrap_or(0), args.count("limit")?.unwrap_or(u64::MAX));
         let files = Arc::clone(&self.0);
         blocking(move || {
             let path = files.place.resolve(Some(&path));
@@ -41,10 +43,14 @@ impl NodeTool for Read {
             let wanted = Wanted { offset, limit, room };
             reading.read(file, &wanted, &ctx.cancel).map_err(|error| match error {
                 NoPage::Io(error) if error.kind() == io::ErrorKind::TimedOut => cancelled(),
-                NoPage::Io(error) => {
-                    trouble::explain(&files.place, &path, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                NoPage::Io(error) => errors::explain(
+                    &files.place,
+                    &path,
+                    Errno::from_io_error(&error).unwrap_or(Errno::IO),
+                ),
+                NoPage::NotText => {
+                    ToolError::Failed(format!("{} changed while it was being read", path.display()))
                 }
-                NoPage::NotText => ToolError::Failed(format!("{} changed while it was read", path.display())),
             })?
         })
         .await
@@ -56,9 +62,9 @@ impl NodeTool for Read {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Reads a file of this machine. Text comes as lines, each with its number and a tab before it; `offset` and \
-             `limit` choose a part. Images (up to 10 MB) come as images. What does not fit is left out, and \
-             `truncated` and `nextOffset` say so."
+            "Reads a file on this machine. Text is returned as lines, each with its number and a tab before it; \
+             `offset` and `limit` select a range of lines. Images (up to 10 MB) are returned as images. Lines that do not \
+             fit into the result are left out, and `truncated` and `nextOffset` are set."
                 .into(),
         )
     }
@@ -72,7 +78,7 @@ impl NodeTool for Read {
                 "offset": { "type": "number", "minimum": 0, "default": 0,
                     "description": "Line number to start reading from (0-based). Ignored for image files." },
                 "limit": { "type": "number", "minimum": 0,
-                    "description": "Maximum number of lines to read. All of them unless told. Ignored for image files." },
+                    "description": "Maximum number of lines to read. Default: all lines. Ignored for image files." },
             },
             "required": ["path"],
         })))
@@ -83,10 +89,10 @@ impl NodeTool for Read {
             "properties": {
                 "path": { "type": "string", "description": "The resolved absolute path." },
                 "content": { "type": "string", "description": "The lines, each as `number<tab>line`." },
-                "lines": { "type": "integer", "description": "How many lines are returned." },
-                "truncated": { "const": true, "description": "Not all lines that were asked for fitted." },
-                "nextOffset": { "type": "integer", "description": "The offset to go on from." },
-                "totalLines": { "type": "integer", "description": "How many lines the file has, where that is known." },
+                "lines": { "type": "integer", "description": "Number of returned lines." },
+                "truncated": { "const": true, "description": "Set if not all requested lines fit into the result." },
+                "nextOffset": { "type": "integer", "description": "The offset to continue from." },
+                "totalLines": { "type": "integer", "description": "Number of lines in the file, if known." },
                 "note": { "type": "string" },
             },
             "required": ["path", "content", "lines"],
@@ -94,8 +100,8 @@ impl NodeTool for Read {
         let image = json!({
             "properties": {
                 "path": { "type": "string", "description": "The resolved absolute path." },
-                "mimeType": { "type": "string", "description": "Of the image, such as image/png." },
-                "bytes": { "type": "integer", "description": "The size of the image." },
+                "mimeType": { "type": "string", "description": "MIME type of the image, such as image/png." },
+                "bytes": { "type": "integer", "description": "Size of the image in bytes." },
                 "content": { "type": "array", "items": { "type": "object" }, "description": "The image as content blocks." },
             },
             "required": ["path", "mimeType", "bytes"],
@@ -115,17 +121,23 @@ impl NodeTool for Read {
 /// A file that is being read.
 struct Reading<'a> {
     path: &'a Path,
-    /// As the system says; files of processes say 0.
+    /// The size that the system reports; files of processes report 0.
     size: i64,
     room: usize,
 }
 
 impl Reading<'_> {
-    /// An outer error is one of reading, an inner one is about what was read.
-    fn read(&self, file: File, wanted: &Wanted, cancel: &CancellationToken) -> Result<ToolResult, NoPage> {
+    /// Reads the file. The outer error is a read error; the inner error is about the content.
+    fn read(
+        &self,
+        file: File,
+        wanted: &Wanted,
+        cancel: &CancellationToken,
+    ) -> Result<ToolResult, NoPage> {
         let mut text = BufReader::with_capacity(FIRST_BLOCK, Watched { file, cancel });
         let first = text.fill_buf()?.to_vec();
-        let page = if is_text_so_far(&first) { page(&mut text, wanted) } else { Err(NoPage::NotText) };
+        let page =
+            if is_text_so_far(&first) { page(&mut text, wanted) } else { Err(NoPage::NotText) };
         match page {
             Ok(page) => Ok(Ok(self.lines(page, wanted, &mut text)?)),
             Err(NoPage::NotText) => {
@@ -137,7 +149,12 @@ impl Reading<'_> {
         }
     }
 
-    fn lines(&self, page: Page, wanted: &Wanted, text: &mut BufReader<Watched<'_>>) -> io::Result<Value> {
+    fn lines(
+        &self,
+        page: Page,
+        wanted: &Wanted,
+        text: &mut BufReader<Watched<'_>>,
+    ) -> io::Result<Value> {
         let mut result = json!({
             "path": self.path.to_string_lossy(),
             "content": page.content,
@@ -148,22 +165,26 @@ impl Reading<'_> {
             End::Limit => {}
             End::Text(total) if total < wanted.offset => {
                 result["totalLines"] = json!(total);
-                result["note"] =
-                    json!(format!("the file has {total} lines, so there are none at offset {}", wanted.offset));
+                result["note"] = json!(format!(
+                    "the file has {total} lines, so there is no line at offset {}",
+                    wanted.offset
+                ));
             }
             End::Text(_) => {}
             End::Room | End::InsideLine => {
                 result["truncated"] = json!(true);
                 result["nextOffset"] = json!(next);
                 if self.size <= MAX_COUNTED_BYTES {
-                    // The line that did not fit is behind us already.
+                    // The line that did not fit has already been consumed.
                     let consumed = next + u64::from(page.end == End::Room);
                     result["totalLines"] = json!(consumed + skip_lines(text, u64::MAX)?);
                 }
                 result["note"] = json!(if page.end == End::Room {
-                    format!("not all lines fit into one result; read on with offset {next}")
+                    format!("not all lines fit into one result; continue with offset {next}")
                 } else {
-                    format!("line {next} is longer than a result may be, and is cut; the next one is at offset {next}")
+                    format!(
+                        "line {next} does not fit into one result and is cut; the next line is at offset {next}"
+                    )
                 });
             }
         }
@@ -175,15 +196,17 @@ impl Reading<'_> {
         let mime = infer::get(first).map_or("application/octet-stream", |found| found.mime_type());
         let mut size = self.size.max(first.len() as i64) as u64;
         if !mime.starts_with("image/") {
-            let message = format!("Binary file: {name} ({mime}, {size} bytes) — not a text or image file");
+            let message =
+                format!("Binary file: {name} ({mime}, {size} bytes) — not a text or image file");
             return Ok(Err(ToolError::Failed(message)));
         }
         let too_large = |size, limit| {
-            let message =
-                format!("Image file: {name} ({mime}, {size} bytes) is larger than {limit}; make a smaller one of it");
+            let message = format!(
+                "Image file: {name} ({mime}, {size} bytes) is larger than {limit}; create a smaller copy and read that"
+            );
             Ok(Err(ToolError::Failed(message)))
         };
-        let limit = "the 10 MB (10485760 bytes) that an image may have";
+        let limit = "the limit for images, 10 MB (10485760 bytes)";
         if size > MAX_IMAGE_BYTES {
             return too_large(size, limit);
         }
@@ -195,9 +218,9 @@ impl Reading<'_> {
         }
         let data = BASE64_STANDARD.encode(&bytes);
         if data.len() + name.len() + escaped_len(&self.path.to_string_lossy()) > self.room {
-            return too_large(size, "what one response of this node can carry");
+            return too_large(size, "the limit for one response of this node");
         }
-        // MCP sends the content as content blocks and everything else as structured content.
+        // MCP sends the content as content blocks and all other fields as structured content.
         Ok(Ok(json!({
             "path": self.path.to_string_lossy(),
             "mimeType": mime,
@@ -210,12 +233,13 @@ impl Reading<'_> {
     }
 }
 
-/// Whether a beginning can be that of a UTF-8 text. Its last character may be cut.
+/// Returns whether a first block can be the beginning of a UTF-8 text. Its last character may be
+/// incomplete.
 fn is_text_so_far(first: &[u8]) -> bool {
     std::str::from_utf8(first).map_or_else(|error| error.error_len().is_none(), |_| true)
 }
 
-/// A file whose reading ends when nobody waits any more.
+/// A file that stops reading when the call is cancelled.
 struct Watched<'a> {
     file: File,
     cancel: &'a CancellationToken,
@@ -231,5 +255,5 @@ impl io::Read for Watched<'_> {
 }
 
 fn cancelled() -> ToolError {
-    ToolError::Cancelled("nobody waits for the file any more".into())
+    ToolError::Cancelled("the read was cancelled".into())
 }

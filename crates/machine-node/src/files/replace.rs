@@ -1,8 +1,8 @@
-//! Writing a file so that there is always the old one or the new one, and nothing in between.
+//! Replaces a file atomically: a reader sees either the old file or the new one.
 //!
-//! The new content goes into a file without a name in the same directory, then to the disk, and only then does it get
-//! the name. Whoever is killed before leaves nothing behind. Where the file system has no files without names, a hidden
-//! name is used, and taken away again when something goes wrong.
+//! The new content is written to an unnamed file in the same directory and synced to disk. Only
+//! then does the file get its name, so a process that is killed before leaves nothing behind. On a
+//! file system without unnamed files, a hidden name is used, and removed after an error.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -11,41 +11,48 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fgetxattr, flistxattr, fsetxattr,
-    fstat, fsync, ftruncate, linkat, openat, renameat, statat, unlinkat,
+    Access, AtFlags, CWD, Gid, Mode, OFlags, Stat, Uid, accessat, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, fstat, fsync, ftruncate, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
 use sa_vault::secret_file;
 
+use super::errors;
 use super::hidden::real_path;
 use super::place::{LOOK, Place, Target};
-use super::trouble;
 
-/// The file that is to be replaced, if there is one: a regular file that may be written and is not hidden.
-pub(super) fn current(place: &Place, path: &Path, target: &Target) -> Result<Option<Stat>, ToolError> {
+/// Returns the file to replace, if it exists: a regular file that is writable and not hidden.
+pub(super) fn current(
+    place: &Place,
+    path: &Path,
+    target: &Target,
+) -> Result<Option<Stat>, ToolError> {
     let hidden = place.hidden();
-    let covered = |directory: PathBuf| hidden.covers(&directory.join(&target.name));
-    if real_path(&target.directory).is_none_or(covered) || secret_file::is_marked(&target.directory) {
-        return Err(trouble::secret(path));
+    let covered = |directory: PathBuf| hidden.covers_file(&directory.join(&target.name));
+    if real_path(&target.directory).is_none_or(covered) {
+        return Err(errors::secret(path));
     }
-    let explain = |errno| trouble::explain(place, path, errno);
+    let explain = |errno| errors::explain(place, path, errno);
     let stat = match statat(&target.directory, &target.name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat.map_err(explain)?,
     };
-    trouble::regular(path, &stat, trouble::TO_WRITE)?;
-    let old = openat(&target.directory, &target.name, LOOK | OFlags::NOFOLLOW, Mode::empty()).map_err(explain)?;
+    errors::regular(path, &stat, errors::TO_WRITE)?;
+    let old = openat(&target.directory, &target.name, LOOK | OFlags::NOFOLLOW, Mode::empty())
+        .map_err(explain)?;
     if hidden.is(&stat) || secret_file::is_marked(old) {
-        return Err(trouble::secret(path));
+        return Err(errors::secret(path));
     }
-    // A new file could take the place of one that may not be written; whoever protected it did not mean that.
-    accessat(&target.directory, &target.name, Access::WRITE_OK, AtFlags::EACCESS).map_err(explain)?;
+    // A new file could replace a write-protected one, but that would defeat the purpose of the
+    // protection.
+    accessat(&target.directory, &target.name, Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(explain)?;
     Ok(Some(stat))
 }
 
-/// Puts a file with this content in the target's place, with the mode, the owner and the attributes of the old one.
-/// `unchanged` has the last word, when everything else is done.
+/// Replaces the target with a file that has this content and the mode, owner and attributes of the
+/// old file. `unchanged` is called last, and can stop the replacement.
 pub(super) fn replace(
     target: &Target,
     old: Option<&Stat>,
@@ -53,7 +60,7 @@ pub(super) fn replace(
     unchanged: impl FnOnce() -> bool,
 ) -> Result<Replaced, Errno> {
     let mut new = match New::create(target, old.is_some()) {
-        // The file may be written, and its directory may not.
+        // The file may be writable although its directory is not.
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if old.is_some() => {
             return overwrite(target, content, unchanged);
         }
@@ -63,7 +70,7 @@ pub(super) fn replace(
     if let Some(old) = old
         && !keep(target, old, &new.file)
     {
-        // A new file would belong to somebody else than the old one.
+        // A new file would belong to another user than the old one.
         return overwrite(target, content, unchanged);
     }
     fsync(&new.file)?;
@@ -71,19 +78,27 @@ pub(super) fn replace(
         return Ok(Replaced::NotAnyMore);
     }
     match new.take_place(old.is_some()) {
-        // A file that something is mounted on keeps its place.
+        // A file that is a mount point cannot be replaced.
         Err(Errno::BUSY) if old.is_some() => return overwrite(target, content, || true),
         placed => placed?,
     }
-    // A directory that may be written but not read cannot be synced; the file is in it all the same.
-    if let Ok(directory) = openat(&target.directory, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    // A directory that is writable but not readable cannot be synced; the file is in it
+    // nevertheless.
+    if let Ok(directory) =
+        openat(&target.directory, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    {
         fsync(directory)?;
     }
     Ok(Replaced::Yes)
 }
 
-/// Writes into the old file, where no new one can take its place. Whoever is killed meanwhile leaves a part of it.
-fn overwrite(target: &Target, content: &[u8], unchanged: impl FnOnce() -> bool) -> Result<Replaced, Errno> {
+/// Overwrites the old file, for cases in which it cannot be replaced. A process that is killed
+/// meanwhile leaves a partial file.
+fn overwrite(
+    target: &Target,
+    content: &[u8],
+    unchanged: impl FnOnce() -> bool,
+) -> Result<Replaced, Errno> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut file: File = openat(&target.directory, &target.name, flags, Mode::empty())?.into();
     if !unchanged() {
@@ -98,21 +113,21 @@ fn overwrite(target: &Target, content: &[u8], unchanged: impl FnOnce() -> bool) 
 #[derive(Debug, PartialEq)]
 pub(super) enum Replaced {
     Yes,
-    /// Somebody else changed the file in the meantime.
+    /// Another process has changed the file meanwhile.
     NotAnyMore,
 }
 
-/// A file on its way into a directory. Dropped before it has arrived, it leaves nothing there.
+/// A new file that is not in its final place yet. Dropping it before removes it.
 struct New<'a> {
     target: &'a Target,
     file: File,
-    /// The name it has in the meantime.
+    /// Its temporary name.
     name: Option<OsString>,
 }
 
 impl<'a> New<'a> {
     fn create(target: &'a Target, private: bool) -> Result<Self, Errno> {
-        // What becomes a copy of an old file must not be open to others for the moment until it has the old mode.
+        // A copy of an old file must not be open to other users before it gets the old mode.
         let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
         let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match openat(&target.directory, ".", nameless, mode) {
@@ -121,7 +136,8 @@ impl<'a> New<'a> {
             Err(errno) => return Err(errno),
         }
         let name = passing_name();
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&target.directory, &name, flags, mode)?;
         Ok(Self { target, file: file.into(), name: Some(name) })
     }
@@ -130,7 +146,7 @@ impl<'a> New<'a> {
         let directory = &self.target.directory;
         if self.name.is_none() && !replaces {
             match self.link(&self.target.name) {
-                // Somebody made one just now.
+                // Another process has just created the file.
                 Err(Errno::EXIST) => {}
                 linked => return linked,
             }
@@ -165,7 +181,8 @@ fn passing_name() -> OsString {
     format!(".switchboard-{}.tmp", uuid::Uuid::new_v4().simple()).into()
 }
 
-/// Gives a new file what the old one had; `false` when this user may not give it its owner.
+/// Copies the owner, mode and attributes of the old file. Returns `false` if this user may not set
+/// the owner.
 fn keep(target: &Target, old: &Stat, new: &File) -> bool {
     let stat = fstat(new);
     if stat.is_ok_and(|stat| (stat.st_uid, stat.st_gid) != (old.st_uid, old.st_gid)) {
@@ -178,7 +195,8 @@ fn keep(target: &Target, old: &Stat, new: &File) -> bool {
     if let Ok(old) = openat(&target.directory, &target.name, flags, Mode::empty()) {
         copy_attributes(&old.into(), new);
     }
-    // To run as its owner was given to the old content, not to the new. A file system without modes has nothing to keep.
+    // The set-user-ID and set-group-ID bits were granted to the old content, not to the new one. A
+    // file system without modes has nothing to copy.
     let _ = fchmod(new, Mode::from_raw_mode(old.st_mode & 0o1777));
     true
 }
@@ -189,7 +207,7 @@ fn copy_attributes(old: &File, new: &File) {
     let mut value = vec![0; 64 * 1024];
     for name in names[..length].split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        // What a program may do beyond its user was given to the old content, not to the new.
+        // Capabilities were granted to the old content, not to the new one.
         if name == c"security.capability" {
             continue;
         }
@@ -209,7 +227,10 @@ mod tests {
 
     fn target(directory: &Path) -> Target {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Target { directory: openat(CWD, directory, flags, Mode::empty()).unwrap(), name: "a".into() }
+        Target {
+            directory: openat(CWD, directory, flags, Mode::empty()).unwrap(),
+            name: "a".into(),
+        }
     }
 
     #[test]
@@ -223,7 +244,10 @@ mod tests {
             std::fs::write(&path, "theirs").unwrap();
             false
         };
-        assert_eq!(replace(&target, Some(&stat), b"ours", changed_by_others), Ok(Replaced::NotAnyMore));
+        assert_eq!(
+            replace(&target, Some(&stat), b"ours", changed_by_others),
+            Ok(Replaced::NotAnyMore)
+        );
         assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }

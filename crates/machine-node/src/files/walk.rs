@@ -1,15 +1,18 @@
-//! Walking a tree: all of it, hidden and ignored files as well, links included, nothing twice because of a loop.
+//! Walks a whole tree, including hidden and ignored files, and follows links, but visits nothing
+//! twice because of a loop.
 //!
-//! The walk itself goes by names, because ripgrep's walker does. That is why it only ever proposes: with allowed roots,
-//! what is reported or read is opened again from the root's handle, so that a name which came to lead outside is not.
+//! The walk itself uses names, because ripgrep's walker does. So it only makes proposals: with
+//! allowed roots, a file that is reported or read is opened again from the root's handle. A name
+//! that meanwhile leads outside is rejected there.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use ignore::{DirEntry, WalkBuilder, WalkState};
+use parking_lot::RwLock;
 use rustix::io::Errno;
 use sa_node_sdk::ToolError;
 use sa_sandbox::mounts;
@@ -17,32 +20,32 @@ use sa_vault::secret_file;
 
 use super::hidden::{HiddenNow, real_path};
 use super::watch::Watch;
-use super::{Files, trouble};
+use super::{Files, errors};
 
 pub(super) struct Walk {
     pub(super) files: Arc<Files>,
     pub(super) hidden: HiddenNow,
     pub(super) watch: Arc<Watch>,
-    /// Where the walk begins, as it was named, and where that really is.
+    /// The start of the walk, as it was named, and its real path.
     base: PathBuf,
     real_base: PathBuf,
-    /// Where file systems are mounted that are no storage, and what they are called on this walk.
+    /// The mount points of file systems that are not storage, and their names on this walk.
     pseudo: Vec<PathBuf>,
     closed: RwLock<HashSet<PathBuf>>,
     unreadable: AtomicU64,
 }
 
-/// What a walk is for.
+/// The selection of files for a walk.
 pub(super) trait Search: Send + Sync + 'static {
-    /// Whether anything below this directory is of interest.
+    /// Returns whether this directory may contain relevant files.
     fn enters(&self, directory: &DirEntry) -> bool;
 
-    /// Whether this file is of interest, by its name.
+    /// Returns whether this file is relevant, by its name.
     fn wants(&self, file: &DirEntry) -> bool;
 }
 
 impl Walk {
-    /// `base` must be a directory.
+    /// Creates a walk. `base` must be a directory.
     pub(super) fn new(files: &Arc<Files>, base: &Path, watch: Arc<Watch>) -> Arc<Self> {
         let real_base = base.canonicalize().unwrap_or_else(|_| base.to_owned());
         let walk = Self {
@@ -59,14 +62,14 @@ impl Walk {
         Arc::new(walk)
     }
 
-    /// Calls the visitor of each thread with the files that the search wants.
+    /// Calls each thread's visitor with the files that the search selects.
     pub(super) fn run<V: FnMut(&Path) + Send>(
         self: &Arc<Self>,
         search: &Arc<impl Search>,
         max_depth: Option<usize>,
         visitor: impl Fn() -> V,
     ) {
-        // Links among the files of processes lead everywhere, and look different each time.
+        // Links among the files of processes lead everywhere, and change each time.
         let follow = !self.pseudo.iter().any(|mount| self.real_base.starts_with(mount));
         let mut builder = WalkBuilder::new(&self.base);
         builder.standard_filters(false).follow_links(follow).max_depth(max_depth);
@@ -86,7 +89,9 @@ impl Walk {
                     return WalkState::Quit;
                 }
                 match entry {
-                    Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => visit(entry.path()),
+                    Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
+                        visit(entry.path());
+                    }
                     Ok(_) => {}
                     Err(error) => self.count_error(&error),
                 }
@@ -95,7 +100,7 @@ impl Walk {
         });
     }
 
-    /// Counts a file or a directory that could not be looked into.
+    /// Counts a file or directory that could not be read.
     pub(super) fn count_unreadable(&self) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
     }
@@ -104,7 +109,7 @@ impl Walk {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Links that lead nowhere, or in circles, are no trouble; what may not be read is.
+    /// Counts an error. Broken and circular links are not errors; a lack of permission is.
     fn count_error(&self, error: &ignore::Error) {
         if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             self.count_unreadable();
@@ -122,28 +127,32 @@ impl Walk {
         if secret_file::is_marked_path(path) {
             return false;
         }
-        !self.closed.read().unwrap_or_else(PoisonError::into_inner).contains(path)
+        !self.closed.read().contains(path)
     }
 
-    /// A link to a directory is followed, unless that leads outside, into a file system that is no storage, or back to
-    /// above where the walk began: then all of it would be found again.
+    /// Returns whether to follow a link to a directory. It is not followed outside the roots, into
+    /// a file system that is not storage, or to an ancestor of the start: there all files would be
+    /// found again.
     fn may_follow(&self, link: &Path) -> bool {
         let Ok(real) = link.canonicalize() else { return false };
-        if self.real_base.starts_with(&real) || self.pseudo.iter().any(|mount| real.starts_with(mount)) {
+        if self.real_base.starts_with(&real)
+            || self.pseudo.iter().any(|mount| real.starts_with(mount))
+        {
             return false;
         }
-        if self.hidden.covers(&real) || self.files.place.open_directory(link).is_err() {
+        if self.hidden.covers_directory(&real) || self.files.place.open_directory(link).is_err() {
             return false;
         }
         self.close_pseudo(link, &real);
         true
     }
 
-    /// Keeps the walk out of what is mounted below a directory and is no storage.
+    /// Excludes mount points below a directory that are not storage.
     fn close_pseudo(&self, name: &Path, real: &Path) {
-        let below: Vec<_> = self.pseudo.iter().filter_map(|mount| mount.strip_prefix(real).ok()).collect();
+        let below: Vec<_> =
+            self.pseudo.iter().filter_map(|mount| mount.strip_prefix(real).ok()).collect();
         if !below.is_empty() {
-            let mut closed = self.closed.write().unwrap_or_else(PoisonError::into_inner);
+            let mut closed = self.closed.write();
             closed.extend(below.into_iter().map(|below| name.join(below)));
         }
     }
@@ -152,12 +161,14 @@ impl Walk {
 /// Checks that a directory can be searched.
 pub(super) fn check_base(files: &Files, base: &Path) -> Result<(), ToolError> {
     let directory = files.place.open_directory(base).map_err(|errno| match errno {
-        Errno::NOTDIR if base.is_file() => ToolError::Failed(format!("{} is a file, not a directory", base.display())),
-        errno => trouble::explain(&files.place, base, errno),
+        Errno::NOTDIR if base.is_file() => {
+            ToolError::Failed(format!("{} is a file, not a directory", base.display()))
+        }
+        errno => errors::explain(&files.place, base, errno),
     })?;
-    let covered = |real: PathBuf| files.place.hidden().covers(&real);
-    if real_path(&directory).is_some_and(covered) || secret_file::is_marked(&directory) {
-        return Err(trouble::secret(base));
+    let covered = |real: PathBuf| files.place.hidden().covers_directory(&real);
+    if real_path(&directory).is_none_or(covered) {
+        return Err(errors::secret(base));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Long work: how far it is, and whether it should stop.
+//! Long-running work: its progress and its cancellation.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use sa_node_sdk::{ToolContext, ToolError};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// How often the caller hears of progress.
+/// The interval of progress reports.
 const PROGRESS: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Watch {
     }
 }
 
-/// Runs long work beside the runtime. It is told to stop when nobody waits for it any more.
+/// Runs long work on the blocking thread pool. It is stopped when the caller no longer waits.
 pub(super) async fn watched<T: Send + 'static>(
     ctx: &ToolContext,
     work: impl FnOnce(Arc<Watch>) -> Result<T, ToolError> + Send + 'static,
@@ -52,7 +52,7 @@ pub(super) async fn watched<T: Send + 'static>(
             }
             _ = progress.tick() => {
                 let seen = stopper.0.seen.load(Ordering::Relaxed);
-                ctx.progress(seen as f64, None, Some(&format!("{seen} files looked at")));
+                ctx.progress(seen as f64, None, Some(&format!("{seen} files checked")));
             }
         }
     }
@@ -66,7 +66,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// A file whose reading ends when it should.
+/// A file that stops reading when the work is stopped.
 pub(super) struct Watched<'a> {
     pub(super) file: &'a File,
     pub(super) watch: &'a Watch,

@@ -1,4 +1,4 @@
-//! `Write`: a file with new content, all of it or nothing.
+//! `Write`: replaces the content of a file, completely or not at all.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, invalid};
 use super::replace::{current, replace};
-use super::{Files, blocking, trouble};
+use super::{Files, blocking, errors};
 
 pub(super) struct Write(pub(super) Arc<Files>);
 
@@ -17,7 +17,9 @@ impl NodeTool for Write {
         let mut args = Args::new(args)?;
         let (path, content) = (args.path("path")?, args.text("content")?);
         if path.ends_with('/') {
-            return Err(invalid(format!("`path` names a directory: {path}; give it the name of a file")));
+            return Err(invalid(format!(
+                "`path` names a directory: {path}; append the name of a file"
+            )));
         }
         let files = Arc::clone(&self.0);
         blocking(move || files.write(&path, &content)).await
@@ -29,8 +31,8 @@ impl NodeTool for Write {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Writes a file of this machine. One that exists is replaced as a whole, and keeps its mode and owner; \
-             directories that are missing are made. It is written at once or not at all."
+            "Writes a file on this machine. An existing file is replaced completely, and keeps its mode and owner; \
+             missing directories are created. The write is atomic where possible."
                 .into(),
         )
     }
@@ -52,7 +54,7 @@ impl NodeTool for Write {
             "type": "object",
             "properties": {
                 "path": { "type": "string", "description": "The resolved absolute path." },
-                "bytes": { "type": "integer", "description": "How many bytes were written." },
+                "bytes": { "type": "integer", "description": "Number of bytes written." },
             },
             "required": ["path", "bytes"],
         }))
@@ -71,7 +73,7 @@ impl NodeTool for Write {
 impl Files {
     fn write(&self, path: &str, content: &str) -> ToolResult {
         let path = self.place.resolve(Some(path));
-        let explain = |errno| trouble::explain(&self.place, &path, errno);
+        let explain = |errno| errors::explain(&self.place, &path, errno);
         let target = self.place.target(&path, true)?;
         let written = self.locks.with(&target, || {
             let old = current(&self.place, &path, &target)?;

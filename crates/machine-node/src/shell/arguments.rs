@@ -1,20 +1,21 @@
-//! Numbers in arguments, which JSON writes as it likes.
+//! Numbers in arguments, in any JSON notation.
 
 use sa_node_sdk::ToolError;
 use serde_json::Number;
 
-/// A whole number that is not negative; a fraction is dropped, and what is too large is as large as can be.
+/// Reads a non-negative whole number. A fraction is dropped, and a number that is too large is
+/// clamped.
 pub(super) fn whole(name: &str, number: &Number) -> Result<u64, ToolError> {
     if let Some(whole) = number.as_u64() {
         return Ok(whole);
     }
     match number.as_f64() {
         Some(number) if number >= 0.0 => Ok(number as u64),
-        _ => Err(ToolError::InvalidArgs(format!("{name} is {number}, and must be a number that is not negative"))),
+        _ => Err(ToolError::InvalidArgs(format!("{name} is {number}, but must not be negative"))),
     }
 }
 
-/// As [`whole`], with everything below the least being the least.
+/// Reads a number like [`whole`], and clamps it to the given range.
 pub(super) fn clamped(number: &Number, least: u64, most: u64) -> u64 {
     whole("", number).unwrap_or(least).clamp(least, most)
 }
@@ -38,7 +39,9 @@ mod tests {
 
     #[test]
     fn what_is_clamped_is_never_wrong() {
-        for (text, expected) in [("-5", 10), ("0", 10), ("10", 10), ("500.5", 500), ("1e9", 120_000)] {
+        for (text, expected) in
+            [("-5", 10), ("0", 10), ("10", 10), ("500.5", 500), ("1e9", 120_000)]
+        {
             assert_eq!(clamped(&number(text), 10, 120_000), expected, "{text}");
         }
     }

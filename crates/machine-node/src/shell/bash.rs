@@ -20,16 +20,17 @@ const YIELD_MS: (u64, u64) = (10, 120_000);
 const DEFAULT_COLUMNS: u64 = 80;
 const DEFAULT_ROWS: u64 = 24;
 const MAX_SIDE: u64 = 1_000;
-/// What Linux takes as one argument of a program.
+/// The maximum length of a program's argument on Linux.
 const MAX_COMMAND: usize = 128 * 1024 - 1;
 
-/// How often a running command reports progress. Each report restarts a time limit that the caller did not set.
+/// The interval of progress reports. Each report restarts a time limit that the caller did not set.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long output is gathered before it is sent.
+/// The time for which output is collected before it is sent.
 const GATHER: Duration = Duration::from_millis(50);
-/// How long a command that was cancelled may take to be gone, and the last of its output to be sent.
+/// The time that a cancelled command has to end, and to send its last output.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The heartbeat keeps a call alive at a gateway that takes progress. At one that does not, this is all it has.
+/// The time limit at a gateway without progress. At other gateways the heartbeat keeps a call
+/// alive.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug)]
@@ -55,7 +56,10 @@ impl NodeTool for Bash {
     async fn call(&self, ctx: ToolContext, args: Value) -> ToolResult {
         let args: Arguments = serde_json::from_value(args)?;
         let background = args.background == Some(true);
-        let window = args.yield_ms.as_ref().map(|ms| Duration::from_millis(clamped(ms, YIELD_MS.0, YIELD_MS.1)));
+        let window = args
+            .yield_ms
+            .as_ref()
+            .map(|ms| Duration::from_millis(clamped(ms, YIELD_MS.0, YIELD_MS.1)));
         let limit = match args.timeout.as_ref().map(|ms| whole("timeout", ms)).transpose()? {
             Some(0) => None,
             given => Some(Duration::from_millis(given.unwrap_or(DEFAULT_TIMEOUT_MS))),
@@ -83,11 +87,11 @@ impl NodeTool for Bash {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Runs a command in the machine's login shell (-lc) and returns its exit code and output, stdout and stderr in \
-             the order of their arrival. It gets an empty stdin. With background it returns at once with a sessionId, with \
-             yieldMs after that time if the command still runs; the tool Process then shows its output, writes to its stdin \
-             and ends it. What a command leaves running ends with it, unless it is the background command itself. Of the \
-             output the last 200,000 characters are kept."
+            "Runs a command in the machine's login shell (-lc) and returns its exit code and its output, with stdout and \
+             stderr in the order of their arrival. With background it returns at once with a sessionId; with yieldMs it \
+             returns a sessionId if the command is still running after that time. The tool Process then shows the output of \
+             the command, writes to its stdin and ends it; otherwise stdin is empty. When the command ends, the processes \
+             that it left running end too. Only the last 200,000 characters of the output are kept."
                 .to_owned(),
         )
     }
@@ -107,7 +111,7 @@ impl NodeTool for Bash {
                 },
                 "timeout": {
                     "type": ["number", "null"], "minimum": 0, "default": DEFAULT_TIMEOUT_MS,
-                    "description": "Timeout in milliseconds. When exceeded, the process and all it started receive SIGTERM, then SIGKILL after 250 ms. It counts in the background, too. 0: none."
+                    "description": "Timeout in milliseconds. When exceeded, the process and all processes that it started receive SIGTERM, then SIGKILL after 250 ms. Also applies in the background. 0: no timeout."
                 },
                 "background": {
                     "type": ["boolean", "null"], "default": false,
@@ -119,7 +123,7 @@ impl NodeTool for Bash {
                 },
                 "pty": {
                     "type": ["boolean", "null"], "default": false,
-                    "description": "Give the command a terminal, for programs that behave differently without one."
+                    "description": "Run the command in a terminal, for programs that behave differently without one."
                 },
                 "columns": {
                     "type": ["number", "null"], "default": DEFAULT_COLUMNS,
@@ -138,25 +142,27 @@ impl NodeTool for Bash {
             "type": "object",
             "required": ["status", "sessionId", "startedAt", "tail", "workdir"],
             "properties": {
-                "status": { "enum": ["completed", "failed", "running"], "description": "completed: exit code 0; running: it goes on in the background" },
+                "status": { "enum": ["completed", "failed", "running"], "description": "completed: exit code 0; running: the command continues in the background" },
                 "sessionId": { "type": "string" },
-                "pid": { "type": "integer", "description": "Of the shell, while it runs in the background" },
-                "exitCode": { "type": ["integer", "null"], "description": "null when a signal ended it" },
-                "signal": { "type": ["string", "null"], "description": "The signal that ended it, such as SIGKILL" },
+                "pid": { "type": "integer", "description": "PID of the shell, while the command runs in the background" },
+                "exitCode": { "type": ["integer", "null"], "description": "null if a signal ended the command" },
+                "signal": { "type": ["string", "null"], "description": "The signal that ended the command, such as SIGKILL" },
                 "timedOut": { "type": "boolean" },
-                "startedAt": { "type": "integer", "description": "Milliseconds since 1970" },
-                "endedAt": { "type": "integer", "description": "Milliseconds since 1970" },
+                "startedAt": { "type": "integer", "description": "Unix time in milliseconds" },
+                "endedAt": { "type": "integer", "description": "Unix time in milliseconds" },
                 "durationMs": { "type": "integer" },
                 "output": { "type": "string", "description": "The last 200,000 characters" },
                 "tail": { "type": "string", "description": "The last 4,000 characters" },
-                "truncated": { "type": "boolean", "description": "Whether there was more output than was kept" },
+                "truncated": { "type": "boolean", "description": "Whether the beginning of the output was dropped" },
                 "workdir": { "type": "string" }
             }
         }))
     }
 
     fn annotations(&self) -> Option<Value> {
-        Some(json!({ "readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true }))
+        Some(
+            json!({ "readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true }),
+        )
     }
 
     fn capabilities(&self) -> Vec<String> {
@@ -169,50 +175,67 @@ impl NodeTool for Bash {
 }
 
 impl Bash {
-    fn plan(&self, args: Arguments, owner: Option<String>, writable: bool) -> Result<Plan, ToolError> {
+    fn plan(
+        &self,
+        args: Arguments,
+        owner: Option<String>,
+        writable: bool,
+    ) -> Result<Plan, ToolError> {
         let wrong = |why: String| Err(ToolError::InvalidArgs(why));
         if args.command.trim().is_empty() {
             return wrong("command must not be empty".to_owned());
         }
         if args.command.contains('\0') {
-            return wrong("command must not hold a NUL character".to_owned());
+            return wrong("command must not contain a NUL character".to_owned());
         }
         if args.command.len() > MAX_COMMAND {
             let length = args.command.len();
             return wrong(format!(
-                "command has {length} bytes, and no more than {MAX_COMMAND} fit; write it to a file and run that"
+                "command has {length} bytes, but at most {MAX_COMMAND} are allowed; write it to a file and run the file"
             ));
         }
         let side = |given: Option<Number>, default| {
-            u16::try_from(given.map_or(default, |given| clamped(&given, 1, MAX_SIDE))).unwrap_or(u16::MAX)
+            u16::try_from(given.map_or(default, |given| clamped(&given, 1, MAX_SIDE)))
+                .unwrap_or(u16::MAX)
         };
         let input = match (args.pty, writable) {
-            (Some(true), _) => {
-                Input::Terminal { columns: side(args.columns, DEFAULT_COLUMNS), rows: side(args.rows, DEFAULT_ROWS) }
-            }
+            (Some(true), _) => Input::Terminal {
+                columns: side(args.columns, DEFAULT_COLUMNS),
+                rows: side(args.rows, DEFAULT_ROWS),
+            },
             (_, true) => Input::Pipe,
             (_, false) => Input::Empty,
         };
         let workdir = self.workdir(args.workdir.as_deref())?;
-        Ok(Plan { session: uuid::Uuid::new_v4().to_string(), owner, command: args.command, workdir, input })
+        Ok(Plan {
+            session: uuid::Uuid::new_v4().to_string(),
+            owner,
+            command: args.command,
+            workdir,
+            input,
+        })
     }
 
     fn workdir(&self, wanted: Option<&str>) -> Result<PathBuf, ToolError> {
-        let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(self.shell.workspace.clone()) };
+        let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else {
+            return Ok(self.shell.workspace.clone());
+        };
         crate::home::refuse("workdir", wanted)?;
         let path = std::path::absolute(self.shell.workspace.join(wanted))?;
-        let unusable = |why: String| format!("the workdir {} cannot be used: {why}", path.display());
+        let unusable =
+            |why: String| format!("the workdir {} cannot be used: {why}", path.display());
         match path.metadata() {
             Ok(found) if found.is_dir() => Ok(path),
             Ok(_) => Err(ToolError::InvalidArgs(unusable("it is not a directory".to_owned()))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(ToolError::NotFound(unusable("there is no such directory".to_owned())))
+                Err(ToolError::NotFound(unusable("it does not exist".to_owned())))
             }
             Err(error) => Err(ToolError::Failed(unusable(error.to_string()))),
         }
     }
 
-    /// Leaves a command to itself and to `Process`; one that has ended meanwhile is answered as such.
+    /// Moves a command to the background, where `Process` controls it. A command that has already
+    /// ended is answered as ended.
     fn leave(&self, session: &Arc<Session>) -> Value {
         let events = &self.shell.events;
         let left = session.to_background(|name, data| {
@@ -226,14 +249,15 @@ impl Bash {
     }
 }
 
-/// A command that somebody waits for. When nobody does any more and it was not left to itself, it ends.
+/// A command that a caller waits for. If the caller stops waiting and the command is not in the
+/// background, it ends.
 struct Attended<'a> {
     session: &'a Session,
     attended: bool,
 }
 
 impl Attended<'_> {
-    /// Sends output and signs of life until the command ends or the window is over.
+    /// Sends output and heartbeats until the command ends or the time window is over.
     async fn watch(mut self, ctx: &ToolContext, window: Option<Duration>) -> Result<(), ToolError> {
         let session = self.session;
         session.live.watch(true);
@@ -249,7 +273,8 @@ impl Attended<'_> {
         loop {
             tokio::select! {
                 () = session.ended.cancelled() => {
-                    // What it wrote last is worth a moment, and no more: the result has it all.
+                    // Sending the last output may take a moment, but not more: the result contains
+                    // all of it.
                     if streams {
                         let _ = timeout(FAREWELL, &mut streaming).await;
                     }
@@ -282,7 +307,7 @@ impl Drop for Attended<'_> {
     }
 }
 
-/// Sends output as it comes, gathered, until the command has ended and all of it is sent.
+/// Sends collected output until the command has ended and all output is sent.
 async fn stream(ctx: &ToolContext, session: &Session) {
     loop {
         let ended = session.ended.is_cancelled();

@@ -4,31 +4,37 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Says to which session a process belongs.
+/// The variable that links a process to its session.
 pub(super) const SESSION: &str = "SA_SHELL_SESSION";
 
-/// The node's own variables, its token among them: no business of any command.
+/// The prefixes of the node's own variables, including its token. Commands do not get them.
 const OURS: [&str; 2] = ["SA_", "SWITCHBOARD_"];
 
-/// All that a sandboxed command gets to know.
+/// The only variables that a sandboxed command gets.
 const HARMLESS: [&str; 7] = ["PATH", "LANG", "LANGUAGE", "TERM", "TZ", "USER", "SHELL"];
 
-/// The node's environment without what is the node's own.
-pub(super) fn of_the_user(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+/// Returns the node's environment without the node's own variables.
+pub(super) fn of_the_user(
+    all: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
     all.into_iter().filter(|(name, _)| !starts_with(name, &OURS)).collect()
 }
 
-/// What a sandboxed command gets of it.
-pub(super) fn of_a_sandbox(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
-    let harmless = |name: &OsStr| HARMLESS.iter().any(|known| name == *known) || starts_with(name, &["LC_"]);
+/// Returns the part of the environment that a sandboxed command gets.
+pub(super) fn of_a_sandbox(
+    all: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    let harmless =
+        |name: &OsStr| HARMLESS.iter().any(|known| name == *known) || starts_with(name, &["LC_"]);
     all.into_iter().filter(|(name, _)| harmless(name)).collect()
 }
 
-/// The user's shell, when there is such a program.
+/// Returns the user's shell if the program exists, or else `/bin/sh`.
 pub(super) fn login_shell(wanted: Option<&OsStr>) -> String {
     let usable = |path: &&str| {
         let file = Path::new(path).metadata();
-        Path::new(path).is_absolute() && file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        Path::new(path).is_absolute()
+            && file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     wanted.and_then(OsStr::to_str).filter(usable).unwrap_or("/bin/sh").to_owned()
 }

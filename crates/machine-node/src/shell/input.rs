@@ -1,4 +1,4 @@
-//! Writing to what a command reads.
+//! Writes to the input of a command.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use sa_node_sdk::ToolError;
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::Mutex;
 
-/// How long a command may leave its input unread before whoever writes to it is told.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time for which a command may leave its input unread before the writer gets an error.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most that is written at once.
+/// The maximum size of one write.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
-/// The way into a command. Closed when it ends, or when it was never open.
+/// The input of a command. It is closed when the command ends, or if it was never open.
 #[derive(Debug)]
 pub(super) struct Stdin {
     file: Mutex<Option<Sender>>,
-    /// What the Enter key sends: a terminal has one, a pipe has lines.
+    /// The character of the Enter key: `\r` for a terminal, `\n` for a pipe.
     pub(super) enter: char,
 }
 
@@ -30,7 +30,7 @@ impl Stdin {
         *self.file.lock().await = None;
     }
 
-    /// Writes all of it, in the order of the calls.
+    /// Writes all bytes, in the order of the calls.
     pub(super) async fn write(&self, session: &str, bytes: &[u8]) -> Result<(), ToolError> {
         let mut written = 0;
         let writing = async {
@@ -42,7 +42,7 @@ impl Stdin {
                     Ok(count) => written += count,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        // Nobody will ever read it.
+                        // No process will ever read it.
                         *file = None;
                         return Err(error);
                     }
@@ -50,13 +50,15 @@ impl Stdin {
             }
             Ok::<(), std::io::Error>(())
         };
-        match tokio::time::timeout(PATIENCE, writing).await {
+        match tokio::time::timeout(TIMEOUT, writing).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(ToolError::Failed(format!("stdin of session {session} is not writable: {error}"))),
+            Ok(Err(error)) => Err(ToolError::Failed(format!(
+                "stdin of session {session} is not writable: {error}"
+            ))),
             Err(_) => Err(ToolError::Failed(format!(
-                "session {session} does not read its stdin: {written} of {} bytes were written within {} s",
+                "session {session} does not read its stdin: only {written} of {} bytes were written within {} s",
                 bytes.len(),
-                PATIENCE.as_secs()
+                TIMEOUT.as_secs()
             ))),
         }
     }

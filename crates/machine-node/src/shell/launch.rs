@@ -1,4 +1,4 @@
-//! Starting a command: its pipes or its terminal, and the keeper that runs it.
+//! Starts a command: its pipes or terminal, and the supervisor that runs it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,78 +20,80 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 
-use super::keeper::wire::{Launch, Said};
 use super::private::PrivateDir;
-use super::{Shell, environment, keeper, private};
+use super::supervisor::wire::{Launch, Said};
+use super::{Shell, environment, private, supervisor};
 
-/// How long a keeper may take to get a command going.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit for a supervisor to start a command.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Much output is read in large pieces. The kernel may allow less.
+/// The pipe size, so that large output is read in large pieces. The kernel may allow less.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// What to run, and how.
+/// A command to run, and its settings.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) session: String,
-    /// The id of the principal that starts it, when the gateway sent one.
+    /// The id of the principal that starts it, if the gateway sent one.
     pub(super) owner: Option<String>,
     pub(super) command: String,
     pub(super) workdir: PathBuf,
     pub(super) input: Input,
 }
 
-/// Where a command's input comes from.
+/// The input of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
-    /// There is none.
+    /// No input.
     Empty,
-    /// What is written to it.
+    /// A pipe.
     Pipe,
-    /// A terminal of so many columns and rows, where its output goes as well.
+    /// A terminal with this number of columns and rows, for input and output.
     Terminal { columns: u16, rows: u16 },
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) pid: i32,
     pub(super) output: Receiver,
     pub(super) input: Option<Sender>,
-    pub(super) keeper: Keeper,
-    /// The directory of its own, if it has one, which goes with it.
+    pub(super) supervisor: Supervisor,
+    /// Its private directory, if it has one, which is removed with it.
     pub(super) private: Option<PrivateDir>,
 }
 
-/// The node's end of a keeper.
+/// The node's end of a supervisor.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    /// Held also so that the runtime takes its end in, whenever that is.
+pub(super) struct Supervisor {
+    /// The handle is also kept so that the runtime reaps the process whenever it ends.
     process: Child,
     said: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
 }
 
-impl Keeper {
-    /// The next thing that it says; nothing when it is gone.
+impl Supervisor {
+    /// Returns the supervisor's next message, or `None` if it has ended.
     pub(super) async fn said(&mut self) -> Option<Said> {
         let line = self.said.next_line().await.ok().flatten()?;
         serde_json::from_str(&line).ok()
     }
 
-    /// Has it end the command: `term`, which gives it a moment, or `kill`. One that is gone has done so already.
+    /// Orders the supervisor to end the command: `term`, with a delay before the kill, or `kill`. A
+    /// supervisor that has ended has already done so.
     pub(super) fn order(&self, order: &str) {
         let _ = self.orders.try_write(order.as_bytes());
-        // A command can stop its keeper, which then would not hear it.
-        if let Some(keeper) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            let _ = kill_process(keeper, Signal::CONT);
+        // A command can stop its supervisor, which then could not read the order.
+        if let Some(supervisor) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(supervisor, Signal::CONT);
         }
     }
 }
 
 /// Starts a command.
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
-    let failed = |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
+    let failed =
+        |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
     let policy = match &shell.sandbox {
         Some(guarded) => Some(guarded.current().await?),
         None => None,
@@ -105,31 +107,42 @@ pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolE
         terminal: matches!(plan.input, Input::Terminal { .. }),
         sandbox: policy.zip(directory).map(|(policy, directory)| policy.with_writable(directory)),
     };
-    let mut keeper = start_keeper(shell, plan, &launch, &ends, directory).map_err(failed)?;
+    let mut supervisor =
+        start_supervisor(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
-    match tokio::time::timeout(PATIENCE, keeper.said()).await {
-        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, keeper, private }),
-        Ok(Some(Said::Failed { why })) => Err(ToolError::Failed(format!("the command could not be started: {why}"))),
-        Ok(_) => Err(ToolError::Failed("the command could not be started: its keeper ended".to_owned())),
-        // It kills what it has started as soon as our end of its socket is closed.
-        Err(_) => Err(ToolError::Failed(format!("the command did not start within {} s", PATIENCE.as_secs()))),
+    match tokio::time::timeout(TIMEOUT, supervisor.said()).await {
+        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, supervisor, private }),
+        Ok(Some(Said::Failed { why })) => {
+            Err(ToolError::Failed(format!("the command could not be started: {why}")))
+        }
+        Ok(_) => Err(ToolError::Failed(
+            "the command could not be started: its supervisor process ended".to_owned(),
+        )),
+        // The supervisor kills its processes as soon as this end of its socket is closed.
+        Err(_) => Err(ToolError::Failed(format!(
+            "the command did not start within {} s",
+            TIMEOUT.as_secs()
+        ))),
     }
 }
 
-fn start_keeper(
+fn start_supervisor(
     shell: &Shell,
     plan: &Plan,
     launch: &Launch,
     ends: &Ends,
     private: Option<&Path>,
-) -> io::Result<Keeper> {
+) -> io::Result<Supervisor> {
     let (ours, theirs) = Socket::pair()?;
-    let mut command = Command::new(&shell.keeper);
-    command.arg0("switchboard-keeper").arg(keeper::KEEPER).current_dir(&plan.workdir);
+    let mut command = Command::new(&shell.supervisor);
+    command.arg0("switchboard-supervisor").arg(supervisor::SUPERVISOR).current_dir(&plan.workdir);
     command.env_clear().envs(shell.environment.iter().cloned());
     command.env(environment::SESSION, &plan.session).env("PWD", &plan.workdir);
     if let Some(private) = private {
-        command.arg(private).env("HOME", private::home(private)).env("TMPDIR", private::temporary(private));
+        command
+            .arg(private)
+            .env("HOME", private::home(private))
+            .env("TMPDIR", private::temporary(private));
     }
     if launch.terminal {
         command.env("TERM", "xterm-256color");
@@ -140,10 +153,10 @@ fn start_keeper(
     handover::send(&ours, &[files.as_fd(), ends.their_input.as_fd(), ends.their_output.as_fd()])?;
     ours.set_nonblocking(true)?;
     let (said, orders) = UnixStream::from_std(ours)?.into_split();
-    Ok(Keeper { process, said: BufReader::new(said).lines(), orders })
+    Ok(Supervisor { process, said: BufReader::new(said).lines(), orders })
 }
 
-/// Both ends of what a command reads and writes.
+/// Both ends of a command's input and output.
 struct Ends {
     their_input: OwnedFd,
     their_output: OwnedFd,
@@ -156,10 +169,21 @@ impl Ends {
         if let Input::Terminal { columns, rows } = input {
             let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
             unlockpt(&ours)?;
-            tcsetwinsize(&ours, Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 })?;
-            let theirs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+            tcsetwinsize(
+                &ours,
+                Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 },
+            )?;
+            let theirs = ioctl_tiocgptpeer(
+                &ours,
+                OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+            )?;
             let (their_output, our_input) = (theirs.try_clone()?, ours.try_clone()?);
-            return Ok(Self { their_input: theirs, their_output, our_input: Some(our_input), our_output: ours });
+            return Ok(Self {
+                their_input: theirs,
+                their_output,
+                our_input: Some(our_input),
+                our_output: ours,
+            });
         }
         let (our_output, their_output) = pipe_with(PipeFlags::CLOEXEC)?;
         let _ = fcntl_setpipe_size(&our_output, PIPE_BYTES);
@@ -167,13 +191,20 @@ impl Ends {
             let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
             (theirs, Some(ours))
         } else {
-            (rustix::fs::open(Path::new("/dev/null"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?, None)
+            (
+                rustix::fs::open(
+                    Path::new("/dev/null"),
+                    OFlags::RDONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?,
+                None,
+            )
         };
         Ok(Self { their_input, their_output, our_input, our_output })
     }
 
-    /// Keeps ours and closes theirs: as long as we held one, the output would have no end. A terminal's end is no pipe,
-    /// but is read and written like one.
+    /// Keeps the node's ends and closes the command's: while the node held one, the output would
+    /// never end. A terminal's end is not a pipe, but is read and written like one.
     fn ours(self) -> io::Result<(Receiver, Option<Sender>)> {
         rustix::io::ioctl_fionbio(&self.our_output, true)?;
         let output = Receiver::from_owned_fd_unchecked(self.our_output)?;

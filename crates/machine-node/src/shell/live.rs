@@ -1,14 +1,14 @@
-//! What a running command writes, for the caller who watches.
+//! The output of a running command, for the caller that watches it.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use tokio::sync::Notify;
 
-/// The most that waits for a caller. The newest is worth most: what does not fit is skipped, oldest first, and counted. A
-/// command never waits for whoever watches it.
+/// The maximum size of buffered output. The newest output is the most useful: when the buffer is
+/// full, the oldest is skipped and counted. A command never waits for its watcher.
 const MAX_WAITING: usize = 64 * 1024;
 
-/// Text on its way to a caller; nothing while nobody watches.
+/// Buffered text for a caller; `None` while no caller watches.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     waiting: Mutex<Option<Waiting>>,
@@ -22,7 +22,7 @@ struct Waiting {
 }
 
 impl Live {
-    /// Somebody watches from now on, or nobody any more.
+    /// Starts or stops buffering for a caller.
     pub(super) fn watch(&self, watched: bool) {
         *self.lock() = watched.then(Waiting::default);
     }
@@ -42,12 +42,12 @@ impl Live {
         self.news.notify_one();
     }
 
-    /// Waits until there is something.
+    /// Waits until there is new output.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }
 
-    /// What has come since the last time, with a word about what was skipped.
+    /// Returns the output since the last call, with a note about skipped output.
     pub(super) fn take(&self) -> Option<String> {
         let mut waiting = self.lock();
         let Waiting { text, skipped } = std::mem::take(waiting.as_mut()?);
@@ -57,8 +57,8 @@ impl Live {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock()
     }
 }
 
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn the_newest_is_kept_and_the_rest_is_counted() {
         let live = Live::default();
-        live.push("nobody watches");
+        live.push("not watched");
         assert_eq!(live.take(), None);
         live.watch(true);
         live.push("a");
         live.push("é");
         assert_eq!(live.take().as_deref(), Some("aé"));
         assert_eq!(live.take(), None);
-        // Two bytes each, so that the cut falls into a character.
+        // The characters have two bytes each, so that the cut falls inside a character.
         live.push(&"é".repeat(MAX_WAITING / 2));
         live.push("x");
         let text = live.take().unwrap();
@@ -84,6 +84,9 @@ mod tests {
         assert!(text.ends_with("éx"));
         live.push(&"y".repeat(3 * MAX_WAITING));
         let text = live.take().unwrap();
-        assert!(text.starts_with(&format!("\n[{} bytes", 2 * MAX_WAITING)) && text.len() < MAX_WAITING + 100);
+        assert!(
+            text.starts_with(&format!("\n[{} bytes", 2 * MAX_WAITING))
+                && text.len() < MAX_WAITING + 100
+        );
     }
 }

@@ -1,14 +1,13 @@
-//! Bash and Process: commands, in the foreground and in the background.
+//! Bash and Process: commands in the foreground and in the background.
 //!
-//! What is left running when a command's shell ends is ended with it (SIGTERM, and SIGKILL after 250 ms): a call never
-//! hangs because something that it started in passing still holds its output, and nothing outlives its session. What is
-//! to go on is run with `background`.
+//! When a command's shell ends, its remaining processes are ended (SIGTERM, then SIGKILL after 250
+//! ms). So a call never hangs because a leftover process still holds its output, and nothing
+//! outlives its session. Commands that should continue are run with `background`.
 
 mod arguments;
 mod bash;
 mod environment;
 mod input;
-pub(crate) mod keeper;
 mod launch;
 mod live;
 mod marked;
@@ -20,6 +19,7 @@ mod runner;
 mod sandboxed;
 mod session;
 mod sessions;
+pub(crate) mod supervisor;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ use self::sessions::Sessions;
 use crate::machine::{Machine, Options, StartError};
 use crate::tolerant;
 
-/// How long the commands that still run have to be gone when the node goes.
+/// The time that running commands have to end when the node shuts down.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
@@ -46,33 +46,39 @@ pub(crate) fn register(machine: &Machine, tools: &mut ToolRegistry) {
     }
 }
 
-/// The machine's shell, and the sessions in it.
+/// The machine's shell, and its sessions.
 #[derive(Debug)]
 pub(crate) struct Shell {
     workspace: PathBuf,
     program: String,
     environment: Vec<(OsString, OsString)>,
-    keeper: PathBuf,
-    /// Whether the keeper is this very program, which has to be ready for that.
-    keeper_is_self: bool,
+    supervisor: PathBuf,
+    /// Whether the supervisor is this very program, which must be prepared for that.
+    supervisor_is_self: bool,
     sandbox: Option<Guarded>,
     sessions: Arc<Sessions>,
     events: NodeEvents,
     stop: CancellationToken,
-    /// What watches over the commands that run.
+    /// The tasks that supervise running commands.
     runners: TaskTracker,
 }
 
 impl Shell {
-    /// The shell that the options ask for; none where nothing may be written and nothing holds commands back.
-    pub(crate) fn new(options: &Options, events: NodeEvents) -> Result<Option<Arc<Self>>, StartError> {
+    /// Creates the shell for these options. Returns `None` if writing is forbidden and there is no
+    /// sandbox.
+    pub(crate) fn new(
+        options: &Options,
+        events: NodeEvents,
+    ) -> Result<Option<Arc<Self>>, StartError> {
         if options.read_only && options.sandbox.is_none() {
             return Ok(None);
         }
-        let keeper_is_self = options.keeper.is_none();
-        let keeper = options.keeper.clone().unwrap_or_else(|| "/proc/self/exe".into());
+        let supervisor_is_self = options.supervisor.is_none();
+        let supervisor = options.supervisor.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let given = options.environment.0.clone();
-        let variable = |wanted: &str| given.iter().rfind(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let variable = |wanted: &str| {
+            given.iter().rfind(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+        };
         let program = environment::login_shell(variable("SHELL").as_deref());
         let home = variable("HOME").map(PathBuf::from);
         let (sandbox, environment) = match options.sandbox {
@@ -81,12 +87,12 @@ impl Shell {
                 private::remove_abandoned();
                 let environment = environment::of_a_sandbox(given);
                 let policy = sandboxed::policy(options, wanted, home.as_deref());
-                if keeper_is_self && !keeper::prepared() {
+                if supervisor_is_self && !supervisor::prepared() {
                     return Err(StartError::Sandbox { why: UNPREPARED.to_owned() });
                 }
-                let guarded =
-                    Guarded::new(policy.clone(), &options.workspace).map_err(|why| StartError::Secret { why })?;
-                sandboxed::check(&keeper, &policy, &options.hidden)?;
+                let guarded = Guarded::new(policy.clone(), &options.workspace)
+                    .map_err(|why| StartError::Secret { why })?;
+                sandboxed::check(&supervisor, &policy, &options.hidden)?;
                 (Some(guarded), environment)
             }
         };
@@ -94,8 +100,8 @@ impl Shell {
             workspace: options.workspace.clone(),
             program,
             environment,
-            keeper,
-            keeper_is_self,
+            supervisor,
+            supervisor_is_self,
             sandbox,
             sessions: Arc::default(),
             events,
@@ -104,29 +110,33 @@ impl Shell {
         })))
     }
 
-    /// Kills all that runs, and waits until it is gone.
+    /// Kills all running commands, and waits until they have ended.
     pub(crate) async fn shut_down(&self) {
         self.stop.cancel();
         self.runners.close();
         let _ = tokio::time::timeout(FAREWELL, self.runners.wait()).await;
     }
 
-    /// Starts a command and what watches over it.
-    async fn start(self: &Arc<Self>, plan: launch::Plan, timeout: Option<Duration>) -> Result<Arc<Session>, ToolError> {
+    /// Starts a command and the task that supervises it.
+    async fn start(
+        self: &Arc<Self>,
+        plan: launch::Plan,
+        timeout: Option<Duration>,
+    ) -> Result<Arc<Session>, ToolError> {
         if self.stop.is_cancelled() {
-            return Err(ToolError::Cancelled("the node is going away".to_owned()));
+            return Err(ToolError::Cancelled("the node is shutting down".to_owned()));
         }
-        if self.keeper_is_self && !keeper::prepared() {
+        if self.supervisor_is_self && !supervisor::prepared() {
             return Err(ToolError::Failed(UNPREPARED.to_owned()));
         }
         runner::start(self, plan, timeout).await
     }
 }
 
-const UNPREPARED: &str = "this program cannot keep commands: it has to call sa_node::keeper::run_if_asked() first thing \
-in main, or name another program in Options::keeper";
+const UNPREPARED: &str = "this program cannot supervise commands: call sa_node::supervisor::run_if_asked() first in main, \
+or set Options::supervisor to a program that does";
 
-/// Milliseconds since the Unix epoch.
+/// Returns milliseconds since the Unix epoch.
 fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }

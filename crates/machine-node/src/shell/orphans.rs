@@ -1,4 +1,4 @@
-//! What a keeper that was killed has left behind.
+//! Kills the remaining processes of a command after its supervisor was killed.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::environment::SESSION;
 
-/// How often new processes are looked for; each look kills what it finds.
+/// The maximum number of scans for new processes; each scan kills all it finds.
 const PASSES: usize = 64;
 
-/// Kills whatever has the session's name in its environment. A process can hide from this by starting a program with
-/// another environment; but to need it, a command must first have killed its own keeper, which takes its shell along.
+/// Kills all processes with the session's name in their environment. A process can avoid this by
+/// starting a program with another environment. But this function is needed only if a command has
+/// killed its own supervisor, which also ends its shell.
 pub(super) fn kill(session: &str) {
     let mark = format!("{SESSION}={session}");
     for _ in 0..PASSES {

@@ -1,22 +1,22 @@
-//! What a command has written: as text, in order, and no more of it than fits.
+//! The output of a command: as text, in order, and bounded.
 
-/// The most that is kept, in characters.
+/// The maximum number of characters that are kept.
 pub(super) const MAX_CHARS: usize = 200_000;
-/// The part that is always shown.
+/// The number of last characters that are always shown.
 pub(super) const TAIL_CHARS: usize = 4_000;
 
-/// Turns bytes into text as they come. A character that is split between two reads stays whole; what is no character
-/// becomes U+FFFD.
+/// Decodes bytes into text as they arrive. A character that is split between two reads stays whole;
+/// invalid bytes become U+FFFD.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
-    /// The beginning of a character whose end has not come yet.
+    /// The beginning of an incomplete character.
     open: Vec<u8>,
 }
 
 impl Decoder {
-    /// Appends what these bytes complete.
+    /// Appends the characters that these bytes complete.
     pub(super) fn push(&mut self, mut bytes: &[u8], text: &mut String) {
-        // The open character takes one byte at a time, at most three in all.
+        // The incomplete character takes one byte at a time, at most three in all.
         while !self.open.is_empty()
             && let Some((first, rest)) = bytes.split_first()
         {
@@ -28,7 +28,7 @@ impl Decoder {
         self.append(bytes, text);
     }
 
-    /// Nothing comes any more: what is open stays so.
+    /// Ends the input. An incomplete character becomes U+FFFD.
     pub(super) fn finish(&mut self, text: &mut String) {
         if !std::mem::take(&mut self.open).is_empty() {
             text.push(char::REPLACEMENT_CHARACTER);
@@ -50,15 +50,15 @@ impl Decoder {
     }
 }
 
-/// The end of a text, of at most so many characters.
+/// The end of a text, with a maximum number of characters.
 #[derive(Debug)]
 pub(super) struct Capture {
     text: String,
-    /// How many characters there are in it.
+    /// The number of characters in the text.
     chars: usize,
     max: usize,
     truncated: bool,
-    /// How many lines ended in what is no longer there.
+    /// The number of lines that ended in the dropped part.
     dropped_lines: usize,
 }
 
@@ -86,13 +86,13 @@ impl Capture {
         }
         self.text.push_str(text);
         self.chars += new;
-        // Half as much again may pile up, so that the text is not moved for every few bytes.
+        // The text may exceed the maximum by half, so that it is not moved for every few bytes.
         if self.chars > self.max + self.max / 2 {
             self.trim();
         }
     }
 
-    /// All that is kept.
+    /// Returns the whole kept text.
     pub(super) fn text(&mut self) -> &str {
         self.trim();
         &self.text
@@ -102,7 +102,7 @@ impl Capture {
         last_chars(&self.text, self.chars, TAIL_CHARS.min(self.max))
     }
 
-    /// How many bytes it takes in memory.
+    /// Returns the size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.text.capacity()
     }
@@ -115,12 +115,13 @@ impl Capture {
         self.truncated || self.chars > self.max
     }
 
-    /// How many lines there were before those that [`Self::text`] gives back, the first of which may lack its beginning.
+    /// Returns the number of lines before those of [`Self::text`]. The first line of that text may
+    /// lack its beginning.
     pub(super) fn dropped_lines(&self) -> usize {
         self.dropped_lines
     }
 
-    /// Gives back the room that nothing will be written to any more.
+    /// Frees unused capacity after the last write.
     pub(super) fn seal(&mut self) {
         self.trim();
         self.text.shrink_to_fit();
@@ -142,7 +143,7 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The last `wanted` of a text's characters, which are `chars` in all.
+/// Returns the last `wanted` characters of a text with `chars` characters.
 fn last_chars(text: &str, chars: usize, wanted: usize) -> &str {
     if chars <= wanted {
         return text;

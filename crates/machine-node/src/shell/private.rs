@@ -1,4 +1,4 @@
-//! Directories that belong to one command each.
+//! Private directories of commands.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;
@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat, unlinkat};
 
-/// What the names of such directories begin with.
+/// The prefix of the names of such directories.
 const PREFIX: &str = "switchboard-command-";
 
-/// How often a directory is made anew that another node took for one that was left behind.
+/// The maximum number of attempts to create a directory, if another node removes it as abandoned.
 const ATTEMPTS: usize = 8;
 
-/// A home and a place for temporary files, for a command that sees no others. Gone with the command: its keeper removes
-/// it, or else this value, and should both be killed, the next node.
+/// A home and a directory for temporary files, for a command that sees no others. Its supervisor
+/// removes it with the command. If the supervisor is killed, this value removes it; if the node is
+/// killed too, the next node does.
 #[derive(Debug)]
 pub(super) struct PrivateDir {
     path: PathBuf,
-    /// As long as it is held, the directory is in use.
+    /// The directory is in use while this lock is held.
     _lock: OwnedFd,
 }
 
@@ -36,7 +37,7 @@ impl PrivateDir {
             let path = base.join(format!("{PREFIX}{}", uuid::Uuid::new_v4().simple()));
             private.create(&path)?;
             if let Some(lock) = lock(&path) {
-                // From here on it is removed whatever happens.
+                // From here on the directory is removed in every case.
                 let dir = Self { path, _lock: lock };
                 private.create(home(&dir.path))?;
                 private.create(temporary(&dir.path))?;
@@ -68,14 +69,15 @@ pub(super) fn temporary(private: &Path) -> PathBuf {
 /// Removes a command's directory.
 pub(super) fn remove(path: &Path) {
     if std::fs::remove_dir_all(path).is_err() && path.exists() {
-        // A command may have locked its own directories.
+        // A command may have removed the permissions of its own directories.
         unlock(path);
         let _ = std::fs::remove_dir_all(path);
     }
 }
 
-/// The removal of a command's directory by a process that joins the mount namespace of the command's sandbox. There the
-/// directory is a mount point, which the kernel does not remove. Its parent, opened before, leads to the directory itself.
+/// The removal of a command's directory by a process that joins the mount namespace of the
+/// command's sandbox. There the directory is a mount point, which the kernel does not remove. Its
+/// parent, opened before, leads to the directory itself.
 #[derive(Debug)]
 pub(super) struct Removal {
     path: PathBuf,
@@ -83,11 +85,12 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// To be called before the process joins the namespace.
+    /// Creates the removal. Call it before the process joins the namespace.
     pub(super) fn new(path: &Path) -> Self {
         // The descriptor is closed when the sandbox's first process is started.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = rustix::fs::open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty());
+        let parent =
+            rustix::fs::open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty());
         Self { path: path.to_owned(), parent: parent.map_err(io::Error::from) }
     }
 
@@ -99,7 +102,7 @@ impl Removal {
     }
 }
 
-/// Removes what nodes of this user have left that are gone.
+/// Removes the directories that ended nodes of this user have left.
 pub(super) fn remove_abandoned() {
     remove_abandoned_below(&std::env::temp_dir());
 }
@@ -124,7 +127,7 @@ fn unlock(directory: &Path) {
     }
 }
 
-/// Takes a directory of this user's that nobody else has taken, and that still is where it was.
+/// Locks a directory of this user, unless another process has locked it or it was moved.
 fn lock(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! `Process`: the sessions that `Bash` has left in the background.
+//! `Process`: the background sessions of `Bash`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::session::{Order, Session};
 use super::sessions::Access;
 
 const DEFAULT_LIMIT: u64 = 200;
-/// How long a session that is killed may take to be gone.
+/// The time that a killed session has to end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -49,19 +49,28 @@ impl NodeTool for Process {
         let args: Arguments = serde_json::from_value(args)?;
         let access = Access::of(&ctx);
         if args.action == Action::List {
-            let sessions: Vec<Value> =
-                self.shell.sessions.visible(&access).iter().map(|session| session.listed()).collect();
+            let sessions: Vec<Value> = self
+                .shell
+                .sessions
+                .visible(&access)
+                .iter()
+                .map(|session| session.listed())
+                .collect();
             return Ok(json!({ "count": sessions.len(), "sessions": sessions }));
         }
         let Some(id) = args.session_id.as_deref().map(str::trim).filter(|id| !id.is_empty()) else {
-            return Err(ToolError::InvalidArgs("sessionId is required for every action but list".to_owned()));
+            return Err(ToolError::InvalidArgs(
+                "sessionId is required for all actions except list".to_owned(),
+            ));
         };
         let session = self.shell.sessions.get(id, &access)?;
         match args.action {
             Action::List | Action::Poll => Ok(session.polled()),
             Action::Log => {
-                let offset = args.offset.as_ref().map_or(Ok(0), |offset| whole("offset", offset))?;
-                let limit = args.limit.as_ref().map_or(DEFAULT_LIMIT, |limit| clamped(limit, 1, u64::MAX));
+                let offset =
+                    args.offset.as_ref().map_or(Ok(0), |offset| whole("offset", offset))?;
+                let limit =
+                    args.limit.as_ref().map_or(DEFAULT_LIMIT, |limit| clamped(limit, 1, u64::MAX));
                 let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
                 Ok(session.logged(size(offset), size(limit)))
             }
@@ -86,9 +95,10 @@ impl NodeTool for Process {
 
     fn description(&self) -> Option<String> {
         Some(
-            "Manages the sessions that you have left in the background with Bash. list: all that run or ended in the last \
-             30 minutes, newest first; poll: whether one runs, how it ended, the end of its output; log: lines of its output; write: \
-             data for its stdin; submit: the same and Enter; kill: SIGKILL to it and all that it started."
+            "Manages your background sessions, which are commands that Bash left running. list: show all sessions that are \
+             running or ended in the last 30 minutes, newest first; poll: show whether a session is running, how it ended, and \
+             the end of its output; log: show lines of its output; write: write data to its stdin; submit: write data and press \
+             Enter; kill: send SIGKILL to the command and to all processes that it started."
                 .to_owned(),
         )
     }
@@ -142,14 +152,14 @@ impl NodeTool for Process {
         let mut properties = session.clone();
         let more = json!({
             "sessions": { "type": "array", "items": { "type": "object", "properties": session }, "description": "list: newest first" },
-            "count": { "type": "integer", "description": "list: how many there are" },
+            "count": { "type": "integer", "description": "list: number of sessions" },
             "log": { "type": "string", "description": "log: the lines" },
-            "offset": { "type": "integer", "description": "log: where they begin" },
-            "lines": { "type": "integer", "description": "log: how many they are" },
-            "totalLines": { "type": "integer", "description": "log: lines of the output that is kept" },
-            "droppedLines": { "type": "integer", "description": "log: lines before the first one that is kept, at offset 0" },
-            "totalChars": { "type": "integer", "description": "log: characters of the output that is kept" },
-            "bytesWritten": { "type": "integer", "description": "write and submit" }
+            "offset": { "type": "integer", "description": "log: offset of the first returned line" },
+            "lines": { "type": "integer", "description": "log: number of returned lines" },
+            "totalLines": { "type": "integer", "description": "log: number of lines in the kept output" },
+            "droppedLines": { "type": "integer", "description": "log: number of dropped lines before the kept output, which starts at offset 0" },
+            "totalChars": { "type": "integer", "description": "log: number of characters in the kept output" },
+            "bytesWritten": { "type": "integer", "description": "write and submit: number of bytes written" }
         });
         for (name, schema) in more.as_object().into_iter().flatten() {
             properties[name] = schema.clone();
@@ -158,7 +168,9 @@ impl NodeTool for Process {
     }
 
     fn annotations(&self) -> Option<Value> {
-        Some(json!({ "readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": false }))
+        Some(
+            json!({ "readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": false }),
+        )
     }
 
     fn capabilities(&self) -> Vec<String> {
@@ -171,11 +183,13 @@ async fn write(session: &Session, data: String) -> ToolResult {
     if data.len() > MAX_BYTES {
         let length = data.len();
         return Err(ToolError::InvalidArgs(format!(
-            "data has {length} bytes, and no more than {MAX_BYTES} are written at once; send it in parts"
+            "data has {length} bytes, but at most {MAX_BYTES} can be written at once; send it in parts"
         )));
     }
     session.stdin.write(&session.id, data.as_bytes()).await?;
-    Ok(json!({ "status": "running", "sessionId": session.id, "running": true, "bytesWritten": data.len() }))
+    Ok(
+        json!({ "status": "running", "sessionId": session.id, "running": true, "bytesWritten": data.len() }),
+    )
 }
 
 fn check_running(session: &Session) -> Result<(), ToolError> {

@@ -1,4 +1,4 @@
-//! What watches over one command: reads what it writes, keeps its time, notes its end.
+//! Supervises one command: reads its output, enforces its time limit, and records its end.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::input::Stdin;
-use super::keeper::signal_name;
-use super::keeper::wire::Said;
-use super::launch::{self, Input, Keeper, Plan};
+use super::launch::{self, Input, Plan, Supervisor};
 use super::output::Decoder;
 use super::private::PrivateDir;
 use super::session::{End, Identity, Order, Session};
+use super::supervisor::signal_name;
+use super::supervisor::wire::Said;
 use super::{Shell, orphans};
 
-/// How long after the shell's end all else may take to be gone. What cannot be killed (a program of another user's) is
-/// left to the keeper, which goes on trying.
+/// The time that all other processes have to end after the shell. A process that cannot be killed
+/// (such as one of another user) is left to the supervisor, which keeps trying.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a keeper may take to carry out an order before it counts as lost.
+/// The time that a supervisor has to carry out an order before it counts as lost.
 const OBEDIENCE: Duration = Duration::from_secs(10);
 
 const BUFFER: usize = 128 * 1024;
 
-/// More cannot be left in a pipe once nobody writes to it.
+/// The maximum number of bytes that a pipe can contain after its last writer has closed it.
 const LEFT_OVER: usize = 4 << 20;
 
-/// Starts a command and watches over it in a task of its own.
+/// Starts a command and supervises it in a new task.
 pub(super) async fn start(
     shell: &Arc<Shell>,
     plan: Plan,
@@ -42,8 +42,14 @@ pub(super) async fn start(
     let who = Identity { id, owner, command, workdir, pid: launched.pid };
     let (session, orders) = Session::new(who, stdin);
     let reader = Reader::new(launched.output);
-    let (keeper, private) = (launched.keeper, launched.private);
-    let runner = Runner { shell: Arc::clone(shell), session: Arc::clone(&session), keeper, reader, private };
+    let (supervisor, private) = (launched.supervisor, launched.private);
+    let runner = Runner {
+        shell: Arc::clone(shell),
+        session: Arc::clone(&session),
+        supervisor,
+        reader,
+        private,
+    };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     shell.runners.spawn(runner.run(orders, deadline));
     Ok(session)
@@ -52,7 +58,7 @@ pub(super) async fn start(
 struct Runner {
     shell: Arc<Shell>,
     session: Arc<Session>,
-    keeper: Keeper,
+    supervisor: Supervisor,
     reader: Reader,
     private: Option<PrivateDir>,
 }
@@ -62,39 +68,40 @@ impl Runner {
         let mut end: Option<End> = None;
         let mut timed_out = false;
         let mut stopping = false;
-        let mut patience = None;
+        let mut timeout = None;
         loop {
             tokio::select! {
                 () = self.reader.read(&self.session), if self.reader.open => {}
-                said = self.keeper.said() => match said {
+                said = self.supervisor.said() => match said {
                     Some(Said::Exited { code, signal }) => {
                         end = Some(self.ended(code, signal.map(signal_name), timed_out));
-                        patience = Instant::now().checked_add(GRACE);
+                        timeout = Instant::now().checked_add(GRACE);
                     }
                     Some(Said::Started { .. } | Said::Failed { .. }) => {}
                     Some(Said::Gone) | None => break,
                 },
-                Some(order) = orders.recv() => self.order(order, &mut patience),
+                Some(order) = orders.recv() => self.order(order, &mut timeout),
                 () = at(deadline), if end.is_none() && !timed_out => {
                     timed_out = true;
-                    self.order(Order::Terminate, &mut patience);
+                    self.order(Order::Terminate, &mut timeout);
                 }
-                () = at(patience) => break,
+                () = at(timeout) => break,
                 () = self.shell.stop.cancelled(), if !stopping => {
                     stopping = true;
-                    self.order(Order::Kill, &mut patience);
+                    self.order(Order::Kill, &mut timeout);
                 }
             }
         }
         let end = if let Some(end) = end {
             end
         } else {
-            // The keeper was killed, or does not obey. Its shell goes with it; the rest is found by its mark.
+            // The supervisor was killed, or does not respond. Its shell is killed with it; the
+            // other processes are found by their environment.
             let id = self.session.id.clone();
             let _ = tokio::task::spawn_blocking(move || orphans::kill(&id)).await;
             self.ended(None, Some("SIGKILL".to_owned()), timed_out)
         };
-        // A keeper that ended as it should has removed it already.
+        // A supervisor that ended normally has already removed it.
         let private = self.private.take();
         let _ = tokio::task::spawn_blocking(move || drop(private)).await;
         self.reader.drain(&self.session);
@@ -105,12 +112,12 @@ impl Runner {
         self.session.stdin.close().await;
     }
 
-    fn order(&self, order: Order, patience: &mut Option<Instant>) {
-        self.keeper.order(match order {
+    fn order(&self, order: Order, timeout: &mut Option<Instant>) {
+        self.supervisor.order(match order {
             Order::Terminate => "term",
             Order::Kill => "kill",
         });
-        *patience = patience.or_else(|| Instant::now().checked_add(OBEDIENCE));
+        *timeout = timeout.or_else(|| Instant::now().checked_add(OBEDIENCE));
     }
 
     fn ended(&self, code: Option<i32>, signal: Option<String>, timed_out: bool) -> End {
@@ -136,21 +143,27 @@ struct Reader {
 
 impl Reader {
     fn new(file: Receiver) -> Self {
-        Self { file, buffer: vec![0; BUFFER], text: String::new(), decoder: Decoder::default(), open: true }
+        Self {
+            file,
+            buffer: vec![0; BUFFER],
+            text: String::new(),
+            decoder: Decoder::default(),
+            open: true,
+        }
     }
 
-    /// Waits for output, and hands it on.
+    /// Waits for output and forwards it.
     async fn read(&mut self, session: &Session) {
         let ready = self.file.readable().await;
         let read = ready.and_then(|()| self.file.try_read(&mut self.buffer));
         self.take(session, read);
     }
 
-    /// Reads what is there and does not wait for more.
+    /// Reads the available output without waiting for more.
     fn drain(&mut self, session: &Session) {
         let mut left = LEFT_OVER;
         while self.open && left > 0 {
-            // Past the runtime, which may not have heard yet of what came last.
+            // Reads without the runtime, which may not know of the latest output yet.
             let read = rustix::io::read(&self.file, &mut self.buffer[..]).map_err(io::Error::from);
             match &read {
                 Ok(count) => left = left.saturating_sub(*count),
@@ -171,8 +184,9 @@ impl Reader {
                 self.decoder.push(&self.buffer[..count], &mut self.text);
                 session.write(&self.text);
             }
-            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
-            // A terminal that nobody has open any more is an error to read, and means the same.
+            Err(error)
+                if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
+            // Reading a terminal that no process has open is an error, which also means the end.
             Ok(0) | Err(_) => self.open = false,
         }
     }

@@ -1,4 +1,4 @@
-//! The sandbox of a machine's commands: what its options mean, and whether it is possible.
+//! The sandbox of a machine's commands: its policy, and the check whether it is possible.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use sa_sandbox::Policy;
 use super::private::PrivateDir;
 use crate::machine::{Options, Sandbox, StartError};
 
-/// The system readable, the workspace writable, or readable as well. Not visible are the node's secrets, nor a home that
-/// lies among the system's directories; the workspace may lie in that.
+/// Returns the policy: the system is readable, and the workspace is writable or readable. The
+/// node's secrets are hidden. So is a home among the system's directories, but the workspace may be
+/// inside it.
 pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) -> Policy {
     let mut policy = Policy::new(wanted.network);
     let home = home.and_then(|home| home.canonicalize().ok());
@@ -21,23 +22,30 @@ pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) ->
     policy.hiding(options.hidden.iter().cloned().chain(home))
 }
 
-/// Tries the sandbox in a process of its own, so that a node which cannot provide it does not start.
-pub(super) fn check(keeper: &Path, policy: &Policy, secrets: &[PathBuf]) -> Result<(), StartError> {
+/// Tries the sandbox in a separate process, so that a node that cannot provide it does not start.
+pub(super) fn check(
+    supervisor: &Path,
+    policy: &Policy,
+    secrets: &[PathBuf],
+) -> Result<(), StartError> {
     let visible = |why: String| StartError::Secret { why };
     let secrets: Vec<PathBuf> =
         secrets.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
-    if let Some(path) = secrets.iter().find(|path| policy.writable.iter().any(|root| path.starts_with(root))) {
+    if let Some(path) =
+        secrets.iter().find(|path| policy.writable.iter().any(|root| path.starts_with(root)))
+    {
         return Err(visible(format!(
-            "{} lies in the workspace, which commands may use and where it could not be kept from them; choose a workspace \
-             that does not hold it, such as one project's directory (or move it elsewhere)",
+            "{} is in the workspace, where it cannot be protected from commands; choose a workspace that does not contain \
+             it, such as the directory of one project, or move the file elsewhere",
             path.display()
         )));
     }
-    let linked = |path: &&PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.nlink() > 1);
+    let linked =
+        |path: &&PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.nlink() > 1);
     if let Some(path) = secrets.iter().find(linked) {
         return Err(visible(format!(
-            "{} has a second name (a hard link) by which commands may be able to read it; remove that, or replace the \
-             file by a copy",
+            "{} has a second name (a hard link), by which commands may be able to read it; remove that link, or replace \
+             the file with a copy",
             path.display()
         )));
     }
@@ -46,5 +54,6 @@ pub(super) fn check(keeper: &Path, policy: &Policy, secrets: &[PathBuf]) -> Resu
         path: std::env::temp_dir(),
         error,
     })?;
-    sa_sandbox::probe(keeper, &policy.with_writable(private.path())).map_err(|why| StartError::Sandbox { why })
+    sa_sandbox::probe(supervisor, &policy.with_writable(private.path()))
+        .map_err(|why| StartError::Sandbox { why })
 }

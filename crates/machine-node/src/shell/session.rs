@@ -1,9 +1,10 @@
 //! One command, from its start until it is forgotten.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -14,36 +15,36 @@ use super::live::Live;
 use super::now_ms;
 use super::output::Capture;
 
-/// How much of a command is shown where there is no room for all of it.
+/// The length of a truncated command in lists.
 const SHORT: usize = 200;
 
-/// What a session takes in memory beside its texts, generously estimated.
+/// A generous estimate of a session's memory apart from its texts.
 const OVERHEAD: usize = 4096;
 
-/// A command that runs or has run.
+/// A command that is running or has ended.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: String,
-    /// The id of the principal that started it, when the gateway sent one.
+    /// The id of the principal that started it, if the gateway sent one.
     pub(super) owner: Option<String>,
     command: String,
-    /// For people and models; the path itself may be anything but text.
+    /// The path for people and models; the path itself may not be valid text.
     workdir: String,
     pid: i32,
     pub(super) started_ms: i64,
     started: Instant,
     state: Mutex<State>,
-    /// Fires when the command and all that came of it has ended, and all that it wrote is here.
+    /// Fires when the command and all its descendants have ended, and all output has been read.
     pub(super) ended: CancellationToken,
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) stdin: Stdin,
     pub(super) live: Live,
 }
 
-/// What is to become of a running command.
+/// An order to a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// SIGTERM, and SIGKILL a moment later.
+    /// SIGTERM, and SIGKILL after a delay.
     Terminate,
     Kill,
 }
@@ -55,7 +56,7 @@ struct State {
     end: Option<End>,
 }
 
-/// How a command has ended.
+/// The way in which a command has ended.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) code: Option<i32>,
@@ -78,7 +79,7 @@ impl End {
     }
 }
 
-/// Who a session is, before it has a state.
+/// The identity of a session, before it has a state.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
@@ -112,12 +113,12 @@ impl Session {
         self.started.elapsed()
     }
 
-    /// About how many bytes it takes in memory.
+    /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         OVERHEAD + self.command.len() + self.workdir.len() + self.state().capture.weight()
     }
 
-    /// A command that has ended takes no orders.
+    /// Sends an order. A command that has ended ignores it.
     pub(super) fn order(&self, order: Order) {
         let _ = self.orders.send(order);
     }
@@ -127,7 +128,8 @@ impl Session {
         self.state().capture.push(text);
     }
 
-    /// When it ended, in milliseconds since 1970. It is the start and the duration, which no change of the clock distorts.
+    /// Returns the time of the end, in milliseconds since 1970. It is the start plus the duration,
+    /// which is not affected by changes of the clock.
     pub(super) fn ended_ms(&self, end: &End) -> i64 {
         self.started_ms.saturating_add(i64::try_from(end.after.as_millis()).unwrap_or(i64::MAX))
     }
@@ -136,7 +138,8 @@ impl Session {
         self.state().end.clone()
     }
 
-    /// Leaves it to itself, unless it has ended already; `announce` hears of it before anybody hears of its end.
+    /// Moves the session to the background, unless it has ended already. `announce` is called
+    /// before any report of its end.
     pub(super) fn to_background(&self, announce: impl FnOnce(&str, Value)) -> bool {
         let mut state = self.state();
         if state.end.is_some() {
@@ -147,7 +150,7 @@ impl Session {
         true
     }
 
-    /// Notes the end, and announces it when the session was left to itself.
+    /// Records the end, and announces it if the session is in the background.
     pub(super) fn finish(&self, end: End, announce: impl FnOnce(&str, Value)) -> bool {
         let mut state = self.state();
         state.capture.seal();
@@ -161,7 +164,7 @@ impl Session {
         background
     }
 
-    /// What `Bash` answers when the command has ended.
+    /// Returns the result of `Bash` for a command that has ended.
     pub(super) fn completed(&self, end: &End) -> Value {
         let mut state = self.state();
         let (tail, truncated) = (state.capture.tail().to_owned(), state.capture.truncated());
@@ -181,7 +184,7 @@ impl Session {
         })
     }
 
-    /// What `Bash` answers when it goes on in the background.
+    /// Returns the result of `Bash` for a command that continues in the background.
     pub(super) fn running(&self) -> Value {
         json!({
             "status": "running",
@@ -193,7 +196,7 @@ impl Session {
         })
     }
 
-    /// What `Process` answers to `poll`.
+    /// Returns the result of `Process` for `poll`.
     pub(super) fn polled(&self) -> Value {
         let state = self.state();
         let end = state.end.as_ref();
@@ -214,14 +217,14 @@ impl Session {
         })
     }
 
-    /// A line of what `Process` answers to `list`.
+    /// Returns one entry of the result of `Process` for `list`.
     pub(super) fn listed(&self) -> Value {
         let mut listed = self.polled();
         listed["command"] = self.short_command().into();
         listed
     }
 
-    /// What `Process` answers to `log`.
+    /// Returns the result of `Process` for `log`.
     pub(super) fn logged(&self, offset: usize, limit: usize) -> Value {
         let mut state = self.state();
         let (chars, truncated) = (state.capture.chars(), state.capture.truncated());
@@ -270,7 +273,7 @@ impl Session {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -283,7 +286,13 @@ mod tests {
     use super::*;
 
     fn session() -> Arc<Session> {
-        let who = Identity { id: "s".into(), owner: None, command: "é".repeat(300), workdir: "/w".into(), pid: 7 };
+        let who = Identity {
+            id: "s".into(),
+            owner: None,
+            command: "é".repeat(300),
+            workdir: "/w".into(),
+            pid: 7,
+        };
         Session::new(who, Stdin::new(None, false)).0
     }
 
@@ -300,11 +309,17 @@ mod tests {
         assert!(session.finish(end.clone(), |name, data| news.push((name.to_owned(), data))));
         let [(started, first), (ended, last)] = news.try_into().unwrap();
         assert_eq!((started.as_str(), ended.as_str()), ("process.started", expected));
-        assert_eq!((&first["sessionId"], &first["pid"], &first["workdir"]), (&json!("s"), &json!(7), &json!("/w")));
+        assert_eq!(
+            (&first["sessionId"], &first["pid"], &first["workdir"]),
+            (&json!("s"), &json!(7), &json!("/w"))
+        );
         assert_eq!(first["command"], "é".repeat(200));
         assert_eq!(first.get("exitCode"), None);
         assert_eq!((&last["exitCode"], &last["signal"]), (&json!(end.code), &json!(end.signal)));
-        assert_eq!((&last["timedOut"], &last["startedAt"]), (&json!(end.timed_out), &first["startedAt"]));
+        assert_eq!(
+            (&last["timedOut"], &last["startedAt"]),
+            (&json!(end.timed_out), &first["startedAt"])
+        );
         assert_eq!(last["durationMs"], 3);
         assert_eq!(last["endedAt"].as_i64().unwrap() - last["startedAt"].as_i64().unwrap(), 3);
     }

@@ -1,18 +1,19 @@
-//! The sessions in the background: those that run, and for a while those that have ended.
+//! The background sessions: the running ones, and for a while those that have ended.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_node_sdk::{Principal, ToolContext, ToolError};
 
 use super::session::Session;
 
-/// How long a session that has ended is remembered.
+/// The time for which an ended session is kept.
 pub(super) const RETENTION: Duration = Duration::from_secs(30 * 60);
-/// How many bytes of memory the sessions that have ended may take. The one that ended first is forgotten first.
+/// The maximum memory of ended sessions, in bytes. The session that ended first is removed first.
 const MAX_FINISHED_BYTES: usize = 64 << 20;
-/// How many may run at once.
+/// The maximum number of running sessions.
 const MAX_RUNNING: usize = 64;
 
 #[derive(Debug, Default)]
@@ -20,12 +21,13 @@ pub(super) struct Sessions {
     known: Mutex<HashMap<String, Arc<Session>>>,
 }
 
-/// Which sessions a call may see and control.
+/// The sessions that a call may see and control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Access {
-    /// All of them: the caller is an operator, or the gateway does not send the principals of its calls.
+    /// All sessions: the caller is an operator, or the gateway does not send the principals of its
+    /// calls.
     All,
-    /// Those that this principal started.
+    /// The sessions that this principal started.
     Own(String),
 }
 
@@ -35,7 +37,9 @@ impl Access {
     }
 
     fn for_principal(principal: Option<Principal>) -> Self {
-        principal.filter(|principal| !principal.is_operator()).map_or(Self::All, |principal| Self::Own(principal.id))
+        principal
+            .filter(|principal| !principal.is_operator())
+            .map_or(Self::All, |principal| Self::Own(principal.id))
     }
 
     fn includes(&self, session: &Session) -> bool {
@@ -47,14 +51,14 @@ impl Access {
 }
 
 impl Sessions {
-    /// Whether there is room for one more.
+    /// Returns an error if the limit of running sessions is reached.
     pub(super) fn check_room(&self) -> Result<(), ToolError> {
         let running = self.all().iter().filter(|session| session.end().is_none()).count();
         if running < MAX_RUNNING {
             return Ok(());
         }
         Err(ToolError::Failed(format!(
-            "{running} sessions run in the background, and no more may: end one with Process, action kill"
+            "{running} sessions are running in the background, which is the maximum; end one with Process, action kill"
         )))
     }
 
@@ -62,30 +66,31 @@ impl Sessions {
         self.known().insert(session.id.clone(), Arc::clone(session));
     }
 
-    /// A session of another principal is reported as missing, so that its existence is not revealed.
+    /// Returns a session. A session of another principal is reported as missing, so that its
+    /// existence is not revealed.
     pub(super) fn get(&self, id: &str, access: &Access) -> Result<Arc<Session>, ToolError> {
         self.known().get(id).filter(|session| access.includes(session)).cloned().ok_or_else(|| {
             ToolError::NotFound(format!(
-                "session {id} is not found or is not backgrounded; Process, action list, shows yours"
+                "session {id} is not found or is not backgrounded; list your sessions with Process, action list"
             ))
         })
     }
 
-    /// The sessions that a call may see, the newest first.
+    /// Returns the sessions that a call may see, newest first.
     pub(super) fn visible(&self, access: &Access) -> Vec<Arc<Session>> {
         let mut sessions = self.all();
         sessions.retain(|session| access.includes(session));
         sessions
     }
 
-    /// The newest first.
+    /// Returns all sessions, newest first.
     fn all(&self) -> Vec<Arc<Session>> {
         let mut all: Vec<_> = self.known().values().cloned().collect();
         all.sort_unstable_by(|a, b| (b.started_ms, &b.id).cmp(&(a.started_ms, &a.id)));
         all
     }
 
-    /// Starts the time after which a session that has ended is forgotten.
+    /// Starts the retention time of an ended session.
     pub(super) fn finished(self: &Arc<Self>, session: &Arc<Session>) {
         self.forget_beyond(MAX_FINISHED_BYTES);
         let (sessions, id) = (Arc::downgrade(self), session.id.clone());
@@ -97,7 +102,7 @@ impl Sessions {
         });
     }
 
-    /// Forgets the sessions that ended first, until the others take at most this many bytes.
+    /// Removes the sessions that ended first, until the others take at most this many bytes.
     fn forget_beyond(&self, max_bytes: usize) {
         let ended = |session: Arc<Session>| Some((session.ended_ms(&session.end()?), session));
         let mut finished: Vec<_> = self.all().into_iter().filter_map(ended).collect();
@@ -112,7 +117,7 @@ impl Sessions {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 
@@ -145,7 +150,8 @@ mod tests {
         for session in &all[..299] {
             tokio::time::advance(Duration::from_millis(2)).await;
             session.write(&"x".repeat(1_000));
-            let end = End { code: Some(0), signal: None, timed_out: false, after: session.elapsed() };
+            let end =
+                End { code: Some(0), signal: None, timed_out: false, after: session.elapsed() };
             session.finish(end, |_, _| {});
             sessions.finished(session);
             finished.push(session.weight());
@@ -165,7 +171,8 @@ mod tests {
         let sessions = sessions(&[Some("anna"), Some("ben"), None]);
         let principal = principal.map(|(id, role)| Principal::new(id, role));
         let access = Access::for_principal(principal);
-        let mut seen: Vec<_> = sessions.visible(&access).iter().map(|session| session.id.clone()).collect();
+        let mut seen: Vec<_> =
+            sessions.visible(&access).iter().map(|session| session.id.clone()).collect();
         seen.sort_unstable();
         assert_eq!(seen, expected);
         for id in ["0", "1", "2"] {

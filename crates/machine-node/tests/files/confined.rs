@@ -1,4 +1,5 @@
-//! With allowed roots, nothing outside of them is read, written or listed, however fast somebody swaps links.
+//! With allowed roots, nothing outside of them is read, written or listed, even if links are
+//! swapped at high speed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,19 +33,36 @@ async fn what_is_inside_works() {
     symlink("../a.txt", place.path("open/sub/up")).unwrap();
     symlink(place.path("open/sub"), place.path("open/absolute")).unwrap();
     symlink(place.path("open2"), place.path("open/other-root")).unwrap();
-    for path in ["a.txt", "sub/b.txt", "sub/../a.txt", "sub/up", "absolute/b.txt", "other-root/c.txt", "../open2/c.txt"]
-    {
-        assert_eq!(place.ok("Read", json!({ "path": path })).await["content"], "1\tinside", "{path}");
+    for path in [
+        "a.txt",
+        "sub/b.txt",
+        "sub/../a.txt",
+        "sub/up",
+        "absolute/b.txt",
+        "other-root/c.txt",
+        "../open2/c.txt",
+    ] {
+        assert_eq!(
+            place.ok("Read", json!({ "path": path })).await["content"],
+            "1\tinside",
+            "{path}"
+        );
     }
     for path in ["new/deep/x.txt", "absolute/y.txt", "sub/up", "../open2/z.txt"] {
         place.ok("Write", json!({ "path": path, "content": "written" })).await;
-        place.ok("Edit", json!({ "path": path, "oldString": "written", "newString": "edited" })).await;
+        place
+            .ok("Edit", json!({ "path": path, "oldString": "written", "newString": "edited" }))
+            .await;
     }
     assert_eq!(place.text("open/a.txt"), "edited");
     assert_eq!(place.text("open/sub/y.txt"), "edited");
     let found = place.ok("Grep", json!({ "pattern": "edited" })).await;
-    let paths: Vec<_> =
-        found["matches"].as_array().unwrap().iter().map(|found| found["path"].as_str().unwrap()).collect();
+    let paths: Vec<_> = found["matches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| found["path"].as_str().unwrap())
+        .collect();
     assert!(paths.contains(&&*place.shown("open/absolute/y.txt")), "{paths:?}");
     assert!(paths.contains(&&*place.shown("open/other-root/z.txt")), "{paths:?}");
 }
@@ -69,10 +87,14 @@ async fn what_is_outside_is_refused_with_the_roots() {
         let message = place.fails("Read", json!({ "path": path }), NotAllowed).await;
         assert!(message.contains(&place.shown("open")), "{message}");
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
-        place.fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed).await;
+        place
+            .fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed)
+            .await;
         place.fails("Grep", json!({ "pattern": "s", "path": path }), NotAllowed).await;
     }
-    for path in ["dangling", "dir/new.txt", "dir/deep/new.txt", "../outside/deep/new.txt", "../new/x"] {
+    for path in
+        ["dangling", "dir/new.txt", "dir/deep/new.txt", "../outside/deep/new.txt", "../new/x"]
+    {
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
     }
     for args in [
@@ -105,7 +127,8 @@ async fn a_root_under_another_name_is_the_same_root() {
     assert!(dir.path().join("real/new/b.txt").exists());
 }
 
-/// Somebody swaps a directory and a file for links to outside, as fast as they can, while the tools are at work.
+/// A thread swaps a directory and a file for links to the outside at full speed while the tools
+/// run.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_race_leads_outside() {
     let place = Arc::new(place());
@@ -138,8 +161,15 @@ async fn no_race_leads_outside() {
                 inside += 1;
             }
             let _ = place.call("Write", json!({ "path": path, "content": "inside" })).await;
-            let _ = place.call("Edit", json!({ "path": path, "oldString": "inside", "newString": "inside!" })).await;
-            let _ = place.call("Write", json!({ "path": "dir/deep/er.txt", "content": "inside" })).await;
+            let _ = place
+                .call(
+                    "Edit",
+                    json!({ "path": path, "oldString": "inside", "newString": "inside!" }),
+                )
+                .await;
+            let _ = place
+                .call("Write", json!({ "path": "dir/deep/er.txt", "content": "inside" }))
+                .await;
         }
         let found = place.ok("Grep", json!({ "pattern": "s3cret" })).await;
         assert_eq!(found["count"], 0, "{found}");

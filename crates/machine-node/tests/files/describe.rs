@@ -1,4 +1,4 @@
-//! Every tool says what it takes, gives and may do.
+//! Every tool describes its arguments, its result and its effects.
 
 use sa_node_sdk::ErrorKind;
 use serde_json::json;
@@ -21,7 +21,10 @@ async fn every_tool_is_described() {
         assert_eq!(tool.annotations().unwrap()["readOnlyHint"], reads_only);
         let schema = tool.input_schema().unwrap();
         assert_eq!(schema.get("additionalProperties"), None, "models send more than a tool knows");
-        assert_eq!(schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>(), properties);
+        assert_eq!(
+            schema["properties"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            properties
+        );
         assert_eq!(tool.output_schema().unwrap()["type"], "object");
         assert!(tool.title().is_some() && tool.description().is_some());
     }
@@ -37,7 +40,7 @@ async fn arguments_that_a_tool_does_not_know_are_ignored_and_named() {
     let named = json!({ "switchboard/ignored_arguments": ["description", "x".repeat(32)] });
     assert_eq!(read["_meta"], named);
     assert_eq!(place.ok("Read", json!({ "path": "a" })).await.get("_meta"), None);
-    // One that is misspelt is missing.
+    // A misspelt argument counts as missing.
     let message = place.fails("Read", json!({ "pth": "a" }), ErrorKind::InvalidArgs).await;
     assert!(message.contains("`path` is missing"), "{message}");
 }

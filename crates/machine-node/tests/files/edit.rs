@@ -1,4 +1,4 @@
-//! Edit replaces exactly what it was told, once or everywhere, and loses nobody's change.
+//! Edit replaces exactly the requested text, once or everywhere, and loses no concurrent change.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::Place;
 async fn text_is_replaced() {
     let place = Place::new();
     place.file("a.txt", "one two\r\none\r\n");
-    let edited = place.ok("Edit", json!({ "path": "a.txt", "oldString": "two", "newString": "2" })).await;
+    let edited =
+        place.ok("Edit", json!({ "path": "a.txt", "oldString": "two", "newString": "2" })).await;
     assert_eq!(edited, json!({ "path": place.shown("a.txt"), "replacements": 1 }));
     let all = json!({ "path": "a.txt", "oldString": "one", "newString": "", "replaceAll": true });
     assert_eq!(place.ok("Edit", all).await["replacements"], 2);
@@ -39,12 +40,35 @@ async fn what_is_wrong_is_said_and_nothing_changes() {
         let args = json!({ "path": "a.txt", "oldString": old, "newString": new });
         place.fails("Edit", args, ErrorKind::InvalidArgs).await;
     }
-    let message =
-        place.fails("Edit", json!({ "path": "a.txt", "oldString": "a\nb", "newString": "x" }), ErrorKind::Failed).await;
+    let message = place
+        .fails(
+            "Edit",
+            json!({ "path": "a.txt", "oldString": "a\nb", "newString": "x" }),
+            ErrorKind::Failed,
+        )
+        .await;
     assert!(message.contains("\\r\\n"), "{message}");
-    place.fails("Edit", json!({ "path": "latin.txt", "oldString": "caf", "newString": "x" }), ErrorKind::Failed).await;
-    place.fails("Edit", json!({ "path": "none.txt", "oldString": "a", "newString": "x" }), ErrorKind::NotFound).await;
-    place.fails("Edit", json!({ "path": ".", "oldString": "a", "newString": "x" }), ErrorKind::Failed).await;
+    place
+        .fails(
+            "Edit",
+            json!({ "path": "latin.txt", "oldString": "caf", "newString": "x" }),
+            ErrorKind::Failed,
+        )
+        .await;
+    place
+        .fails(
+            "Edit",
+            json!({ "path": "none.txt", "oldString": "a", "newString": "x" }),
+            ErrorKind::NotFound,
+        )
+        .await;
+    place
+        .fails(
+            "Edit",
+            json!({ "path": ".", "oldString": "a", "newString": "x" }),
+            ErrorKind::Failed,
+        )
+        .await;
     let args = json!({ "path": "a.txt", "oldString": "a", "newString": "x", "replaceAll": "yes" });
     place.fails("Edit", args, ErrorKind::InvalidArgs).await;
     assert_eq!(place.text("a.txt"), "a\r\nb\r\n");
@@ -56,7 +80,13 @@ async fn a_file_that_is_too_large_is_not_edited() {
     let place = Place::new();
     let path = place.file("huge.txt", "a");
     std::fs::File::options().write(true).open(path).unwrap().set_len(1 << 30).unwrap();
-    place.fails("Edit", json!({ "path": "huge.txt", "oldString": "a", "newString": "x" }), ErrorKind::Failed).await;
+    place
+        .fails(
+            "Edit",
+            json!({ "path": "huge.txt", "oldString": "a", "newString": "x" }),
+            ErrorKind::Failed,
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +97,7 @@ async fn edits_at_the_same_time_are_all_kept() {
     std::os::unix::fs::symlink("a.txt", place.path("link")).unwrap();
     let edits = lines.iter().enumerate().map(|(at, line)| {
         let (place, line) = (Arc::clone(&place), line.clone());
-        // Half of them come by another name.
+        // Half of the edits use another name of the file.
         let path = if at % 2 == 0 { "a.txt" } else { "link" };
         tokio::spawn(async move {
             let args = json!({ "path": path, "oldString": line, "newString": format!("[{at}]") });

@@ -1,4 +1,5 @@
-//! Glob finds all files that match, hidden ones and those behind links too, newest first, each once.
+//! Glob finds all matching files, including hidden ones and those behind links, newest first and
+//! each once.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -12,7 +13,9 @@ use crate::Place;
 fn tree() -> Place {
     let place = Place::new();
     for (age, name) in
-        ["src/main.rs", "src/deep/er/lib.rs", "README.md", ".hidden/x.rs", "target/y.rs"].iter().enumerate()
+        ["src/main.rs", "src/deep/er/lib.rs", "README.md", ".hidden/x.rs", "target/y.rs"]
+            .iter()
+            .enumerate()
     {
         let path = place.file(name, "x");
         let time = UNIX_EPOCH + Duration::from_secs(1_000_000 - age as u64);
@@ -38,14 +41,18 @@ async fn files_are_found_newest_first() {
         &["src/main.rs", "src/deep/er/lib.rs", ".hidden/x.rs", "target/y.rs"],
     )
     .await;
-    check(&place, json!({ "pattern": "src/**/*.rs" }), &["src/main.rs", "src/deep/er/lib.rs"]).await;
+    check(&place, json!({ "pattern": "src/**/*.rs" }), &["src/main.rs", "src/deep/er/lib.rs"])
+        .await;
     check(&place, json!({ "pattern": "*.md" }), &["README.md"]).await;
-    check(&place, json!({ "pattern": "*/*.rs" }), &["src/main.rs", ".hidden/x.rs", "target/y.rs"]).await;
+    check(&place, json!({ "pattern": "*/*.rs" }), &["src/main.rs", ".hidden/x.rs", "target/y.rs"])
+        .await;
     check(&place, json!({ "pattern": "src/main.rs" }), &["src/main.rs"]).await;
-    check(&place, json!({ "pattern": "{src,target}/*.{rs,md}" }), &["src/main.rs", "target/y.rs"]).await;
+    check(&place, json!({ "pattern": "{src,target}/*.{rs,md}" }), &["src/main.rs", "target/y.rs"])
+        .await;
     check(&place, json!({ "pattern": "*.rs", "path": "src" }), &["src/main.rs"]).await;
     check(&place, json!({ "pattern": "../README.md", "path": "src" }), &["README.md"]).await;
-    check(&place, json!({ "pattern": format!("{}/s*/*.rs", place.shown("")) }), &["src/main.rs"]).await;
+    check(&place, json!({ "pattern": format!("{}/s*/*.rs", place.shown("")) }), &["src/main.rs"])
+        .await;
     check(&place, json!({ "pattern": "none/**/*.rs" }), &[]).await;
     check(&place, json!({ "pattern": "sr" }), &[]).await;
     check(&place, json!({ "pattern": "src" }), &[]).await;
@@ -72,7 +79,8 @@ async fn links_are_followed_and_loops_are_not() {
     symlink("nowhere", place.path("broken.txt")).unwrap();
     symlink("a/x.txt", place.path("file.txt")).unwrap();
     let found = place.ok("Glob", json!({ "pattern": "**/*.txt" })).await;
-    let mut matches: Vec<_> = found["matches"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    let mut matches: Vec<_> =
+        found["matches"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
     matches.sort_unstable();
     let expected = ["a/to-b/y.txt", "a/x.txt", "b/to-a/x.txt", "b/y.txt", "file.txt"];
     assert_eq!(matches, expected.map(|name| place.shown(name)));

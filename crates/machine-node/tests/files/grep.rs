@@ -1,4 +1,5 @@
-//! Grep finds the lines that match in all text files, the first hundred of them, the same ones every time.
+//! Grep finds the first hundred matching lines in all text files, and returns the same ones every
+//! time.
 
 use std::os::unix::fs::symlink;
 
@@ -26,7 +27,11 @@ async fn lines_are_found_in_the_order_of_their_paths() {
     check(
         &place,
         json!({ "pattern": r"\bone\b", "include": "*.{rs,ts}" }),
-        &[(".hidden/z.rs", 1, "fn one"), ("a/x.ts", 1, "function one() {}"), ("b.rs", 1, "fn one() {}")],
+        &[
+            (".hidden/z.rs", 1, "fn one"),
+            ("a/x.ts", 1, "function one() {}"),
+            ("b.rs", 1, "fn one() {}"),
+        ],
     )
     .await;
     check(
@@ -35,8 +40,18 @@ async fn lines_are_found_in_the_order_of_their_paths() {
         &[("b.rs", 1, "fn one() {}"), ("b.rs", 2, "fn two() {}")],
     )
     .await;
-    check(&place, json!({ "pattern": "one", "path": "target" }), &[("target/ignored.md", 1, "fn one")]).await;
-    check(&place, json!({ "pattern": "one", "include": "x.*" }), &[("a/x.ts", 1, "function one() {}")]).await;
+    check(
+        &place,
+        json!({ "pattern": "one", "path": "target" }),
+        &[("target/ignored.md", 1, "fn one")],
+    )
+    .await;
+    check(
+        &place,
+        json!({ "pattern": "one", "include": "x.*" }),
+        &[("a/x.ts", 1, "function one() {}")],
+    )
+    .await;
     check(&place, json!({ "pattern": "three" }), &[]).await;
 }
 
@@ -47,7 +62,10 @@ async fn the_shape_is_exact() {
     let base = place.path("").canonicalize().unwrap();
     let found = place.ok("Grep", json!({ "pattern": "needle" })).await;
     let lines = json!([{ "path": place.shown("a.txt"), "line": 1, "content": "needle" }]);
-    assert_eq!(found, json!({ "pattern": "needle", "basePath": base, "matches": lines, "count": 1 }));
+    assert_eq!(
+        found,
+        json!({ "pattern": "needle", "basePath": base, "matches": lines, "count": 1 })
+    );
 }
 
 #[tokio::test]
@@ -108,7 +126,12 @@ async fn links_are_followed() {
     place.file("a/x.txt", "needle");
     symlink("a", place.path("b")).unwrap();
     symlink(".", place.path("a/self")).unwrap();
-    check(&place, json!({ "pattern": "needle" }), &[("a/x.txt", 1, "needle"), ("b/x.txt", 1, "needle")]).await;
+    check(
+        &place,
+        json!({ "pattern": "needle" }),
+        &[("a/x.txt", 1, "needle"), ("b/x.txt", 1, "needle")],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -116,7 +139,7 @@ async fn a_gigabyte_in_one_line_takes_no_memory() {
     let place = Place::new();
     let path = place.file("a.txt", "needle");
     std::fs::File::options().write(true).open(path).unwrap().set_len(1 << 30).unwrap();
-    // Zeros: binary.
+    // Zero bytes mean a binary file.
     check(&place, json!({ "pattern": "needle" }), &[]).await;
     place.file("wide.txt", [&b"needle"[..], &b"x".repeat(20 << 20)].concat());
     place.file("b.txt", "needle");
@@ -150,7 +173,12 @@ async fn a_search_that_nobody_waits_for_ends() {
     for tool in ["Grep", "Glob"] {
         let ctx = ToolContext::for_test(tool);
         ctx.cancel.cancel();
-        let error = place.tools.get(tool).unwrap().call(ctx, json!({ "pattern": "*needle*".trim_matches('*') })).await;
+        let error = place
+            .tools
+            .get(tool)
+            .unwrap()
+            .call(ctx, json!({ "pattern": "*needle*".trim_matches('*') }))
+            .await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Cancelled);
     }
 }
@@ -168,6 +196,7 @@ async fn zero_bytes_alone_make_no_binary_file() {
     let place = Place::new();
     place.file("zeros.txt", "one\nfoo\0x\nfoo again\n");
     place.file("late.txt", ["foo\n", &"x\n".repeat(200_000), "\0"].concat());
-    let expected = [("late.txt", 1, "foo"), ("zeros.txt", 2, "foo\0x"), ("zeros.txt", 3, "foo again")];
+    let expected =
+        [("late.txt", 1, "foo"), ("zeros.txt", 2, "foo\0x"), ("zeros.txt", 3, "foo again")];
     check(&place, json!({ "pattern": "foo" }), &expected).await;
 }

@@ -1,4 +1,4 @@
-//! The node's own token and configuration are out of reach, whatever leads there.
+//! The node's own token and configuration cannot be read through any path.
 
 use std::os::unix::fs::symlink;
 
@@ -28,7 +28,9 @@ async fn no_name_reads_or_writes_it() {
     for path in ["token", "link", "hard", "private/key", "dir-link/key", &by_process] {
         place.fails("Read", json!({ "path": path }), NotAllowed).await;
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
-        place.fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed).await;
+        place
+            .fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed)
+            .await;
     }
     place.fails("Write", json!({ "path": "not-there-yet", "content": "x" }), NotAllowed).await;
     place.fails("Write", json!({ "path": "private/new", "content": "x" }), NotAllowed).await;
@@ -53,7 +55,7 @@ async fn no_search_finds_it() {
     assert!(!message.contains("token"), "{message}");
 }
 
-/// The data directory of a gateway that this node knows nothing of.
+/// The data directory of a gateway that this node does not know.
 fn beside_a_gateway() -> Place {
     let place = Place::new();
     std::fs::create_dir(place.path("data")).unwrap();
@@ -70,18 +72,55 @@ async fn the_secrets_of_any_gateway_are_refused_under_every_name() {
     for path in ["data/operator.token", "hard", "link"] {
         place.fails("Read", json!({ "path": path }), NotAllowed).await;
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
-        place.fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed).await;
+        place
+            .fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed)
+            .await;
         place.fails("Grep", json!({ "pattern": "s3cret", "path": path }), NotAllowed).await;
     }
     place.fails("Write", json!({ "path": "data/new", "content": "x" }), NotAllowed).await;
     place.fails("Glob", json!({ "pattern": "*", "path": "data" }), NotAllowed).await;
     place.fails("Grep", json!({ "pattern": "s", "path": "data" }), NotAllowed).await;
     place.file("open", "s3cret");
-    assert_eq!(place.ok("Glob", json!({ "pattern": "**" })).await["matches"], json!([place.shown("open")]));
+    assert_eq!(
+        place.ok("Glob", json!({ "pattern": "**" })).await["matches"],
+        json!([place.shown("open")])
+    );
     assert_eq!(place.ok("Grep", json!({ "pattern": "s3cret" })).await["count"], 1);
     let message = place.fails("Read", json!({ "path": "harb" }), ErrorKind::NotFound).await;
     assert!(!message.contains("hard"), "{message}");
     assert_eq!(place.text("data/operator.token"), "s3cret");
+}
+
+/// A store's log, a copy and an attachment have no mark of their own.
+#[tokio::test]
+async fn what_is_made_below_a_marked_directory_is_refused() {
+    let place = beside_a_gateway();
+    place.file("data/store.db-wal", "s3cret");
+    place.file("data/attachments/deep/one", "s3cret");
+    symlink("data/store.db-wal", place.path("log")).unwrap();
+    symlink("data/attachments", place.path("dir-link")).unwrap();
+    place.file("open", "s3cret");
+    for path in ["data/store.db-wal", "log", "data/attachments/deep/one", "dir-link/deep/one"] {
+        place.fails("Read", json!({ "path": path }), NotAllowed).await;
+        place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
+        place
+            .fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed)
+            .await;
+        place.fails("Grep", json!({ "pattern": "s3cret", "path": path }), NotAllowed).await;
+    }
+    for path in ["data/attachments", "data/attachments/deep", "dir-link", "dir-link/deep"] {
+        place.fails("Glob", json!({ "pattern": "*", "path": path }), NotAllowed).await;
+        place.fails("Glob", json!({ "pattern": format!("{path}/*") }), NotAllowed).await;
+        place.fails("Grep", json!({ "pattern": "s", "path": path }), NotAllowed).await;
+        let new = format!("{path}/new/file");
+        place.fails("Write", json!({ "path": new, "content": "x" }), NotAllowed).await;
+    }
+    let message = place.fails("Read", json!({ "path": "data/store.db-wa" }), NotAllowed).await;
+    assert!(!message.contains("wal"), "{message}");
+    let found = place.ok("Glob", json!({ "pattern": "**" })).await;
+    assert_eq!(found["matches"], json!([place.shown("open")]));
+    assert_eq!(place.ok("Grep", json!({ "pattern": "s3cret" })).await["count"], 1);
+    assert!(!place.path("data/attachments/new").exists());
 }
 
 #[tokio::test]
@@ -125,8 +164,12 @@ async fn the_nodes_environment_and_memory_are_not_readable() {
     }
     let found = place.ok("Grep", json!({ "pattern": "PATH" })).await;
     assert_eq!(found["count"], 0, "{found}");
-    let found =
-        place.ok("Grep", json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" })).await;
+    let found = place
+        .ok(
+            "Grep",
+            json!({ "pattern": "PATH", "path": format!("/proc/{own}"), "include": "environ" }),
+        )
+        .await;
     assert_eq!(found["count"], 0, "{found}");
 }
 
@@ -136,7 +179,9 @@ async fn a_refused_write_makes_no_directory() {
     std::fs::create_dir(place.path("data")).unwrap();
     secret_file::mark_directory(&place.path("data")).unwrap();
     symlink("data/new/target", place.path("away")).unwrap();
-    for path in ["data/new/file", "data/new/deep/file", "away", "private/new/file", "dir-link/new/file"] {
+    for path in
+        ["data/new/file", "data/new/deep/file", "away", "private/new/file", "dir-link/new/file"]
+    {
         place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
     }
     for made in ["data/new", "private/new"] {

@@ -1,4 +1,4 @@
-//! The file tools on real files.
+//! Tests of the file tools on real files.
 
 mod confined;
 mod describe;
@@ -17,7 +17,7 @@ use sa_node::{Machine, Options};
 use sa_node_sdk::{ErrorKind, ToolContext, ToolError, ToolRegistry};
 use serde_json::Value;
 
-/// A machine on a directory that is gone afterwards.
+/// A machine on a temporary directory.
 struct Place {
     dir: tempfile::TempDir,
     tools: ToolRegistry,
@@ -28,7 +28,7 @@ impl Place {
         Self::with(|_, _| {})
     }
 
-    /// With other options, which may name files of the directory.
+    /// Creates a machine with other options, which may name files of the directory.
     fn with(change: impl FnOnce(&mut Options, &Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::new(dir.path());
@@ -46,7 +46,7 @@ impl Place {
         self.path(name).display().to_string()
     }
 
-    /// Makes a file, and the directories it is in.
+    /// Creates a file and its directories.
     fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -58,11 +58,13 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// Calls a tool. None of them may keep anybody waiting.
+    /// Calls a tool. No tool may block its caller.
     async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
         let call = self.tools.get(tool).unwrap();
         let call = call.call(ToolContext::for_test(tool), args);
-        tokio::time::timeout(Duration::from_secs(60), call).await.expect("the tool keeps its caller waiting")
+        tokio::time::timeout(Duration::from_secs(60), call)
+            .await
+            .expect("the tool keeps its caller waiting")
     }
 
     async fn ok(&self, tool: &str, args: Value) -> Value {
@@ -75,10 +77,11 @@ impl Place {
         error.message().to_owned()
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn names(&self, name: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(name)).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

@@ -1,4 +1,5 @@
-//! Read gives the lines of a text with their numbers, images as images, and says what other files are.
+//! Read returns the lines of a text with their numbers, images as images, and a description of
+//! other files.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,9 +8,8 @@ use serde_json::{Value, json};
 
 use crate::Place;
 
-/// The smallest PNG there is: one pixel.
-pub(crate) const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+/// The smallest possible PNG: one pixel.
+pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 async fn check(content: &[u8], mut args: Value, expected: &str, lines: u64) {
     let place = Place::new();
@@ -17,7 +17,11 @@ async fn check(content: &[u8], mut args: Value, expected: &str, lines: u64) {
     args["path"] = json!("a.txt");
     let read = place.ok("Read", args.clone()).await;
     assert_eq!(read["path"], place.shown("a.txt"));
-    assert_eq!((read["content"].as_str(), read["lines"].as_u64()), (Some(expected), Some(lines)), "{args}");
+    assert_eq!(
+        (read["content"].as_str(), read["lines"].as_u64()),
+        (Some(expected), Some(lines)),
+        "{args}"
+    );
 }
 
 #[tokio::test]
@@ -52,14 +56,18 @@ async fn paths_are_relative_to_the_workspace_or_absolute() {
     let place = Place::new();
     let path = place.file("sub/a.txt", "x");
     for spelling in ["sub/a.txt", "./sub/../sub//a.txt", path.to_str().unwrap()] {
-        assert_eq!(place.ok("Read", json!({ "path": spelling })).await["path"], place.shown("sub/a.txt"));
+        assert_eq!(
+            place.ok("Read", json!({ "path": spelling })).await["path"],
+            place.shown("sub/a.txt")
+        );
     }
 }
 
 #[tokio::test]
 async fn what_does_not_fit_is_read_on() {
     let place = Place::new();
-    let lines: Vec<_> = (0..200_000).map(|line| format!("line \"{line}\" of a long text")).collect();
+    let lines: Vec<_> =
+        (0..200_000).map(|line| format!("line \"{line}\" of a long text")).collect();
     place.file("long.txt", lines.join("\n"));
     let (mut offset, mut lines) = (json!(0), 0);
     loop {
@@ -84,7 +92,10 @@ async fn one_endless_line_is_cut_and_the_next_is_found() {
     text.push_str("\nnext\n");
     place.file("wide.txt", text);
     let page = place.ok("Read", json!({ "path": "wide.txt" })).await;
-    assert_eq!((&page["lines"], &page["truncated"], &page["totalLines"]), (&json!(1), &json!(true), &json!(2)));
+    assert_eq!(
+        (&page["lines"], &page["truncated"], &page["totalLines"]),
+        (&json!(1), &json!(true), &json!(2))
+    );
     assert!(page.to_string().len() < MAX_TOOL_RESPONSE_BYTES);
     let next = place.ok("Read", json!({ "path": "wide.txt", "offset": page["nextOffset"] })).await;
     assert_eq!(next["content"], "2\tnext");
@@ -120,9 +131,12 @@ async fn an_image_is_an_image() {
             ],
         })
     );
-    // What it is called does not matter.
+    // The file's name does not matter.
     place.file("photo.txt", &bytes);
-    assert_eq!(place.ok("Read", json!({ "path": "photo.txt" })).await["content"][1]["mimeType"], "image/png");
+    assert_eq!(
+        place.ok("Read", json!({ "path": "photo.txt" })).await["content"][1]["mimeType"],
+        "image/png"
+    );
 }
 
 #[tokio::test]
@@ -146,11 +160,17 @@ async fn other_binary_files_are_named() {
     let place = Place::new();
     place.file("archive.tar.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03abc\xff");
     let message = place.fails("Read", json!({ "path": "archive.tar.gz" }), ErrorKind::Failed).await;
-    assert_eq!(message, "Binary file: archive.tar.gz (application/gzip, 14 bytes) — not a text or image file");
+    assert_eq!(
+        message,
+        "Binary file: archive.tar.gz (application/gzip, 14 bytes) — not a text or image file"
+    );
     place.file("latin.txt", b"caf\xe9\n");
     let message = place.fails("Read", json!({ "path": "latin.txt" }), ErrorKind::Failed).await;
-    assert_eq!(message, "Binary file: latin.txt (application/octet-stream, 5 bytes) — not a text or image file");
-    // Also where it shows late.
+    assert_eq!(
+        message,
+        "Binary file: latin.txt (application/octet-stream, 5 bytes) — not a text or image file"
+    );
+    // Invalid bytes may also appear late in the file.
     place.file("late.txt", [&b"text\n".repeat(50_000)[..], b"\xff\n"].concat());
     place.fails("Read", json!({ "path": "late.txt" }), ErrorKind::Failed).await;
     assert_eq!(place.ok("Read", json!({ "path": "late.txt", "limit": 1 })).await["lines"], 1);

@@ -1,4 +1,5 @@
-//! Write makes the file and its directories, replaces it at once, and keeps what belongs to it.
+//! Write creates the file and its directories, replaces it atomically, and keeps its mode, owner
+//! and links.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
@@ -27,11 +28,15 @@ async fn mode_owner_and_attributes_stay() {
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&path, Some(4321), Some(4322)).unwrap();
     }
-    let attribute = rustix::fs::setxattr(&path, "user.note", b"kept", rustix::fs::XattrFlags::empty());
+    let attribute =
+        rustix::fs::setxattr(&path, "user.note", b"kept", rustix::fs::XattrFlags::empty());
     let before = std::fs::metadata(&path).unwrap();
     place.ok("Write", json!({ "path": "run.sh", "content": "new" })).await;
     let after = std::fs::metadata(&path).unwrap();
-    assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+    assert_eq!(
+        (after.mode(), after.uid(), after.gid()),
+        (before.mode(), before.uid(), before.gid())
+    );
     assert_ne!(after.ino(), before.ino(), "it is a new file");
     if attribute.is_ok() {
         let mut value = [0; 16];
@@ -51,7 +56,7 @@ async fn a_link_is_written_through() {
     place.ok("Write", json!({ "path": "two", "content": "new" })).await;
     assert_eq!(place.text("real/target.txt"), "new");
     assert!(place.path("two").is_symlink() && place.path("links/one").is_symlink());
-    // A link to what is not there yet makes it.
+    // Writing through a link to a missing file creates the file.
     symlink("real/fresh.txt", place.path("three")).unwrap();
     place.ok("Write", json!({ "path": "three", "content": "made" })).await;
     assert_eq!(place.text("real/fresh.txt"), "made");
@@ -72,7 +77,9 @@ async fn only_regular_files_are_written() {
     place.fails("Write", json!({ "path": "new/", "content": "x" }), ErrorKind::InvalidArgs).await;
     place.fails("Write", json!({ "path": "new" }), ErrorKind::InvalidArgs).await;
     place.file("file", "x");
-    place.fails("Write", json!({ "path": "file/below", "content": "x" }), ErrorKind::NotFound).await;
+    place
+        .fails("Write", json!({ "path": "file/below", "content": "x" }), ErrorKind::NotFound)
+        .await;
     assert_eq!(place.names("."), ["dir", "file", "pipe"]);
 }
 
@@ -92,7 +99,13 @@ async fn on_a_small_disk() {
     let content = "x".repeat(1024 * 1024);
     place.fails("Write", json!({ "path": "a.txt", "content": content }), ErrorKind::Failed).await;
     place.fails("Write", json!({ "path": "b.txt", "content": content }), ErrorKind::Failed).await;
-    place.fails("Edit", json!({ "path": "a.txt", "oldString": "old", "newString": content }), ErrorKind::Failed).await;
+    place
+        .fails(
+            "Edit",
+            json!({ "path": "a.txt", "oldString": "old", "newString": content }),
+            ErrorKind::Failed,
+        )
+        .await;
     assert_eq!(place.text("a.txt"), "old");
     assert_eq!(place.names("."), ["a.txt"]);
     place.ok("Write", json!({ "path": "a.txt", "content": "new" })).await;

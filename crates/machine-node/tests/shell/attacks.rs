@@ -1,4 +1,4 @@
-//! What a sandboxed command tries in order to reach further than its workspace.
+//! A sandboxed command cannot reach beyond its workspace.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -25,9 +25,10 @@ async fn output(rig: &Rig, command: &str) -> String {
 async fn it_cannot_starve_or_slow_its_keeper() {
     let rig = sandboxed(|_| {});
     let session = rig.background("sleep 1000").await;
-    let keeper = parent(rig.process("poll", &session).await["pid"].as_i64().unwrap());
-    let before = state(keeper);
-    // It cannot name its keeper. The first process of the sandbox, which it can, is its own business.
+    let supervisor = parent(rig.process("poll", &session).await["pid"].as_i64().unwrap());
+    let before = state(supervisor);
+    // The command cannot name its supervisor. It can name the first process of the sandbox, but
+    // that process is its own.
     let attempts = [
         "prlimit --pid PID --nofile=0:0",
         "renice -n 19 -p PID",
@@ -39,25 +40,26 @@ async fn it_cannot_starve_or_slow_its_keeper() {
         "kill -KILL PID",
     ];
     for attempt in attempts {
-        let attack = [attempt.replace("PID", &keeper.to_string()), attempt.replace("PID", "1")].join("; ");
+        let attack = [attempt.replace("PID", &supervisor.to_string()), attempt.replace("PID", "1")]
+            .join("; ");
         let result = rig.bash(&format!("{attack}; echo survived; exit 3")).await;
         assert!(result["output"].as_str().unwrap().ends_with("survived\n"), "{attempt}: {result}");
         assert_eq!(result["exitCode"], 3, "{attempt}: {result}");
     }
-    assert_eq!(state(keeper), before);
-    // What it does to itself is its own business, too. Niceness is inherited, and the tests may run at any.
+    assert_eq!(state(supervisor), before);
+    // It may also change itself. Niceness is inherited, and the tests may run at any value.
     let inherited: i32 = output(&rig, "nice").await.trim().parse().unwrap();
     let own = "prlimit --nofile=100:100 nice -n 5 ionice -c 3 taskset 1 sh -c 'ulimit -n; nice'";
     assert_eq!(output(&rig, own).await, format!("100\n{}\n", (inherited + 5).min(19)));
 }
 
-/// The process that started this one.
+/// Returns the process that started this one.
 fn parent(pid: i64) -> i64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap()
 }
 
-/// Limits, niceness and processors of a process.
+/// Returns the limits, niceness and processors of a process.
 fn state(pid: i64) -> String {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -67,7 +69,7 @@ fn state(pid: i64) -> String {
     format!("{limits}{processors} niceness {niceness}")
 }
 
-/// Makes files with the given mode in every way that there is.
+/// Creates files with the given mode in every possible way.
 const MAKE: &str = r#"
 use Fcntl; my $mode = oct $ARGV[0]; umask 0;
 my ($plain, $noded, $created, $here) = qw(plain noded created .);
@@ -88,13 +90,18 @@ async fn it_makes_no_file_that_runs_as_its_owner() {
     let rig = sandboxed(|_| {});
     std::fs::write(rig.workspace().join("make.pl"), MAKE).unwrap();
     for mode in ["4755", "2755", "6711"] {
-        let said = output(&rig, &format!("rm -f plain opened noded created; perl make.pl {mode}")).await;
-        assert_eq!((said.matches("refused").count(), said.lines().count()), (8, 8), "{mode}: {said}");
+        let said =
+            output(&rig, &format!("rm -f plain opened noded created; perl make.pl {mode}")).await;
+        assert_eq!(
+            (said.matches("refused").count(), said.lines().count()),
+            (8, 8),
+            "{mode}: {said}"
+        );
         assert_eq!(output(&rig, "find . -perm /6000").await, "");
     }
     let said = output(&rig, "rm -f plain opened noded created; perl make.pl 1755").await;
     assert_eq!(said.matches("done").count(), 8, "{said}");
-    // A mode that no filter can look at.
+    // The filter cannot inspect this mode.
     let said = output(
         &rig,
         "perl -e '$x = \"x\"; syscall(437, -100, $x, $how = pack(\"QQQ\", 0101, 04755, 0), 24); print $!'",
@@ -110,13 +117,18 @@ async fn it_has_no_terminal_of_anybody_elses() {
     let ours = openpt(flags).unwrap();
     unlockpt(&ours).unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    // As long as nobody has it open, there is nothing to be read but an error.
-    let _theirs = rustix::fs::open(name.as_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    // While no process has it open, reading it returns only an error.
+    let _theirs =
+        rustix::fs::open(name.as_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     rustix::io::ioctl_fionbio(&ours, true).unwrap();
     output(&rig, &format!("echo intruder > {name}")).await;
-    assert_eq!(rustix::io::read(&ours, &mut [0; 64]).unwrap_err(), rustix::io::Errno::AGAIN, "nothing came");
+    assert_eq!(
+        rustix::io::read(&ours, &mut [0; 64]).unwrap_err(),
+        rustix::io::Errno::AGAIN,
+        "nothing came"
+    );
     assert_eq!(output(&rig, "ls /dev/pts").await, "ptmx\n");
-    // Its own it makes as it likes, and the one that it was given has a name.
+    // A command may create its own terminals, and the one that it was given has a name.
     let inner = output(&rig, "script -qc 'test -t 1 && tty' /dev/null </dev/null").await;
     assert!(inner.trim().starts_with("/dev/pts/"), "{inner}");
     let command = "test -t 0 && echo typed > /dev/tty && echo named > $(tty) && stty size";
@@ -124,9 +136,11 @@ async fn it_has_no_terminal_of_anybody_elses() {
     assert_eq!(given["output"], "typed\r\nnamed\r\n24 80\r\n");
 }
 
-/// Tries to change a file's mode, times, attributes and owner.
+/// Returns a command that tries to change a file's mode, times, attributes and owner.
 fn change(file: &str) -> String {
-    format!("chmod 777 {file}; touch -d @1 {file}; chown $(id -u) {file}; chmod 777 $(dirname {file})")
+    format!(
+        "chmod 777 {file}; touch -d @1 {file}; chown $(id -u) {file}; chmod 777 $(dirname {file})"
+    )
 }
 
 #[tokio::test]
@@ -139,16 +153,22 @@ async fn it_changes_nothing_about_files_elsewhere() {
     let rig = sandboxed(|_| {});
     let said = output(&rig, &change(file.to_str().unwrap())).await;
     assert_eq!(said.matches("No such file or directory").count(), 4, "{said}");
-    // Root owns this one, everybody else is refused anyway.
+    // Root owns this file; other users are refused anyway.
     let said = output(&rig, &change("/etc/passwd")).await;
-    let refused = said.matches("Read-only file system").count() + said.matches("ermission denied").count();
+    let refused =
+        said.matches("Read-only file system").count() + said.matches("ermission denied").count();
     assert_eq!(refused, 4, "{said}");
     let after = file.metadata().unwrap();
-    assert_eq!((after.mode(), after.mtime(), after.ctime()), (before.mode(), before.mtime(), before.ctime()));
-    // The node has opened this one for it.
+    assert_eq!(
+        (after.mode(), after.mtime(), after.ctime()),
+        (before.mode(), before.mtime(), before.ctime())
+    );
+    // The node has opened this file for it.
     let said = output(&rig, "touch /proc/self/fd/0").await;
     assert!(said.contains("Read-only") || said.contains("ermission denied"), "{said}");
-    let said = output(&rig, "touch x && chmod 700 x && touch -d @1 x && chmod 700 ~ && stat -c %a%Y x").await;
+    let said =
+        output(&rig, "touch x && chmod 700 x && touch -d @1 x && chmod 700 ~ && stat -c %a%Y x")
+            .await;
     assert_eq!(said, "7001\n");
 }
 
@@ -165,18 +185,23 @@ async fn read_only_is_so_for_modes_and_times() {
 #[tokio::test]
 async fn shared_memory_is_its_own() {
     let rig = sandboxed(|_| {});
-    assert_eq!(output(&rig, "echo shared > /dev/shm/x && cat /dev/shm/x; ls /dev/shm").await, "shared\nx\n");
+    assert_eq!(
+        output(&rig, "echo shared > /dev/shm/x && cat /dev/shm/x; ls /dev/shm").await,
+        "shared\nx\n"
+    );
     assert_eq!(output(&rig, "ls -A /dev/shm").await, "");
 }
 
 #[tokio::test]
 async fn it_leaves_nothing_to_the_next() {
     let rig = sandboxed(|_| {});
-    let first = output(&rig, "echo 'exit 7' > ~/.bash_profile; mkdir -m 0 $TMPDIR/locked; echo $HOME").await;
+    let first =
+        output(&rig, "echo 'exit 7' > ~/.bash_profile; mkdir -m 0 $TMPDIR/locked; echo $HOME")
+            .await;
     assert!(!std::path::Path::new(first.trim()).exists(), "it goes with its command");
     let second = rig.bash("ls -A ~ $TMPDIR | grep -v :").await;
     assert_eq!(second["output"], "\n", "{second}");
-    // One that runs has its own for as long as it runs.
+    // A running command keeps its own home.
     let session = rig.background("echo $HOME; sleep 1000").await;
     let home = rig.says(&session, "\n").await;
     let home = std::path::Path::new(home.trim());
@@ -193,7 +218,7 @@ async fn a_secret_with_two_names_is_refused_at_the_start() {
     std::fs::write(&token, "geheim").unwrap();
     std::fs::hard_link(&token, workspace.join("innocent")).unwrap();
     let mut options = Options::new(&workspace);
-    options.keeper = Some(env!("CARGO_BIN_EXE_sa-node-keeper").into());
+    options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
     options.sandbox = Some(Sandbox { network: true });
     options.hidden = vec![token];
     let error = Machine::new(options.clone()).unwrap_err();

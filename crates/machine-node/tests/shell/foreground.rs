@@ -1,4 +1,4 @@
-//! A command that is waited for: what it gets, what it answers, how it ends.
+//! A command in the foreground: its environment, its result, and its end.
 
 use sa_node_sdk::ErrorKind;
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ async fn a_command_that_succeeds_answers_with_every_field() {
     assert_eq!(result["tail"], "hello\noops\n");
     assert_eq!(result["truncated"], false);
     assert_eq!(result["workdir"], rig.workspace().to_str().unwrap());
-    let (started, ended) = (result["startedAt"].as_i64().unwrap(), result["endedAt"].as_i64().unwrap());
+    let (started, ended) =
+        (result["startedAt"].as_i64().unwrap(), result["endedAt"].as_i64().unwrap());
     assert!(started > 1_600_000_000_000 && ended >= started);
     assert_eq!(result["durationMs"].as_i64().unwrap(), ended - started);
     uuid::Uuid::parse_str(result["sessionId"].as_str().unwrap()).unwrap();
@@ -36,9 +37,11 @@ async fn a_command_that_fails_is_a_result_and_no_error() {
 
 #[tokio::test]
 async fn the_login_shell_runs_it() {
-    for (given, expected) in
-        [("/bin/bash", "/bin/bash -lc "), ("/bin/dash", "/bin/dash -lc "), ("nonsense", "/bin/sh -lc ")]
-    {
+    for (given, expected) in [
+        ("/bin/bash", "/bin/bash -lc "),
+        ("/bin/dash", "/bin/dash -lc "),
+        ("nonsense", "/bin/sh -lc "),
+    ] {
         let rig = Rig::with(|options| options.environment.0.push(("SHELL".into(), given.into())));
         std::fs::write(rig.dir.path().join("home/.profile"), "export FROM_PROFILE=yes").unwrap();
         let result = rig.bash("tr '\\0' ' ' < /proc/$$/cmdline; echo; echo $FROM_PROFILE").await;
@@ -69,14 +72,18 @@ async fn what_cannot_be_run_is_refused() {
         (json!({ "command": "a\u{0}b" }), ErrorKind::InvalidArgs, "NUL"),
         (json!({ "command": "x".repeat(131_072) }), ErrorKind::InvalidArgs, "131071"),
         (json!({ "command": "true", "timeout": -1 }), ErrorKind::InvalidArgs, "timeout"),
-        (json!({ "command": "true", "workdir": "none" }), ErrorKind::NotFound, "no such directory"),
-        (json!({ "command": "true", "workdir": "file" }), ErrorKind::InvalidArgs, "not a directory"),
+        (json!({ "command": "true", "workdir": "none" }), ErrorKind::NotFound, "does not exist"),
+        (
+            json!({ "command": "true", "workdir": "file" }),
+            ErrorKind::InvalidArgs,
+            "not a directory",
+        ),
     ] {
         let error = rig.try_call("Bash", args.clone()).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{args}");
         assert!(error.message().contains(words), "{args}: {error}");
     }
-    // As long as it may be.
+    // This is the maximum length.
     let result = rig.bash(&format!("true {}", "x".repeat(131_071 - 5))).await;
     assert_eq!(result["exitCode"], 0);
 }
@@ -96,14 +103,15 @@ async fn stdin_is_empty_and_the_order_of_output_is_true() {
     let rig = Rig::new();
     assert_eq!(rig.bash("cat; echo done").await["output"], "done\n");
     let result = rig.bash("for i in 1 2 3 4 5 6 7 8; do echo o$i; echo e$i >&2; done").await;
-    let expected: Vec<String> = (1..=8).flat_map(|number| [format!("o{number}"), format!("e{number}")]).collect();
+    let expected: Vec<String> =
+        (1..=8).flat_map(|number| [format!("o{number}"), format!("e{number}")]).collect();
     assert_eq!(result["output"].as_str().unwrap().lines().collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
 async fn output_is_text_whatever_its_bytes_are() {
     let rig = Rig::new();
-    // A byte at a time, so that reads fall between the bytes of a character.
+    // The bytes are written one at a time, so that reads fall between the bytes of a character.
     let result = rig
         .bash(r"for byte in '\303' '\251' '\360' '\237' '\230' '\200' '\377'; do printf $byte; /bin/true; done")
         .await;
@@ -137,7 +145,7 @@ async fn much_output_takes_little_memory_and_its_end_is_kept() {
     assert!(grown < 16 * 1024, "64 MB of output took {grown} KB");
 }
 
-/// The most memory that this process has had, in KB.
+/// Returns the peak memory of this process, in KB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -166,8 +174,9 @@ async fn a_timeout_ends_what_does_not_listen() {
 #[tokio::test]
 async fn a_cancel_ends_it_at_once() {
     let rig = Rig::new();
-    let (cancel, call) =
-        rig.cancellable(json!({ "command": "sleep 1000 & echo $! > pid; echo $$ >> pid; sleep 1000" }));
+    let (cancel, call) = rig.cancellable(
+        json!({ "command": "sleep 1000 & echo $! > pid; echo $$ >> pid; sleep 1000" }),
+    );
     let pids = rig.pids("pid", 2).await;
     cancel.cancel();
     let error = soon(call).await.unwrap().unwrap_err();
@@ -196,10 +205,12 @@ async fn the_nodes_own_variables_are_not_a_commands() {
     assert!(!format!("{:?}", rig.machine).contains("geheim"));
     let result = rig.bash("env").await;
     let output = result["output"].as_str().unwrap();
-    let ours: Vec<&str> =
-        output.lines().filter(|line| line.starts_with("SA_") || line.starts_with("SWITCHBOARD_")).collect();
+    let ours: Vec<&str> = output
+        .lines()
+        .filter(|line| line.starts_with("SA_") || line.starts_with("SWITCHBOARD_"))
+        .collect();
     assert_eq!(ours, [format!("SA_SHELL_SESSION={}", result["sessionId"].as_str().unwrap())]);
-    // Nor those of the process that keeps it.
+    // Nor the variables of the supervisor process.
     let above = rig.bash("tr '\\0' '\\n' < /proc/$PPID/environ | grep -c ^SA_").await;
     assert_eq!(above["output"], "1\n");
 }
@@ -207,11 +218,14 @@ async fn the_nodes_own_variables_are_not_a_commands() {
 #[tokio::test]
 async fn a_terminal_is_given_where_it_is_asked_for() {
     let rig = Rig::new();
-    let command = "test -t 0 && test -t 1 && test -t 2 && stty size && echo $TERM && tty > /dev/tty";
+    let command =
+        "test -t 0 && test -t 1 && test -t 2 && stty size && echo $TERM && tty > /dev/tty";
     let result = rig.call("Bash", json!({ "command": command, "pty": true })).await;
     let output = result["output"].as_str().unwrap();
     assert!(output.starts_with("24 80\r\nxterm-256color\r\n/dev/pts/"), "{output:?}");
-    let result = rig.call("Bash", json!({ "command": "stty size", "pty": true, "columns": 132, "rows": 0 })).await;
+    let result = rig
+        .call("Bash", json!({ "command": "stty size", "pty": true, "columns": 132, "rows": 0 }))
+        .await;
     assert_eq!(result["output"], "1 132\r\n");
     assert_eq!(rig.bash("test -t 0 || test -t 1 || echo none").await["output"], "none\n");
 }
@@ -228,11 +242,18 @@ async fn the_tool_says_what_it_is() {
     let rig = Rig::new();
     for (name, required) in [("Bash", "command"), ("Process", "action")] {
         let tool = rig.tool(name);
-        assert!(tool.title().is_some() && tool.description().is_some() && tool.output_schema().is_some());
+        assert!(
+            tool.title().is_some()
+                && tool.description().is_some()
+                && tool.output_schema().is_some()
+        );
         assert_eq!(tool.capabilities(), ["shell.exec"]);
         assert_eq!(tool.annotations().unwrap()["destructiveHint"], true);
         let schema = tool.input_schema().unwrap();
-        assert_eq!((&schema["required"], schema.get("additionalProperties")), (&json!([required]), None));
+        assert_eq!(
+            (&schema["required"], schema.get("additionalProperties")),
+            (&json!([required]), None)
+        );
     }
     let bash = rig.tool("Bash");
     assert_eq!(bash.input_schema().unwrap()["properties"]["timeout"]["default"], 300_000);

@@ -1,4 +1,4 @@
-//! Commands in a sandbox do not read the secret files of a gateway that the node knows nothing of.
+//! Sandboxed commands cannot read the secret files of a gateway that the node does not know.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::support::{Rig, later};
 
-/// More than a search for secret files counts for.
+/// A time after which a search result is no longer cached.
 const LATER: Duration = Duration::from_secs(3600);
 
-/// The data directory of a gateway.
+/// Creates the data directory of a gateway.
 fn gateway_data(at: &Path) {
     fs::create_dir(at).unwrap();
     fs::write(at.join("operator.token"), "s3cret").unwrap();
@@ -35,7 +35,7 @@ fn refused_at_the_start(prepare: impl FnOnce(&Path, &Path), named: &str) {
     fs::create_dir_all(workspace.join("deep/er")).unwrap();
     prepare(dir.path(), &workspace);
     let mut options = Options::new(&workspace);
-    options.keeper = Some(env!("CARGO_BIN_EXE_sa-node-keeper").into());
+    options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
     options.sandbox = Some(Sandbox { network: true });
     let error = Machine::new(options).unwrap_err();
     assert!(matches!(&error, StartError::Secret { why } if why.contains(named)), "{error}");
@@ -54,6 +54,9 @@ fn a_secret_in_the_workspace_is_refused_at_the_start() {
         fs::rename(dir.join("data/operator.token"), workspace.join("moved")).unwrap();
     };
     refused_at_the_start(moved, "workspace/moved ");
+    // The workspace lies in a marked directory.
+    let around = |dir: &Path, _: &Path| secret_file::mark_directory(dir).unwrap();
+    refused_at_the_start(around, "workspace ");
 }
 
 #[tokio::test]
@@ -72,7 +75,11 @@ async fn a_secret_that_appears_in_the_workspace_stops_commands_until_it_is_gone(
             assert_eq!(error.kind(), ErrorKind::NotAllowed, "{error}");
             assert!(error.message().contains("secret files of a Switchboard gateway"), "{error}");
         }
-        fs::rename(rig.workspace().join(secret), rig.dir.path().join(format!("{secret}-elsewhere"))).unwrap();
+        fs::rename(
+            rig.workspace().join(secret),
+            rig.dir.path().join(format!("{secret}-elsewhere")),
+        )
+        .unwrap();
     }
     later(LATER).await;
     assert_eq!(rig.bash("echo fine; ls").await["output"], "fine\n");
@@ -85,10 +92,18 @@ async fn a_secret_in_a_directory_that_is_only_read_is_hidden() {
     let outside = rig.dir.path().join("data");
     gateway_data(&outside);
     gateway_data(&rig.workspace().join("data"));
+    // Made after the mark, like a store's log.
+    fs::create_dir(rig.workspace().join("data/attachments")).unwrap();
+    fs::write(rig.workspace().join("data/attachments/one"), "s3cret").unwrap();
     fs::hard_link(outside.join("operator.token"), rig.workspace().join("link")).unwrap();
     later(LATER).await;
-    let result = rig.bash("cat plain; cat data/operator.token; cat link; cp link $TMPDIR/copy; cat $TMPDIR/copy").await;
+    let result = rig
+        .bash(
+            "cat plain; cat data/operator.token; cat data/attachments/one; cat link; \
+             cp link $TMPDIR/copy; cat $TMPDIR/copy",
+        )
+        .await;
     let output = result["output"].as_str().unwrap();
     assert!(output.starts_with("plain") && !output.contains("s3cret"), "{output}");
-    assert_eq!(output.matches("ermission denied").count(), 3, "{output}");
+    assert_eq!(output.matches("ermission denied").count(), 4, "{output}");
 }

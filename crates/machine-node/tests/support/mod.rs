@@ -1,4 +1,4 @@
-//! A machine in a directory that is gone afterwards, and its tools called without a gateway.
+//! A machine in a temporary directory. Its tools are called without a gateway.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take before a test counts it as never happening.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit of every wait in a test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Rig {
     pub(crate) dir: TempDir,
@@ -31,14 +31,18 @@ impl Rig {
         let workspace = dir.path().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
         let mut options = Options::new(&workspace);
-        // What a developer's own profile does is no part of any test.
+        // A developer's own profile must not affect the tests.
         let home = dir.path().join("home");
         std::fs::create_dir(&home).unwrap();
         let path = std::env::var_os("PATH").unwrap();
-        let variables =
-            [("PATH", path), ("HOME", home.into()), ("SHELL", "/bin/bash".into()), ("LC_ALL", "C.UTF-8".into())];
+        let variables = [
+            ("PATH", path),
+            ("HOME", home.into()),
+            ("SHELL", "/bin/bash".into()),
+            ("LC_ALL", "C.UTF-8".into()),
+        ];
         options.environment.0 = variables.map(|(name, value)| (name.into(), value)).into();
-        options.keeper = Some(env!("CARGO_BIN_EXE_sa-node-keeper").into());
+        options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
         change(&mut options);
         let machine = Machine::new(options).unwrap();
         let mut tools = ToolRegistry::new();
@@ -67,7 +71,7 @@ impl Rig {
         self.call("Bash", json!({ "command": command })).await
     }
 
-    /// Runs a command in the background and gives back its session's id.
+    /// Runs a command in the background and returns its session's id.
     pub(crate) async fn background(&self, command: &str) -> String {
         let started = self.call("Bash", json!({ "command": command, "background": true })).await;
         assert_eq!(started["status"], "running");
@@ -78,7 +82,7 @@ impl Rig {
         self.call("Process", json!({ "action": action, "sessionId": session })).await
     }
 
-    /// Waits until a session has ended, and gives back what `poll` says.
+    /// Waits until a session has ended, and returns the result of `poll`.
     pub(crate) async fn ended(&self, session: &str) -> Value {
         eventually("its end", || async {
             Some(self.process("poll", session).await).filter(|poll| poll["running"] == false)
@@ -86,7 +90,7 @@ impl Rig {
         .await
     }
 
-    /// Waits until a session has written this.
+    /// Waits until a session has written this text.
     pub(crate) async fn says(&self, session: &str, words: &str) -> String {
         eventually(words, || async {
             let poll = self.process("poll", session).await;
@@ -95,7 +99,7 @@ impl Rig {
         .await
     }
 
-    /// Calls Bash with something to cancel it by.
+    /// Calls Bash and returns its cancellation token.
     pub(crate) fn cancellable(
         &self,
         args: Value,
@@ -105,7 +109,8 @@ impl Rig {
         (cancel, tokio::spawn(async move { tool.call(ctx, args).await }))
     }
 
-    /// Runs a command with a timeout that fires as soon as the command has written its process numbers to `pids`.
+    /// Runs a command with a timeout that fires as soon as the command has written its process
+    /// numbers to `pids`.
     pub(crate) async fn time_out(&self, command: &str, count: usize) -> (Value, Vec<i32>) {
         let timeout = Duration::from_secs(3600);
         let millis = u64::try_from(timeout.as_millis()).unwrap();
@@ -114,7 +119,7 @@ impl Rig {
         // The command may be faster than the node, which sets its timer when the command runs.
         for _ in 0..3 {
             later(timeout).await;
-            if let Ok(ended) = tokio::time::timeout(PATIENCE / 4, &mut call).await {
+            if let Ok(ended) = tokio::time::timeout(TIMEOUT / 4, &mut call).await {
                 return (ended.unwrap().unwrap(), pids);
             }
         }
@@ -127,29 +132,33 @@ impl Rig {
     }
 }
 
-/// Waits until there are so many process numbers in a file, one a line.
+/// Waits until a file contains this number of process numbers, one per line.
 pub(crate) async fn pids(file: &Path, count: usize) -> Vec<i32> {
     eventually("the processes", || async {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        let pids: Vec<i32> =
-            text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect();
+        let pids: Vec<i32> = text
+            .split_inclusive('\n')
+            .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
+            .collect();
         (pids.len() >= count).then_some(pids)
     })
     .await
 }
 
-/// Waits until a process is gone, or a corpse that only its parent can bury.
+/// Waits until a process has ended, or is a zombie that only its parent can reap.
 pub(crate) async fn gone(pid: i32) {
     let waiting = tokio::task::spawn_blocking(move || {
-        let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { return };
-        let patience = PATIENCE.try_into().unwrap();
-        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).unwrap();
+        let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else {
+            return;
+        };
+        let timeout = TIMEOUT.try_into().unwrap();
+        let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(ended, 1, "process {pid} lives on");
     });
     soon(waiting).await.unwrap();
 }
 
-/// Moves the clock of this runtime. Other processes do not notice.
+/// Advances the clock of this runtime. Other processes are not affected.
 pub(crate) async fn later(duration: Duration) {
     tokio::time::pause();
     tokio::time::advance(duration).await;
@@ -161,11 +170,14 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 }
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("this never happened")
+    tokio::time::timeout(TIMEOUT, what).await.expect("this never happened")
 }
 
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let until = tokio::time::Instant::now() + PATIENCE;
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let until = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(seen) = look().await {
             return seen;

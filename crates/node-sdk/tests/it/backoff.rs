@@ -1,5 +1,5 @@
-//! A node connects again after every loss, gives up after as many failures in a row as it was told, and starts counting
-//! anew after a welcome.
+//! A node reconnects after every loss. It gives up after the configured number of failures in a
+//! row, and a welcome resets the count.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ async fn a_node_that_was_replaced_waits_longest() {
     let node = Node::start(gateway.builder().reconnect_backoff(backoff), echo());
     gateway.welcome(&[]).await.close(1001, "").await;
     gateway.welcome(&[]).await.close(4410, "replaced").await;
-    // It now waits for an hour; a node that did not would be at the door before the shutdown is through.
+    // The node now waits for an hour. A node that did not wait would connect before the shutdown
+    // completes.
     tokio::select! {
         biased;
         _ = gateway.tcp() => panic!("the node came back at once"),

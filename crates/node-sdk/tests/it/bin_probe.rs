@@ -1,4 +1,5 @@
-//! A node with a probe says so in its hello and answers which programs it has; without one it says nothing.
+//! A node with a probe announces it in its hello and answers which programs it has. A node without
+//! a probe announces nothing.
 
 use serde_json::json;
 

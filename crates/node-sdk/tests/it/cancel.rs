@@ -1,4 +1,5 @@
-//! `tool_cancel` fires the token of that call and of no other. A tool that does not care is dropped after the grace.
+//! `tool_cancel` fires the token of that call and of no other. A tool that ignores it is dropped
+//! after the grace period.
 
 use std::time::Duration;
 
@@ -24,7 +25,10 @@ async fn one_call_is_cancelled_the_other_goes_on() {
     assert_eq!(response["request_id"], "a");
     assert_eq!(response["error"], json!({"kind":"cancelled","message":"stopped"}));
     gate.go.add_permits(1);
-    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"}));
+    assert_eq!(
+        peer.recv().await,
+        json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"})
+    );
     node.shut_down().await;
 }
 
@@ -35,7 +39,7 @@ async fn a_tool_that_does_not_care_is_dropped() {
     let registry = registry("t.stubborn", move |_, _| {
         let started = started.clone();
         async move {
-            // Dropped with the tool, which the other end notices.
+            // It is dropped with the tool, and the receiver detects that.
             let alive = started;
             alive.send(()).unwrap();
             std::future::pending().await
@@ -62,6 +66,9 @@ async fn a_call_that_waits_for_its_turn_is_cancelled_at_once() {
     peer.request("b", "t.gate", Value::Null).await;
     peer.send(json!({"type":"tool_cancel","request_id":"b"})).await;
     let response = peer.recv().await;
-    assert_eq!((&response["request_id"], &response["error"]["kind"]), (&json!("b"), &json!("cancelled")));
+    assert_eq!(
+        (&response["request_id"], &response["error"]["kind"]),
+        (&json!("b"), &json!("cancelled"))
+    );
     node.shut_down().await;
 }

@@ -1,4 +1,4 @@
-//! Tools run side by side, but never more of them than allowed; the others wait, and pings are answered meanwhile.
+//! Tools run concurrently up to the limit. Further calls wait, and pings are answered meanwhile.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,8 @@ async fn the_cap_holds() {
     }
     soon(gate.started.recv()).await;
     soon(gate.started.recv()).await;
-    // The pong comes after the third request was taken, which must not have started by then.
+    // The pong arrives after the third request was received. That request must not have started by
+    // then.
     peer.send(json!({"type":"ping","timestamp":1})).await;
     assert_eq!(peer.recv().await["type"], "pong");
     assert!(gate.started.try_recv().is_err());
@@ -57,7 +58,10 @@ async fn too_many_waiting_calls_are_refused() {
         peer.request(&number.to_string(), "t.gate", Value::Null).await;
     }
     let refusal = peer.recv().await;
-    assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("1025"), &json!("failed")));
+    assert_eq!(
+        (&refusal["request_id"], &refusal["error"]["kind"]),
+        (&json!("1025"), &json!("failed"))
+    );
     node.shut_down().await;
 }
 
@@ -67,7 +71,8 @@ async fn a_gateway_that_reads_late_gets_everything() {
     let registry = registry("t.large", |_, _| async { Ok(json!("x".repeat(100_000))) });
     let node = Node::start(gateway.builder(), registry);
     let mut peer = gateway.welcome(&[]).await;
-    // Far more than the buffers on the way hold: the node must go on reading while its writes are stuck.
+    // The results exceed all buffers in between: the node must keep reading while its writes are
+    // blocked.
     for number in 0..500 {
         peer.request(&number.to_string(), "t.large", Value::Null).await;
     }

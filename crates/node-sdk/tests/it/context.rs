@@ -1,5 +1,6 @@
-//! A context is four public fields, and nothing else: anybody can put one together or take it apart. The way back to the
-//! gateway hangs on its token: every clone has it, on whichever task, for exactly as long as the call runs.
+//! A context has four public fields and nothing else, so any code can build or destructure it. Its
+//! token is the link to the gateway. Every clone has it, on every task, for exactly as long as the
+//! call runs.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ async fn a_test_puts_one_together_by_hand() {
         ctx.progress(1.0, None, None);
         ctx.chunk(json!("x".repeat(10 << 20))).await?;
         ctx.attach("text/plain", None, &vec![0; 10 << 20])?;
-        // Every field, and no `..`: this does not compile if there is one more.
+        // The pattern lists every field without `..`, so that it does not compile if there is one
+        // more.
         let ToolContext { request_id, tool_name, session_key, cancel } = ctx;
         Ok(json!([request_id, tool_name, session_key, cancel.is_cancelled()]))
     });
@@ -44,20 +46,30 @@ async fn a_clone_on_another_task_leads_back_to_the_gateway() {
             clone.attach("text/plain", Some("clone.txt"), b"hi")
         });
         by_clone.await??;
-        // Whoever has the token can put the rest together anew.
+        // Code that has the token can rebuild the rest of the context.
         let by_token = tokio::task::spawn_blocking(move || {
-            let again = ToolContext { request_id: String::new(), tool_name: String::new(), session_key: None, cancel };
+            let again = ToolContext {
+                request_id: String::new(),
+                tool_name: String::new(),
+                session_key: None,
+                cancel,
+            };
             again.progress(2.0, None, Some("the token"));
             again.traceparent()
         });
         let trace = by_token.await?;
-        // Another token is no way back.
-        ToolContext { cancel: ctx.cancel.child_token(), ..ctx }.progress(3.0, None, Some("a child"));
+        // Another token does not lead to the gateway.
+        ToolContext { cancel: ctx.cancel.child_token(), ..ctx }.progress(
+            3.0,
+            None,
+            Some("a child"),
+        );
         Ok(json!(trace))
     });
     let node = Node::start(gateway.builder(), registry);
     let mut peer = gateway.welcome(&["tool_progress", "tool_chunk", "attachments"]).await;
-    peer.send(json!({"type":"tool_request","request_id":"r","tool":"t.split","traceparent":TRACE})).await;
+    peer.send(json!({"type":"tool_request","request_id":"r","tool":"t.split","traceparent":TRACE}))
+        .await;
     let mut frames = Vec::new();
     for _ in 0..4 {
         frames.push(peer.recv().await);
@@ -77,12 +89,16 @@ async fn a_clone_on_another_task_leads_back_to_the_gateway() {
 
 #[tokio::test]
 async fn contexts_of_calls_with_the_same_id_are_not_mixed_up() {
-    let registry = || registry("t.who", |ctx: ToolContext, _| async move { Ok(json!(ctx.traceparent())) });
+    let registry =
+        || registry("t.who", |ctx: ToolContext, _| async move { Ok(json!(ctx.traceparent())) });
     let (one, two) = (Gateway::start().await, Gateway::start().await);
     let nodes = [Node::start(one.builder(), registry()), Node::start(two.builder(), registry())];
     let mut peers = [one.welcome(&[]).await, two.welcome(&[]).await];
     for (trace, peer) in ["00-a", "00-b"].into_iter().zip(&mut peers) {
-        peer.send(json!({"type":"tool_request","request_id":"same","tool":"t.who","traceparent":trace})).await;
+        peer.send(
+            json!({"type":"tool_request","request_id":"same","tool":"t.who","traceparent":trace}),
+        )
+        .await;
     }
     for (trace, peer) in ["00-a", "00-b"].into_iter().zip(&mut peers) {
         assert_eq!(peer.recv().await["result"], trace);
@@ -92,7 +108,7 @@ async fn contexts_of_calls_with_the_same_id_are_not_mixed_up() {
     }
 }
 
-/// A tool that gives its context away, and then ends as its arguments say.
+/// Returns a tool that sends its context to the test, and then ends as its arguments specify.
 fn keeper() -> (ToolRegistry, mpsc::UnboundedReceiver<ToolContext>) {
     let (give, contexts) = mpsc::unbounded_channel();
     let registry = registry("t.keep", move |ctx: ToolContext, args: Value| {
@@ -118,7 +134,7 @@ fn keep(how: &str) -> Value {
     json!({"type":"tool_request","request_id":"r","tool":"t.keep","args":how,"traceparent":TRACE})
 }
 
-/// Waits until the call is not among those that run any more. Only such a call knows its trace.
+/// Waits until the call is no longer running. Only a running call has a trace.
 async fn forgotten(ctx: &ToolContext) {
     let gone = async {
         while ctx.traceparent().is_some() {

@@ -1,4 +1,5 @@
-//! When the connection is lost, the tools that run for it are cancelled, and the next connection starts afresh.
+//! When the connection is lost, its running tools are cancelled, and the next connection starts
+//! without them.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,10 @@ async fn a_lost_connection_cancels_its_tools() {
     soon(gate.started.recv()).await;
     gate.go.add_permits(1);
     // The answer to the old request must not appear here.
-    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"}));
+    assert_eq!(
+        peer.recv().await,
+        json!({"type":"tool_response","request_id":"b","ok":true,"result":"let go"})
+    );
     node.shut_down().await;
 }
 

@@ -1,5 +1,5 @@
-//! What a node says outside of its calls reaches a gateway that wants to know, also when it was said while there was none;
-//! of too much the oldest is lost, and nothing goes out that a gateway would refuse.
+//! A node's events reach a gateway that supports them, even if they were sent while none was
+//! connected. When the queue is full the oldest event is lost, and no invalid event is sent.
 
 use serde_json::json;
 
@@ -17,10 +17,13 @@ async fn events_arrive_at_once_and_wait_for_a_gateway() {
     assert!(peer.recv().await["features"].as_array().unwrap().contains(&json!("events")));
     peer.send(json!({ "type": "gateway_welcome", "features": ["events"] })).await;
     let early = peer.recv().await;
-    assert_eq!((&early["type"], &early["event"]), (&json!("node_event"), &json!("process.started")));
+    assert_eq!(
+        (&early["type"], &early["event"]),
+        (&json!("node_event"), &json!("process.started"))
+    );
     assert_eq!(early["data"], json!({ "command": "make" }));
     assert!(early["at_ms"].as_i64().unwrap() > 1_700_000_000_000);
-    // While the connection is idle: nothing else would wake it.
+    // The connection is idle: nothing else would wake it.
     events.send("process.finished", json!(null));
     let idle = peer.recv().await;
     assert_eq!((&idle["event"], idle.get("data")), (&json!("process.finished"), None));

@@ -1,4 +1,5 @@
-//! What connecting again cannot cure ends the node at once, with the gateway's own words in the error.
+//! An error that reconnecting cannot fix ends the node at once, and contains the gateway's own
+//! reason.
 
 use sa_node_sdk::NodeSdkError;
 use serde_json::json;
@@ -30,7 +31,7 @@ async fn a_welcome_of_another_version() {
     peer.recv().await;
     peer.send(json!({"type":"gateway_welcome","protocol_version":2,"gateway_version":"9"})).await;
     let error = node.end().await;
-    assert_same(&error, &NodeSdkError::ProtocolMismatch { reason: "it answered with version 2".into() });
+    assert_same(&error, &NodeSdkError::ProtocolMismatch { reason: "it uses version 2".into() });
 }
 
 #[tokio::test]
@@ -54,7 +55,11 @@ async fn a_close_during_the_handshake() {
 #[test]
 fn an_id_that_is_held_says_where_it_comes_from() {
     let words = |code| NodeSdkError::Refused { code, reason: "because".into() }.to_string();
-    assert!(words(4409).contains("because") && words(4409).contains("SA_NODE_ID"), "{}", words(4409));
+    assert!(
+        words(4409).contains("because") && words(4409).contains("SA_NODE_ID"),
+        "{}",
+        words(4409)
+    );
     assert!(!words(4400).contains("SA_NODE_ID"));
 }
 

@@ -1,4 +1,4 @@
-//! A node says who it is in the URL and in its hello, and serves calls only after a welcome.
+//! A node sends its identity in the URL and in its hello, and serves calls only after a welcome.
 
 use sa_node_sdk::*;
 use serde_json::{Value, json};
@@ -44,7 +44,9 @@ async fn an_address_without_a_path_leads_to_the_nodes_door() {
 async fn url_and_hello() {
     let gateway = Gateway::start().await;
     let mut registry = ToolRegistry::new();
-    registry.register("t.plain", Tool(|_, args| async { Ok(args) })).register("t.described", Described);
+    registry
+        .register("t.plain", Tool(|_, args| async { Ok(args) }))
+        .register("t.described", Described);
     registry.derive_capabilities_from_tools();
     let builder = gateway
         .builder()
@@ -80,7 +82,10 @@ async fn url_and_hello() {
     );
     peer.send(json!({"type":"gateway_welcome","gateway_version":"0.1.0"})).await;
     peer.request("r1", "t.plain", json!({"a":[1,null]})).await;
-    assert_eq!(peer.recv().await, json!({"type":"tool_response","request_id":"r1","ok":true,"result":{"a":[1,null]}}));
+    assert_eq!(
+        peer.recv().await,
+        json!({"type":"tool_response","request_id":"r1","ok":true,"result":{"a":[1,null]}})
+    );
     node.shut_down().await;
 }
 

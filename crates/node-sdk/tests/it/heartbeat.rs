@@ -38,7 +38,7 @@ async fn a_gateway_that_has_gone_silent_is_left() {
     let gateway = Gateway::start().await;
     let node = Node::start(gateway.builder(), echo());
     let mut silent = gateway.welcome(&[]).await;
-    // An answer shows that the node is past the welcome.
+    // An answer shows that the node has received the welcome.
     silent.request("a", "t.echo", json!(1)).await;
     silent.recv().await;
     tokio::time::pause();

@@ -1,4 +1,4 @@
-//! The SDK against a gateway that does what each test tells it, over real sockets. One behaviour a file.
+//! Tests of the SDK against a scripted gateway over real sockets. Each file tests one behaviour.
 
 mod backoff;
 mod bin_probe;

@@ -1,5 +1,5 @@
-//! A request that is too large is answered `invalid_args`, never dropped in silence, and disturbs no other call. Only what
-//! no caller can have sent ends the connection, and not the node.
+//! A request that is too large is answered `invalid_args`, is never dropped silently, and affects
+//! no other call. Only a message that no caller can send ends the connection, but not the node.
 
 use serde_json::json;
 
@@ -13,7 +13,10 @@ async fn a_large_request_is_refused() {
     peer.request("big", "t.echo", json!("x".repeat(1000))).await;
     peer.request("small", "t.echo", json!("x".repeat(900))).await;
     let refusal = peer.recv().await;
-    assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("big"), &json!("invalid_args")));
+    assert_eq!(
+        (&refusal["request_id"], &refusal["error"]["kind"]),
+        (&json!("big"), &json!("invalid_args"))
+    );
     assert_eq!(peer.recv().await["request_id"], "small");
     node.shut_down().await;
 }
@@ -34,11 +37,14 @@ async fn a_gateway_that_heeds_no_limit_gets_an_answer_and_running_calls_go_on() 
     let mut peer = gateway.welcome(&["tool_cancel"]).await;
     peer.request("bystander", "t.gate", json!(null)).await;
     assert_eq!(soon(gate.started.recv()).await.unwrap(), "bystander");
-    // As much as a gateway takes from an agent unless it is told otherwise.
+    // These sizes are up to the default limit of a gateway for agents.
     for size in [6 << 20, 16 << 20] {
         peer.request("big", "t.gate", json!("x".repeat(size))).await;
         let refusal = peer.recv().await;
-        assert_eq!((&refusal["request_id"], &refusal["error"]["kind"]), (&json!("big"), &json!("invalid_args")));
+        assert_eq!(
+            (&refusal["request_id"], &refusal["error"]["kind"]),
+            (&json!("big"), &json!("invalid_args"))
+        );
         let words = refusal["error"]["message"].as_str().unwrap();
         assert!(words.contains("262144") && words.contains("max_request_bytes"), "{words}");
     }
@@ -53,7 +59,8 @@ async fn a_frame_that_no_caller_can_have_sent_ends_the_connection() {
     let gateway = Gateway::start().await;
     let node = Node::start(gateway.builder().max_request_bytes(1000), echo());
     let mut peer = gateway.welcome(&[]).await;
-    // The head of a text frame of a gigabyte: nobody has to send the rest to be refused.
+    // This is the head of a text frame of one gigabyte. The frame is refused before its body is
+    // sent.
     let mut head = vec![0x81, 127];
     head.extend((1_u64 << 30).to_be_bytes());
     peer.send_bytes(&head).await;

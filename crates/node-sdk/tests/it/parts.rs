@@ -1,4 +1,5 @@
-//! Progress, chunks and attachments go to a gateway that listed the feature, in order, and to no other.
+//! Progress, chunks and attachments are sent in order to a gateway that listed the feature, and to
+//! no other.
 
 use sa_node_sdk::protocol::Attachment;
 use sa_node_sdk::{ToolContext, ToolRegistry};
@@ -10,7 +11,11 @@ fn talkative() -> ToolRegistry {
     registry("t.talk", |ctx: ToolContext, _| async move {
         ctx.progress(1.0, Some(2.0), Some("half"));
         ctx.chunk(json!("first")).await?;
-        ctx.chunk_with(json!("second"), vec![Attachment::from_bytes("image/png", Some("a.png"), b"png")]).await?;
+        ctx.chunk_with(
+            json!("second"),
+            vec![Attachment::from_bytes("image/png", Some("a.png"), b"png")],
+        )
+        .await?;
         ctx.attach("text/plain", None, b"hi")?;
         Ok(json!("done"))
     })
@@ -41,7 +46,7 @@ async fn a_gateway_that_wants_everything_gets_it_in_order() {
     ]);
     let all = ["tool_progress", "tool_chunk", "attachments"];
     assert_eq!(Value::from(frames(&all, 4).await), expected);
-    // The short spelling is as good.
+    // The short spelling is equivalent.
     assert_eq!(Value::from(frames(&["progress", "chunk", "attachments"], 4).await), expected);
 }
 

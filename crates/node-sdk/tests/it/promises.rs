@@ -1,14 +1,16 @@
-//! What the protocol's document promises to whoever writes a node, with its numbers and names as they stand there: a change
-//! of any of them is a change for every node that exists, and has to be made here as well.
+//! The numbers and names that the protocol's documentation promises to authors of nodes. Changing
+//! any of them affects every existing node, and must be repeated here.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-// All that the crate's root has to offer, and the whole protocol beside it.
+use parking_lot::Mutex;
+
+// All exports of the crate's root, and the whole protocol.
 use sa_node_sdk::{
-    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeClient, NodeClientBuilder, NodeInfo, NodeSdkError, NodeTool,
-    PROTOCOL_VERSION, ReconnectBackoff, ToolContext, ToolError, ToolRegistry, ToolResponseError, ToolResult, WsMessage,
-    protocol,
+    ErrorKind, MAX_TOOL_RESPONSE_BYTES, NodeClient, NodeClientBuilder, NodeInfo, NodeSdkError,
+    NodeTool, PROTOCOL_VERSION, ReconnectBackoff, ToolContext, ToolError, ToolRegistry,
+    ToolResponseError, ToolResult, WsMessage, protocol,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -18,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Attempt, Gateway, Memory, Node, Peer, gate, registry, soon};
 
-/// The smallest tool there can be: one method.
+/// The smallest possible tool: one method.
 struct Smallest;
 
 #[async_trait::async_trait]
@@ -50,13 +52,14 @@ async fn next(attempts: &mut mpsc::UnboundedReceiver<Attempt>) -> Attempt {
 fn constants() {
     assert_eq!(PROTOCOL_VERSION, 1);
     assert_eq!(MAX_TOOL_RESPONSE_BYTES, 4_194_304);
-    let ReconnectBackoff { initial_delay, max_delay, backoff_factor, max_attempts } = ReconnectBackoff::default();
+    let ReconnectBackoff { initial_delay, max_delay, backoff_factor, max_attempts } =
+        ReconnectBackoff::default();
     assert_eq!((initial_delay, max_delay), (Duration::from_secs(1), Duration::from_secs(60)));
     assert!((backoff_factor - 2.0).abs() < f64::EPSILON);
     assert_eq!(max_attempts, 0);
 }
 
-/// The root's names are the protocol's, and not others of the same shape.
+/// The names of the root are the protocol's own types, and not others of the same form.
 #[test]
 fn re_exports() {
     fn same<T>(_: Option<T>, _: Option<T>) {}
@@ -119,11 +122,11 @@ async fn a_welcome_is_waited_for_for_10_seconds_and_then_the_node_tries_again() 
     let mut first = Peer::accept(next(&mut attempts).await.stream.unwrap()).await;
     let hello_at = Instant::now();
     assert_eq!(first.recv().await["type"], "node_hello");
-    // A frame that is not a welcome wins no time.
+    // A frame that is not a welcome does not extend the timeout.
     first.send(json!({ "type": "news" })).await;
     let second = next(&mut attempts).await;
     assert_eq!(second.at - hello_at, Duration::from_secs(10 + 1), "the wait, and the first delay");
-    // Who has not even upgraded after as long is given up, too.
+    // A connection that is not even upgraded within the same time is given up, too.
     let third = next(&mut attempts).await;
     assert_eq!(third.at - second.at, Duration::from_secs(10 + 2), "the wait, and the second delay");
     node.shut_down().await;
@@ -160,23 +163,24 @@ async fn delays_double_up_to_a_minute_with_up_to_a_quarter_of_jitter_for_ever() 
 #[tokio::test(start_paused = true)]
 async fn how_long_it_says_to_wait_it_waits() {
     let log = Arc::new(Mutex::new(Vec::new()));
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Writer(Arc::clone(&log))).finish();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(Writer(Arc::clone(&log))).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
     let (network, mut attempts) = Memory::away(0.4);
     let node = run(NodeClientBuilder::new(), network);
     let mut before = next(&mut attempts).await.at;
     for waited in ["1.1s", "2.2s", "4.4s"] {
-        let said = format!("trying again in {waited}");
+        let said = format!("reconnecting in {waited}");
         let attempt = next(&mut attempts).await;
         assert_eq!(format!("{:.1?}", attempt.at - before), waited);
-        let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+        let log = String::from_utf8(log.lock().clone()).unwrap();
         assert!(log.contains(&said), "{log}");
         before = attempt.at;
     }
     node.shut_down().await;
 }
 
-/// Where a node's log goes.
+/// The destination of a node's log.
 struct Writer(Arc<Mutex<Vec<u8>>>);
 
 impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Writer {
@@ -189,7 +193,7 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Writer {
 
 impl std::io::Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -209,7 +213,7 @@ async fn sixteen_tools_run_at_once_unless_told() {
     for _ in 0..16 {
         soon(gate.started.recv()).await;
     }
-    // The pong comes after the seventeenth request was taken.
+    // The pong arrives after the seventeenth request was received.
     peer.send(json!({ "type": "ping", "timestamp": 1 })).await;
     assert_eq!(peer.recv().await["type"], "pong");
     assert!(gate.started.try_recv().is_err());
@@ -227,7 +231,8 @@ async fn requests_of_256_kb_and_results_of_1_mb_unless_told() {
     });
     let node = Node::start(NodeClientBuilder::new().gateway_ws_url(&gateway.url), registry);
     let mut peer = gateway.welcome(&[]).await;
-    let around = json!({"type":"tool_request","request_id":"r","tool":"t.size","args":""}).to_string().len();
+    let around =
+        json!({"type":"tool_request","request_id":"r","tool":"t.size","args":""}).to_string().len();
     for (size, kind) in [(262_144, None), (262_145, Some("invalid_args"))] {
         peer.request("r", "t.size", json!("x".repeat(size - around))).await;
         assert_eq!(peer.recv().await["error"]["kind"].as_str(), kind, "{size}");
@@ -245,7 +250,7 @@ async fn requests_of_256_kb_and_results_of_1_mb_unless_told() {
     node.shut_down().await;
 }
 
-/// A failure as a tool makes it, as the protocol has it, and as it is written.
+/// An error as the tool creates it, as the protocol defines it, and as it is written.
 type Failure = (fn(String) -> ToolError, ErrorKind, &'static str);
 
 #[tokio::test]
@@ -274,7 +279,10 @@ async fn the_six_kinds_of_failure() {
         assert_eq!(serde_json::to_value(kind).unwrap(), name);
         assert_eq!(serde_json::from_value::<ErrorKind>(json!(name)).unwrap(), kind);
         let error = ToolResponseError { kind, message: "the words".to_owned() };
-        assert_eq!(serde_json::to_value(&error).unwrap(), json!({ "kind": name, "message": "the words" }));
+        assert_eq!(
+            serde_json::to_value(&error).unwrap(),
+            json!({ "kind": name, "message": "the words" })
+        );
     }
     node.shut_down().await;
 }
@@ -283,10 +291,13 @@ async fn the_six_kinds_of_failure() {
 fn a_registry_takes_tools_of_any_making() {
     let mut registry = ToolRegistry::with_defaults("mine");
     let handler: Arc<dyn NodeTool> = Arc::new(Smallest);
-    registry.register_boxed("Mine.Notes.Search", Arc::clone(&handler)).register("mine.clipboard.get", Smallest);
+    registry
+        .register_boxed("Mine.Notes.Search", Arc::clone(&handler))
+        .register("mine.clipboard.get", Smallest);
     assert_eq!(registry.capabilities(), ["mine"]);
     registry.add_capability_prefix("mine.notes").derive_capabilities_from_tools();
-    let (names, capabilities): (Vec<String>, Vec<String>) = (registry.tool_names(), registry.capabilities());
+    let (names, capabilities): (Vec<String>, Vec<String>) =
+        (registry.tool_names(), registry.capabilities());
     assert_eq!(names, ["mine.clipboard.get", "mine.notes.search"]);
     assert_eq!(capabilities, ["mine", "mine.clipboard", "mine.notes"]);
     let found: Option<Arc<dyn NodeTool>> = registry.get("MINE.notes.SEARCH");
@@ -294,7 +305,7 @@ fn a_registry_takes_tools_of_any_making() {
     assert!(registry.get("mine.notes").is_none());
 }
 
-/// Each method of the builder has its say in what the gateway sees.
+/// Each method of the builder affects the data that the gateway receives.
 #[tokio::test]
 async fn a_builder_with_all_of_its_methods() {
     let gateway = Gateway::start().await;
@@ -326,17 +337,23 @@ async fn a_builder_with_all_of_its_methods() {
         .max_response_bytes(1000)
         .build();
     let shutdown = CancellationToken::new();
-    let handle: JoinHandle<Result<(), NodeSdkError>> = client.unwrap().spawn(smallest(), shutdown.clone());
+    let handle: JoinHandle<Result<(), NodeSdkError>> =
+        client.unwrap().spawn(smallest(), shutdown.clone());
     let mut peer = gateway.upgrade().await;
     assert_eq!(peer.uri, "/v1/nodes/ws?token=secret&node_id=mac-01");
     let hello = peer.welcome(&[]).await;
     let node: NodeInfo = serde_json::from_value(hello["node"].clone()).unwrap();
-    assert_eq!((node.id.as_str(), node.name.as_str(), node.node_type.as_str()), ("mac-01", "Mac", "linux"));
+    assert_eq!(
+        (node.id.as_str(), node.name.as_str(), node.node_type.as_str()),
+        ("mac-01", "Mac", "linux")
+    );
     assert_eq!((node.version.as_str(), node.tags), ("0.2.0", vec!["office".to_owned()]));
     assert_eq!(hello["max_request_bytes"], 1000);
     shutdown.cancel();
     assert!(matches!(soon(handle).await.unwrap(), Err(NodeSdkError::Shutdown)));
-    for no_certificate in ["no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+    for no_certificate in
+        ["no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+    {
         let unusable = NodeClient::builder().ca_pem(no_certificate).build();
         assert!(matches!(unusable, Err(NodeSdkError::Config(_))), "{no_certificate}");
     }
@@ -373,7 +390,10 @@ fn frames() {
         args: json!({ "a": 1 }),
         session_key,
     };
-    check(request(None), json!({"type":"tool_request","request_id":"r","tool":"n.t","args":{"a":1}}));
+    check(
+        request(None),
+        json!({"type":"tool_request","request_id":"r","tool":"n.t","args":{"a":1}}),
+    );
     check(
         request(Some("s".to_owned())),
         json!({"type":"tool_request","request_id":"r","tool":"n.t","args":{"a":1},"session_key":"s"}),
@@ -384,16 +404,22 @@ fn frames() {
         result,
         error,
     };
-    check(response(Some(json!(3)), None), json!({"type":"tool_response","request_id":"r","ok":true,"result":3}));
     check(
-        response(None, Some(ToolResponseError { kind: ErrorKind::NotAllowed, message: "no".to_owned() })),
+        response(Some(json!(3)), None),
+        json!({"type":"tool_response","request_id":"r","ok":true,"result":3}),
+    );
+    check(
+        response(
+            None,
+            Some(ToolResponseError { kind: ErrorKind::NotAllowed, message: "no".to_owned() }),
+        ),
         json!({"type":"tool_response","request_id":"r","ok":false,"error":{"kind":"not_allowed","message":"no"}}),
     );
     check(WsMessage::Ping { timestamp: 5 }, json!({"type":"ping","timestamp":5}));
     check(WsMessage::Pong { timestamp: 5 }, json!({"type":"pong","timestamp":5}));
 }
 
-/// Programs that were written for the first version of this crate name these.
+/// Programs written for the first version of this crate use these names.
 #[test]
 fn the_errors_of_the_first_version_are_there() {
     fn own() -> Result<(), NodeSdkError> {
@@ -414,5 +440,7 @@ fn the_errors_of_the_first_version_are_there() {
     assert_eq!(of(&NodeSdkError::ReconnectExhausted(3)), "exhausted");
     assert_eq!(of(&NodeClientBuilder::new().gateway_ws_url("").build().unwrap_err()), "config");
     let backoff = ReconnectBackoff { max_attempts: 2, ..ReconnectBackoff::default() };
-    assert!(backoff.delay_for_attempt(1) > backoff.delay_for_attempt(0) && backoff.should_give_up(2));
+    assert!(
+        backoff.delay_for_attempt(1) > backoff.delay_for_attempt(0) && backoff.should_give_up(2)
+    );
 }

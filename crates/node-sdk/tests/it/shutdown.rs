@@ -1,4 +1,4 @@
-//! Whatever a node is doing, it ends when it is told to, with `Shutdown`.
+//! In every state, a node that is shut down ends with `Shutdown`.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ async fn while_waiting_for_the_welcome() {
 async fn while_backing_off() {
     let gateway = Gateway::start().await;
     let hour = Duration::from_hours(1);
-    let backoff = ReconnectBackoff { initial_delay: hour, max_delay: hour, ..ReconnectBackoff::default() };
+    let backoff =
+        ReconnectBackoff { initial_delay: hour, max_delay: hour, ..ReconnectBackoff::default() };
     let node = Node::start(gateway.builder().reconnect_backoff(backoff), echo());
     gateway.refuse("503 Service Unavailable", "").await;
     node.shut_down().await;
@@ -53,5 +54,8 @@ async fn before_it_started() {
     let client = gateway.builder().build().unwrap();
     let shutdown = tokio_util::sync::CancellationToken::new();
     shutdown.cancel();
-    assert!(matches!(soon(client.run(echo(), shutdown)).await, Err(sa_node_sdk::NodeSdkError::Shutdown)));
+    assert!(matches!(
+        soon(client.run(echo(), shutdown)).await,
+        Err(sa_node_sdk::NodeSdkError::Shutdown)
+    ));
 }

@@ -1,4 +1,4 @@
-//! A gateway that does what it is told, and tools that report what happens to them.
+//! A scripted gateway, and tools that report their progress to the test.
 
 use std::future::Future;
 use std::io;
@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use tokio_util::sync::CancellationToken;
 
-/// Waits for something that must happen. The limit only keeps a broken test from hanging for ever.
+/// Waits for a future. The timeout only keeps a broken test from hanging forever.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
@@ -36,16 +36,18 @@ impl Gateway {
         Self { listener, url }
     }
 
-    /// A builder that connects here, and again at once.
+    /// Returns a builder for a node that connects to this gateway and reconnects almost at once.
     pub(crate) fn builder(&self) -> NodeClientBuilder {
-        NodeClient::builder().gateway_ws_url(&self.url).node_id("n1").reconnect_backoff(ReconnectBackoff {
-            initial_delay: Duration::from_millis(1),
-            max_delay: Duration::from_millis(5),
-            ..ReconnectBackoff::default()
-        })
+        NodeClient::builder().gateway_ws_url(&self.url).node_id("n1").reconnect_backoff(
+            ReconnectBackoff {
+                initial_delay: Duration::from_millis(1),
+                max_delay: Duration::from_millis(5),
+                ..ReconnectBackoff::default()
+            },
+        )
     }
 
-    /// A connection on which nothing has been said.
+    /// Accepts a connection on which nothing has been sent.
     pub(crate) async fn tcp(&self) -> TcpStream {
         soon(self.listener.accept()).await.unwrap().0
     }
@@ -59,12 +61,12 @@ impl Gateway {
         stream.write_all(answer.as_bytes()).await.unwrap();
     }
 
-    /// A WebSocket on which the gateway has said nothing.
+    /// Accepts a WebSocket on which the gateway has sent nothing.
     pub(crate) async fn upgrade(&self) -> Peer {
         Peer::accept(self.tcp().await).await
     }
 
-    /// A node that has been welcomed by a gateway with these features.
+    /// Accepts a node and welcomes it with these features.
     pub(crate) async fn welcome(&self, features: &[&str]) -> Peer {
         let mut peer = self.upgrade().await;
         peer.welcome(features).await;
@@ -72,8 +74,8 @@ impl Gateway {
     }
 }
 
-/// A gateway in memory, for what takes its time: where nothing comes from outside, a clock that is paused goes on by itself
-/// to whatever is waited for next, and tells exactly how long that was.
+/// A gateway in memory, for tests of long delays. Without external events, a paused clock advances
+/// to the next timer, so a test can measure exact durations.
 pub(crate) struct Memory {
     attempts: mpsc::UnboundedSender<Attempt>,
     answers: bool,
@@ -90,12 +92,12 @@ pub(crate) struct Attempt {
 }
 
 impl Memory {
-    /// A gateway that can be connected to.
+    /// Creates a gateway that accepts connections.
     pub(crate) fn there() -> (Self, mpsc::UnboundedReceiver<Attempt>) {
         Self::new(true, 0.0)
     }
 
-    /// None at all, for a node that dices this number each time.
+    /// Creates an unreachable gateway, for a node with this jitter.
     pub(crate) fn away(jitter: f64) -> (Self, mpsc::UnboundedReceiver<Attempt>) {
         Self::new(false, jitter)
     }
@@ -112,7 +114,8 @@ impl Network for Memory {
     async fn dial(&self, host: &str, port: u16) -> io::Result<DuplexStream> {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let stream = self.answers.then_some(theirs);
-        let _ = self.attempts.send(Attempt { host: host.to_owned(), port, at: Instant::now(), stream });
+        let _ =
+            self.attempts.send(Attempt { host: host.to_owned(), port, at: Instant::now(), stream });
         self.answers.then_some(ours).ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
     }
 
@@ -127,7 +130,7 @@ pub(crate) struct Peer<S = TcpStream> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
-    /// Answers the upgrade, and says nothing.
+    /// Answers the upgrade, and sends nothing else.
     #[allow(clippy::result_large_err)] // The library's callback has this type.
     pub(crate) async fn accept(stream: S) -> Self {
         let mut uri = String::new();
@@ -139,11 +142,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         Self { socket, uri }
     }
 
-    /// Takes the node's hello, welcomes it with these features, and gives the hello back.
+    /// Receives the node's hello, sends a welcome with these features, and returns the hello.
     pub(crate) async fn welcome(&mut self, features: &[&str]) -> Value {
         let hello = self.recv().await;
         assert_eq!(hello["type"], "node_hello");
-        let mut welcome = json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
+        let mut welcome =
+            json!({"type":"gateway_welcome","protocol_version":1,"gateway_version":"test"});
         if !features.is_empty() {
             welcome["features"] = json!(features);
         }
@@ -159,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.socket.send(Message::text(text)).await.unwrap();
     }
 
-    /// Sends what need not be a frame.
+    /// Sends raw bytes that need not be a valid frame.
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.socket.get_mut().write_all(bytes).await.unwrap();
     }
@@ -168,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         self.send(json!({"type":"tool_request","request_id":id,"tool":tool,"args":args})).await;
     }
 
-    /// The next frame of the node.
+    /// Returns the next frame of the node.
     pub(crate) async fn recv(&mut self) -> Value {
         serde_json::from_str(&self.recv_text().await).unwrap()
     }
@@ -177,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
         soon(self.recv_some_time()).await
     }
 
-    /// The next frame, however long it takes.
+    /// Returns the next frame, without a timeout.
     pub(crate) async fn recv_some_time(&mut self) -> String {
         match self.socket.next().await {
             Some(Ok(Message::Text(text))) => text.to_string(),
@@ -254,7 +258,7 @@ pub(crate) fn echo() -> ToolRegistry {
     registry("t.echo", |_, args| async { Ok(args) })
 }
 
-/// A tool that waits until it is let go, and says when it starts and whether it was cancelled.
+/// A tool that waits until the test releases it, and reports its start and its cancellation.
 pub(crate) struct Gate {
     pub(crate) registry: ToolRegistry,
     pub(crate) started: mpsc::UnboundedReceiver<String>,
@@ -268,7 +272,8 @@ pub(crate) fn gate() -> Gate {
     let (say_cancelled, cancelled) = mpsc::unbounded_channel();
     let tool_go = Arc::clone(&go);
     let registry = registry("t.gate", move |ctx: ToolContext, _| {
-        let (go, started, cancelled) = (Arc::clone(&tool_go), say_started.clone(), say_cancelled.clone());
+        let (go, started, cancelled) =
+            (Arc::clone(&tool_go), say_started.clone(), say_cancelled.clone());
         async move {
             let _ = started.send(ctx.request_id.clone());
             tokio::select! {

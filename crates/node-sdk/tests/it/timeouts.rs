@@ -1,5 +1,6 @@
-//! A tool that takes longer than it may, by its own limit or the gateway's deadline, is cancelled and ends as `timeout`.
-//! A gateway that can cancel keeps the time itself: only it knows how far progress has moved the deadline.
+//! A tool that exceeds its own time limit or the gateway's deadline is cancelled and ends as
+//! `timeout`. A gateway that can cancel measures the time itself, because only it knows by how much
+//! progress has extended the deadline.
 
 use std::time::Duration;
 
@@ -44,8 +45,9 @@ async fn by_the_gateways_deadline() {
     let gate = gate();
     let node = Node::start(gateway.builder(), gate.registry);
     let mut peer = gateway.welcome(&[]).await;
-    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5})).await;
-    // The tool's own word wins, since it comes in time.
+    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":5}))
+        .await;
+    // The tool's own result counts, because it comes in time.
     assert_eq!(peer.recv().await["error"], json!({"kind":"cancelled","message":"stopped"}));
     node.shut_down().await;
 }
@@ -56,8 +58,10 @@ async fn a_gateway_that_can_cancel_keeps_the_time() {
     let mut gate = gate();
     let node = Node::start(gateway.builder(), std::mem::take(&mut gate.registry));
     let mut peer = gateway.welcome(&["tool_cancel"]).await;
-    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":1})).await;
-    // That nothing happens can only be waited for: a hundred times the deadline, and the tool still runs.
+    peer.send(json!({"type":"tool_request","request_id":"a","tool":"t.gate","deadline_ms":1}))
+        .await;
+    // Only waiting can show that nothing happens: after a hundred times the deadline the tool still
+    // runs.
     let early = tokio::time::timeout(Duration::from_millis(100), gate.cancelled.recv()).await;
     assert!(early.is_err(), "cancelled by the node itself");
     peer.send(json!({"type":"tool_cancel","request_id":"a"})).await;

@@ -1,5 +1,5 @@
-//! The protocol's transcripts, replayed with a real node: it understands what gateways say in them as they say it, and says
-//! what nodes say in them, to the letter.
+//! A real node replays the protocol's transcripts. It understands the frames of gateways, and sends
+//! the frames of nodes exactly as they are in the files.
 
 use sa_hostile::{Line, transcripts};
 use sa_node_sdk::protocol::Attachment;
@@ -10,7 +10,7 @@ use crate::support::*;
 
 const FILES: [&str; 3] = ["node.jsonl", "node-old.jsonl", "node-extended.jsonl"];
 
-/// Shows that the node has taken all that was sent before, and has nothing to say to it.
+/// Checks that the node has handled all earlier frames and has nothing to send.
 async fn settle(peer: &mut Peer, place: &str) {
     peer.send(json!({"type":"ping","timestamp":77})).await;
     assert_eq!(peer.recv().await, json!({"type":"pong","timestamp":77}), "{place}");
@@ -25,7 +25,15 @@ async fn what_gateways_say_is_understood() {
         let tool = Tool(|ctx: ToolContext, args: Value| async move {
             let deadline = ctx.deadline().is_some();
             let principal = ctx.principal().map(|principal| json!([principal.id, principal.role]));
-            Ok(json!([ctx.request_id, ctx.tool_name, args, ctx.session_key, ctx.traceparent(), deadline, principal]))
+            Ok(json!([
+                ctx.request_id,
+                ctx.tool_name,
+                args,
+                ctx.session_key,
+                ctx.traceparent(),
+                deadline,
+                principal
+            ]))
         });
         registry.register_host_tool(line.frame["tool"].as_str().unwrap(), tool);
     }
@@ -42,11 +50,13 @@ async fn what_gateways_say_is_understood() {
             "tool_request" => {
                 let [id, tool, args] = ["request_id", "tool", "args"].map(|name| &meaning[name]);
                 let (session, trace) = (&meaning["session_key"], &meaning["traceparent"]);
-                let principal =
-                    meaning.get("principal_id").map(|principal| json!([principal, meaning["principal_role"]]));
+                let principal = meaning
+                    .get("principal_id")
+                    .map(|principal| json!([principal, meaning["principal_role"]]));
                 let deadline = meaning.get("deadline_ms").is_some();
                 let seen = json!([id, tool, args, session, trace, deadline, principal]);
-                let expected = json!({"type":"tool_response","request_id":id,"ok":true,"result":seen});
+                let expected =
+                    json!({"type":"tool_response","request_id":id,"ok":true,"result":seen});
                 assert_eq!(peer.recv().await, expected, "{place}");
             }
             "ping" => {
@@ -55,10 +65,11 @@ async fn what_gateways_say_is_understood() {
             }
             "bin_probe" => {
                 let bins = json!({"git":true,"rg":false});
-                let expected = json!({"type":"bin_probe_result","probe_id":meaning["probe_id"],"bins":bins});
+                let expected =
+                    json!({"type":"bin_probe_result","probe_id":meaning["probe_id"],"bins":bins});
                 assert_eq!(peer.recv().await, expected, "{place}");
             }
-            // Nothing is to be said to these.
+            // The node does not answer these.
             "gateway_welcome" | "tool_cancel" | "pong" => {}
             other => panic!("{place}: nobody knows what a node does with {other}"),
         }
@@ -67,7 +78,7 @@ async fn what_gateways_say_is_understood() {
     node.shut_down().await;
 }
 
-/// A tool that says what it is given to say: a response, a chunk, or how far it is.
+/// A tool that sends a given response, chunk or progress report.
 async fn say(ctx: ToolContext, frame: Value) -> ToolResult {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let files = frame["attachments"].as_array().into_iter().flatten();
@@ -81,7 +92,11 @@ async fn say(ctx: ToolContext, frame: Value) -> ToolResult {
     match frame["type"].as_str().unwrap() {
         "tool_progress" => {
             let message = text(&frame["message"]);
-            ctx.progress(frame["progress"].as_f64().unwrap(), frame["total"].as_f64(), message.as_deref());
+            ctx.progress(
+                frame["progress"].as_f64().unwrap(),
+                frame["total"].as_f64(),
+                message.as_deref(),
+            );
             Ok(Value::Null)
         }
         "tool_chunk" => {
@@ -116,7 +131,8 @@ async fn what_nodes_say_is_said_to_the_letter() {
     for Line { place, meaning, .. } in transcripts(&FILES, "node->gateway", 10) {
         match meaning["type"].as_str().unwrap() {
             "tool_response" | "tool_progress" | "tool_chunk" => {
-                peer.request(meaning["request_id"].as_str().unwrap(), "t.say", meaning.clone()).await;
+                peer.request(meaning["request_id"].as_str().unwrap(), "t.say", meaning.clone())
+                    .await;
                 assert_eq!(peer.recv().await, meaning, "{place}");
                 if meaning["type"] != "tool_response" {
                     assert_eq!(peer.recv().await["type"], "tool_response", "{place}");
@@ -126,12 +142,15 @@ async fn what_nodes_say_is_said_to_the_letter() {
                 events.send(meaning["event"].as_str().unwrap(), meaning["data"].clone());
                 let mut event = peer.recv().await;
                 // The time is the node's own.
-                assert!(event.as_object_mut().unwrap().remove("at_ms").is_some_and(|at| at.is_i64()), "{place}");
+                assert!(
+                    event.as_object_mut().unwrap().remove("at_ms").is_some_and(|at| at.is_i64()),
+                    "{place}"
+                );
                 let mut expected = meaning;
                 expected.as_object_mut().unwrap().remove("at_ms");
                 assert_eq!(event, expected, "{place}");
             }
-            // Hellos and heartbeats have tests of their own.
+            // Hellos and heartbeats have their own tests.
             _ => continue,
         }
         said += 1;

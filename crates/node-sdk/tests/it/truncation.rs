@@ -1,6 +1,7 @@
-//! A result that is larger than the limit is cut between characters, says so, and then fits. The limit is for the result (and
-//! what is attached to it), to the byte; what a response needs around that does not count, but for a gateway that says how
-//! large a frame may be.
+//! A result above the limit is truncated between characters, is marked as such, and then fits.
+//!
+//! The limit applies exactly to the result and its attachments. The rest of the response counts
+//! only if the gateway announces a frame limit.
 
 use sa_node_sdk::{MAX_TOOL_RESPONSE_BYTES, ToolContext, ToolError};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ async fn answer(limit: usize, result: Value) -> Value {
     frame["result"].take()
 }
 
-/// Checks a result that was cut.
+/// Checks a truncated result.
 #[track_caller]
 fn check_cut(cut: &Value, whole: &Value, limit: usize) {
     let (whole, size) = (whole.to_string(), cut.to_string().len());
@@ -30,7 +31,7 @@ fn check_cut(cut: &Value, whole: &Value, limit: usize) {
     assert_eq!(cut.as_object().unwrap().len(), 3);
 }
 
-/// Characters of one to four bytes, and those that JSON escapes: to two bytes and to six.
+/// Characters of one to four bytes, and characters that JSON escapes to two or six bytes.
 const CHARACTERS: [&str; 7] = ["x", "é", "€", "🦀", "\"", "\n", "\u{1}"];
 
 #[tokio::test]
@@ -75,7 +76,7 @@ async fn a_gateway_says_how_much_it_takes() {
         let mut peer = gateway.upgrade().await;
         assert_eq!(peer.recv().await["type"], "node_hello");
         peer.send(json!({ "type": "gateway_welcome", "max_frame_bytes": limit })).await;
-        // The id is part of the frame, and takes more there than it has.
+        // The id is part of the frame, and its escapes make it longer there.
         let id = "\u{1}\"".repeat(500);
         peer.request(&id, "t.big", Value::Null).await;
         let text = peer.recv_text().await;
@@ -100,7 +101,8 @@ async fn what_is_attached_counts_and_a_tool_can_ask_what_is_left() {
         peer.request("r", "t.fill", json!(more)).await;
         let response = peer.recv().await;
         assert_eq!(response["result"]["_truncated"] == true, cut, "{more}");
-        let size = response["result"].to_string().len() + response["attachments"][0].to_string().len();
+        let size =
+            response["result"].to_string().len() + response["attachments"][0].to_string().len();
         assert!(size <= 10_000 && size > 10_000 - 40, "{size}");
     }
     node.shut_down().await;
@@ -110,11 +112,13 @@ async fn what_is_attached_counts_and_a_tool_can_ask_what_is_left() {
 async fn an_error_is_cut_as_well() {
     let gateway = Gateway::start().await;
     let registry = registry("t.fail", |_, args: Value| async move {
-        Err::<Value, _>(ToolError::InvalidArgs("\"é\u{1}".repeat(usize::try_from(args.as_u64().unwrap()).unwrap())))
+        Err::<Value, _>(ToolError::InvalidArgs(
+            "\"é\u{1}".repeat(usize::try_from(args.as_u64().unwrap()).unwrap()),
+        ))
     });
     let node = Node::start(gateway.builder().max_response_bytes(1036), registry);
     let mut peer = gateway.welcome(&[]).await;
-    // Each round is ten bytes of JSON, and all that is around them in the error is 36.
+    // Each round is ten bytes of JSON, and the rest of the error is 36 bytes.
     for (rounds, expected) in [(100, 1036), (101, 1036), (5000, 1036), (99, 1026)] {
         peer.request("r", "t.fail", json!(rounds)).await;
         let error = peer.recv().await["error"].take();

@@ -1,4 +1,5 @@
-//! A gateway that breaks the WebSocket protocol is told how, before its welcome and after it; the node then connects again.
+//! A gateway that breaks the WebSocket protocol receives a close with the reason, before its
+//! welcome and after it. The node then reconnects.
 
 use crate::support::*;
 
@@ -7,7 +8,8 @@ async fn a_gateway_hears_what_it_did_wrong() {
     let gateway = Gateway::start().await;
     let node = Node::start(gateway.builder(), echo());
     for (bytes, code) in [
-        // A kind of frame that does not exist, a text that is not UTF-8, and the beginning of one that would not fit.
+        // An unknown kind of frame, a text that is not UTF-8, and the beginning of a frame that is
+        // too large.
         (&[0x83, 0][..], 1002),
         (&[0x81, 1, 0xff], 1007),
         (&[0x81, 127, 0, 0, 1, 0, 0, 0, 0, 0], 1009),

@@ -36,7 +36,7 @@ pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
 
 /// Appends a `progress`.
 pub fn encode_progress(out: &mut String, frame: &Progress<'_>) {
-    // The field is not optional, and JSON has no word for a number that is none.
+    // The field is required, and JSON cannot represent NaN or infinity.
     let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
     FrameWriter::begin(out, "progress")
         .text("id", &frame.id)
@@ -72,7 +72,12 @@ pub fn encode_notice(out: &mut String, frame: &Notice<'_>) {
 
 /// Appends a `done`.
 pub fn encode_done(out: &mut String, frame: &Done<'_>) {
-    out.reserve(112 + frame.id.len() + frame.call_id.len() + frame.result.len() + frame.blocks.map_or(0, str::len));
+    out.reserve(
+        112 + frame.id.len()
+            + frame.call_id.len()
+            + frame.result.len()
+            + frame.blocks.map_or(0, str::len),
+    );
     FrameWriter::begin(out, "done")
         .text("id", &frame.id)
         .text("call_id", &frame.call_id)
@@ -95,24 +100,27 @@ pub fn encode_error(out: &mut String, frame: &CallError<'_>) {
         .end();
 }
 
-/// Appends a `ping` with the time now, in milliseconds since 1970.
+/// Appends a `ping` with the given time, in milliseconds since 1970.
 pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
     crate::node::encode_ping(out, timestamp_ms);
 }
 
-/// Appends a `pong`. `timestamp` is the text that came with the ping.
+/// Appends a `pong`. `timestamp` is the text of the ping's timestamp.
 pub fn encode_pong(out: &mut String, timestamp: &str) {
     crate::node::encode_pong(out, timestamp);
 }
 
 impl AgentFrame<'_> {
-    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    /// Appends this frame. A frame of an unknown type appends nothing, because its other fields
+    /// were not stored.
     pub fn encode(&self, out: &mut String) {
         match self {
             Self::Call(frame) => encode_call(out, frame),
             Self::Cancel(id) => encode_cancel(out, id),
             Self::Listen => encode_listen(out),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
+            Self::Ping(timestamp) => {
+                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+            }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown { .. } => {}
         }
@@ -120,7 +128,8 @@ impl AgentFrame<'_> {
 }
 
 impl GatewayFrame<'_> {
-    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    /// Appends this frame. A frame of an unknown type appends nothing, because its other fields
+    /// were not stored.
     pub fn encode(&self, out: &mut String) {
         match self {
             Self::Ready(frame) => encode_ready(out, frame),
@@ -130,7 +139,9 @@ impl GatewayFrame<'_> {
             Self::Notice(frame) => encode_notice(out, frame),
             Self::Done(frame) => encode_done(out, frame),
             Self::Error(frame) => encode_error(out, frame),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
+            Self::Ping(timestamp) => {
+                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+            }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown(_) => {}
         }

@@ -7,108 +7,111 @@ use super::*;
 use crate::json::{self, field, object_list, required, text_field, timestamp};
 use crate::{FrameError, FrameErrorKind};
 
-/// Every field that a frame of the call socket can have; see [`NodeFrame`](crate::node::NodeFrame) for why it is flat.
+/// Every field that a frame of the call socket can have. See [`NodeFrame`](crate::node::NodeFrame)
+/// for why the struct is flat.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[non_exhaustive]
 pub struct CallFrame<'a> {
     /// The frame's type.
     #[serde(rename = "type", borrow, deserialize_with = "json::cow")]
     pub kind: Cow<'a, str>,
-    /// Of everything that belongs to a call.
+    /// Used by everything that belongs to a call.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub id: Option<Cow<'a, str>>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub tool: Option<Cow<'a, str>>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default)]
     pub args: Option<&'a RawValue>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub session_key: Option<Cow<'a, str>>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default)]
     pub timeout_ms: Option<&'a RawValue>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default)]
     pub idle_timeout_ms: Option<&'a RawValue>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub idempotency_key: Option<Cow<'a, str>>,
-    /// Of `call`.
+    /// Used by `call`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub traceparent: Option<Cow<'a, str>>,
-    /// Of `done` and `error`.
+    /// Used by `done` and `error`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub call_id: Option<Cow<'a, str>>,
-    /// Of `done`.
+    /// Used by `done`.
     #[serde(borrow, default)]
     pub result: Option<&'a RawValue>,
-    /// Of `done`.
+    /// Used by `done`.
     #[serde(borrow, default)]
     pub blocks: Option<&'a RawValue>,
-    /// Of `done` and `chunk`.
+    /// Used by `done` and `chunk`.
     #[serde(borrow, default)]
     pub attachments: Option<&'a RawValue>,
-    /// Of `done`.
+    /// Used by `done`.
     #[serde(borrow, default)]
     pub duration_ms: Option<&'a RawValue>,
-    /// Of `error`.
+    /// Used by `error`.
     #[serde(rename = "kind", borrow, default)]
     pub error_kind: Option<&'a RawValue>,
-    /// Of `error` and `progress`.
+    /// Used by `error` and `progress`.
     #[serde(borrow, default)]
     pub message: Option<&'a RawValue>,
-    /// Of `error`.
+    /// Used by `error`.
     #[serde(borrow, default)]
     pub hint: Option<&'a RawValue>,
-    /// Of `error`.
+    /// Used by `error`.
     #[serde(borrow, default)]
     pub retryable: Option<&'a RawValue>,
-    /// Of `progress`.
+    /// Used by `progress`.
     #[serde(borrow, default)]
     pub progress: Option<&'a RawValue>,
-    /// Of `progress`.
+    /// Used by `progress`.
     #[serde(borrow, default)]
     pub total: Option<&'a RawValue>,
-    /// Of `log`.
+    /// Used by `log`.
     #[serde(borrow, default)]
     pub level: Option<&'a RawValue>,
-    /// Of `log`.
+    /// Used by `log`.
     #[serde(borrow, default)]
     pub logger: Option<&'a RawValue>,
-    /// Of `notice`.
+    /// Used by `notice`.
     #[serde(borrow, default)]
     pub event: Option<&'a RawValue>,
-    /// Of `log` and `notice`.
+    /// Used by `log` and `notice`.
     #[serde(borrow, default)]
     pub data: Option<&'a RawValue>,
-    /// Of `chunk`.
+    /// Used by `chunk`.
     #[serde(borrow, default)]
     pub content: Option<&'a RawValue>,
-    /// Of `ping` and `pong`.
+    /// Used by `ping` and `pong`.
     #[serde(borrow, default)]
     pub timestamp: Option<&'a RawValue>,
-    /// Of `ready`.
+    /// Used by `ready`.
     #[serde(borrow, default)]
     pub gateway_version: Option<&'a RawValue>,
-    /// Of `ready`.
+    /// Used by `ready`.
     #[serde(borrow, default)]
     pub protocol_version: Option<&'a RawValue>,
 }
 
 impl<'a> CallFrame<'a> {
-    /// Reads a frame of any type in one pass, without building a value of its raw parts.
+    /// Reads a frame of any type in one pass, without parsing its raw parts.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
         json::decode_flat(text, &KNOWN, |kind| Self { kind, ..Self::default() })
     }
 }
 
-const KNOWN: [&str; 12] =
-    ["call", "cancel", "listen", "ping", "pong", "ready", "progress", "chunk", "log", "notice", "done", "error"];
+const KNOWN: [&str; 12] = [
+    "call", "cancel", "listen", "ping", "pong", "ready", "progress", "chunk", "log", "notice",
+    "done", "error",
+];
 
 impl<'a> AgentFrame<'a> {
-    /// Reads what an agent sent.
+    /// Reads a frame that an agent sent.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
         let frame = CallFrame::decode(text)?;
         json::explained(frame.kind.clone(), frame.id.clone(), read_agent(frame))
@@ -116,7 +119,7 @@ impl<'a> AgentFrame<'a> {
 }
 
 impl<'a> GatewayFrame<'a> {
-    /// Reads what a gateway sent.
+    /// Reads a frame that a gateway sent.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
         let frame = CallFrame::decode(text)?;
         json::explained(frame.kind.clone(), frame.id.clone(), read_gateway(frame))
@@ -183,7 +186,8 @@ fn read_gateway(frame: CallFrame<'_>) -> Result<GatewayFrame<'_>, FrameError> {
             data: frame.data.map_or("null", RawValue::get),
         }),
         "ready" => GatewayFrame::Ready(Ready {
-            gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
+            gateway_version: text_field(frame.gateway_version, "gateway_version")?
+                .unwrap_or_default(),
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
         }),
         "ping" => GatewayFrame::Ping(timestamp(frame.timestamp)?),

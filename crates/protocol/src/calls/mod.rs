@@ -1,10 +1,12 @@
-//! The frames of `/v1/calls/ws`: one socket on which an agent has many calls running at once.
+//! The frames of `/v1/calls/ws`: one socket on which an agent runs many calls concurrently.
 //!
-//! The gateway sends [`GatewayFrame::Ready`] once. From then on the agent sends [`AgentFrame::Call`]s with ids of its own
-//! choice, and each gets any number of progress and chunk frames and exactly one `done` or `error` with the same id. They
-//! come in the order in which the calls end, not in which they were made.
+//! The gateway sends [`GatewayFrame::Ready`] once. From then on the agent sends
+//! [`AgentFrame::Call`]s with ids of its own choice. Each call gets any number of progress and
+//! chunk frames, and exactly one `done` or `error` with the same id. Results arrive in the order in
+//! which the calls end, not in which they were made.
 //!
-//! Frames are read and written as in [`node`](crate::node): borrowed, with arguments and results as JSON text.
+//! Frames are read and written as in [`node`](crate::node): borrowed, with arguments and results as
+//! JSON text.
 
 mod encode;
 mod frame;
@@ -12,14 +14,14 @@ mod frame;
 use std::borrow::Cow;
 
 pub use encode::{
-    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_listen, encode_log, encode_notice,
-    encode_ping, encode_pong, encode_progress, encode_ready,
+    encode_call, encode_cancel, encode_chunk, encode_done, encode_error, encode_listen, encode_log,
+    encode_notice, encode_ping, encode_pong, encode_progress, encode_ready,
 };
 pub use frame::CallFrame;
 
 use crate::Attachment;
 
-/// A frame of an agent.
+/// A frame that an agent sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AgentFrame<'a> {
@@ -33,11 +35,12 @@ pub enum AgentFrame<'a> {
     Ping(&'a str),
     /// `pong`, with the text of its timestamp
     Pong(&'a str),
-    /// A type that this version does not know. Ignore it, unless it has an id: then somebody waits for an answer.
+    /// A type that this version does not know. Ignore it, unless it has an id: then the agent waits
+    /// for an answer.
     Unknown { kind: Cow<'a, str>, id: Option<Cow<'a, str>> },
 }
 
-/// A frame of the gateway.
+/// A frame that the gateway sends.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum GatewayFrame<'a> {
@@ -66,7 +69,7 @@ pub enum GatewayFrame<'a> {
 /// `call`: run a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The agent's own id of the call; unique among its calls that run.
+    /// The agent's own id of the call, unique among its running calls.
     pub id: Cow<'a, str>,
     /// The tool's full name.
     pub tool: Cow<'a, str>,
@@ -74,11 +77,11 @@ pub struct Call<'a> {
     pub args: Option<&'a str>,
     /// The session the call belongs to.
     pub session_key: Option<Cow<'a, str>>,
-    /// Hard time limit of the call.
+    /// The hard time limit of the call.
     pub timeout_ms: Option<u64>,
-    /// Time limit that each progress report restarts.
+    /// The time limit that each progress report restarts.
     pub idle_timeout_ms: Option<u64>,
-    /// A call that was made with this key before is not made again.
+    /// The idempotency key. A call that was already made with this key is not made again.
     pub idempotency_key: Option<Cow<'a, str>>,
     /// The trace the call belongs to, as W3C Trace Context writes it.
     pub traceparent: Option<Cow<'a, str>>,
@@ -93,49 +96,49 @@ pub struct Ready<'a> {
     pub protocol_version: u32,
 }
 
-/// `progress`: how far a call has come.
+/// `progress`: how far a call has advanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress<'a> {
     /// The agent's id of the call.
     pub id: Cow<'a, str>,
-    /// How much is done; grows.
+    /// The amount of work done so far; it only grows.
     pub progress: f64,
-    /// How much there is, when that is known.
+    /// The total amount of work, when it is known.
     pub total: Option<f64>,
-    /// What is going on.
+    /// A description of the current step.
     pub message: Option<Cow<'a, str>>,
 }
 
-/// `chunk`: a part of the result, before the rest of it is known.
+/// `chunk`: a part of the result, sent before the rest is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk<'a> {
     /// The agent's id of the call.
     pub id: Cow<'a, str>,
     /// The part, as JSON text.
     pub content: &'a str,
-    /// Files beside it.
+    /// Files sent with the chunk.
     pub attachments: Vec<Attachment<'a>>,
 }
 
-/// `log`: what a tool would write into a log while it runs.
+/// `log`: a log message of a running tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log<'a> {
     /// The agent's id of the call.
     pub id: Cow<'a, str>,
-    /// From `debug` to `emergency`.
+    /// The level, from `debug` to `emergency`.
     pub level: Cow<'a, str>,
-    /// Who says it.
+    /// The name of the logger.
     pub logger: Option<Cow<'a, str>>,
-    /// What it says, as JSON text.
+    /// The logged data, as JSON text.
     pub data: &'a str,
 }
 
-/// `notice`: something outside of any call, for an agent that listens.
+/// `notice`: an event outside of any call, for an agent that sent `listen`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice<'a> {
-    /// What it is about: `tools_changed`, `documents_changed`, `session` or `caller_tool_request`.
+    /// The kind of event: `tools_changed`, `documents_changed`, `session` or `caller_tool_request`.
     pub event: Cow<'a, str>,
-    /// The rest of it, as JSON text.
+    /// The event's data, as JSON text.
     pub data: &'a str,
 }
 
@@ -144,30 +147,30 @@ pub struct Notice<'a> {
 pub struct Done<'a> {
     /// The agent's id of the call.
     pub id: Cow<'a, str>,
-    /// The gateway's id of the call, under which it is recorded.
+    /// The gateway's id of the call. The call is recorded under this id.
     pub call_id: Cow<'a, str>,
     /// The result as JSON text; `null` when there is none.
     pub result: &'a str,
-    /// The result as content blocks, as JSON text, when the tool gave any.
+    /// The result as content blocks, as JSON text, if the tool returned any.
     pub blocks: Option<&'a str>,
-    /// Files beside the result.
+    /// Files sent with the result.
     pub attachments: Vec<Attachment<'a>>,
-    /// How long the call took.
+    /// The duration of the call.
     pub duration_ms: u64,
 }
 
 /// `error`: the call failed, or a frame could not be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallError<'a> {
-    /// The agent's id of the call. Absent when the frame at fault had none that could be read.
+    /// The agent's id of the call. Absent when no id could be read from the invalid frame.
     pub id: Option<Cow<'a, str>>,
-    /// The gateway's id of the call, when it came to be one.
+    /// The gateway's id of the call, if the call was created.
     pub call_id: Option<Cow<'a, str>>,
-    /// The sort of failure.
+    /// The kind of error.
     pub kind: Cow<'a, str>,
-    /// The failure in words.
+    /// The error message.
     pub message: Cow<'a, str>,
-    /// What to do about it.
+    /// A hint on how to fix the error.
     pub hint: Option<Cow<'a, str>>,
     /// Whether the same call may succeed later.
     pub retryable: bool,

@@ -1,20 +1,24 @@
-//! Frames with attachments: a zero byte, the length of the JSON (32 bits, little-endian), the JSON, then the
-//! attachments' bytes one after another.
+//! Frames with attachments.
+//!
+//! The layout is a zero byte, the length of the JSON (32 bits, little-endian), the JSON, then the
+//! bytes of all attachments in order.
 
-/// How many bytes come before the JSON.
+/// The number of bytes before the JSON.
 pub const HEADER: usize = 5;
 
-/// The JSON of a binary frame, and where the attachments' bytes begin.
+/// Splits a binary frame. Returns its JSON and the offset at which the attachments begin.
 pub fn split(frame: &[u8]) -> Result<(&str, usize), &'static str> {
-    let (header, rest) = frame.split_at_checked(HEADER).ok_or("a binary frame has at least five bytes")?;
+    let (header, rest) =
+        frame.split_at_checked(HEADER).ok_or("a binary frame has at least five bytes")?;
     let [0, a, b, c, d] = *header else { return Err("a binary frame begins with a zero byte") };
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    let json = rest.get(..len).ok_or("the frame is shorter than the length of its JSON says")?;
+    let json =
+        rest.get(..len).ok_or("the frame is shorter than the announced length of its JSON")?;
     let json = std::str::from_utf8(json).map_err(|_| "the JSON of the frame is not UTF-8")?;
     Ok((json, HEADER + len))
 }
 
-/// One binary frame.
+/// Builds a binary frame.
 pub fn join(json: &str, attachments: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER + json.len() + attachments.len());
     frame.push(0);
@@ -32,9 +36,14 @@ mod tests {
 
     #[test]
     fn frames_that_lie_are_refused() {
-        for bad in
-            [&b""[..], b"\0\0\0\0", b"\x01\0\0\0\0", b"\0\x05\0\0\0ab", b"\0\xff\xff\xff\xff{}", b"\0\x01\0\0\0\xff"]
-        {
+        for bad in [
+            &b""[..],
+            b"\0\0\0\0",
+            b"\x01\0\0\0\0",
+            b"\0\x05\0\0\0ab",
+            b"\0\xff\xff\xff\xff{}",
+            b"\0\x01\0\0\0\xff",
+        ] {
             assert!(split(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Writing a participant's frames.
+//! Encoders for the frames of a participant.
 
 use super::Publish;
 use crate::push_string;
@@ -21,12 +21,17 @@ pub fn encode_publish(publish: &Publish<'_>) -> String {
     end(out, publish.reference)
 }
 
-/// Says what the roster is to say about the participant. `metadata` is JSON, an object.
+/// Encodes a frame that replaces the participant's metadata in the roster. `metadata` is a JSON
+/// object.
 pub fn encode_update_metadata(metadata: &str, reference: Option<i64>) -> String {
     end(format!("{{\"action\":\"update-metadata\",\"payload\":{metadata}"), reference)
 }
 
-pub fn encode_get_messages_before(before: Option<u64>, limit: usize, reference: Option<i64>) -> String {
+pub fn encode_get_messages_before(
+    before: Option<u64>,
+    limit: usize,
+    reference: Option<i64>,
+) -> String {
     let before = before.map(|before| format!(",\"before\":{before}")).unwrap_or_default();
     end(format!("{{\"action\":\"get-messages-before\"{before},\"limit\":{limit}"), reference)
 }
@@ -56,15 +61,27 @@ mod tests {
             persist: false,
             reference: Some(4),
             client_message_id: Some("a\n".into()),
-            attachments: vec![AttachmentMeta { id: None, mime_type: "a/b".into(), name: None, size: 3 }],
+            attachments: vec![AttachmentMeta {
+                id: None,
+                mime_type: "a/b".into(),
+                name: None,
+                size: 3,
+            }],
         };
         let text = encode_publish(&publish);
         assert_eq!(ClientFrame::decode(&text), Ok(ClientFrame::Publish(publish)));
         let text = encode_update_metadata("{}", Some(1));
-        assert_eq!(ClientFrame::decode(&text), Ok(ClientFrame::UpdateMetadata { metadata: "{}", reference: Some(1) }));
+        assert_eq!(
+            ClientFrame::decode(&text),
+            Ok(ClientFrame::UpdateMetadata { metadata: "{}", reference: Some(1) })
+        );
         let text = encode_get_messages_before(Some(7), 10, None);
-        let expected =
-            ClientFrame::GetMessagesBefore { before: Some(7), limit: Some(10), reference: None, answer: "history" };
+        let expected = ClientFrame::GetMessagesBefore {
+            before: Some(7),
+            limit: Some(10),
+            reference: None,
+            answer: "history",
+        };
         assert_eq!(ClientFrame::decode(&text), Ok(expected));
         let text = r#"{"action":"get-messages-before","beforeId":7,"ref":1}"#;
         let expected = ClientFrame::GetMessagesBefore {
@@ -74,6 +91,9 @@ mod tests {
             answer: "messages-before",
         };
         assert_eq!(ClientFrame::decode(text), Ok(expected));
-        assert_eq!(ClientFrame::decode(&encode_close()), Ok(ClientFrame::Close { reference: None }));
+        assert_eq!(
+            ClientFrame::decode(&encode_close()),
+            Ok(ClientFrame::Close { reference: None })
+        );
     }
 }

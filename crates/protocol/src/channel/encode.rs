@@ -1,11 +1,11 @@
-//! Writing the server's frames.
+//! Encoders for the frames of the server.
 
 use serde_json::value::RawValue;
 
 use super::{AttachmentMeta, EXTENSIONS};
 use crate::push_string;
 
-/// A message as it is stored and sent, but for what differs between its readers.
+/// The part of a stored or sent message that is the same for all its receivers.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
     pub kind: &'a str,
@@ -18,9 +18,12 @@ pub struct Envelope<'a> {
     pub attachments: &'a [AttachmentMeta],
 }
 
-/// The envelope as a JSON object of its own, which [`encode_message`] completes.
+/// Encodes the envelope as a JSON object, which [`encode_message`] completes.
 pub fn encode_body(envelope: &Envelope<'_>) -> String {
-    let room = envelope.payload.len() + envelope.sender_metadata.len() + envelope.kind.len() + envelope.sender.len();
+    let room = envelope.payload.len()
+        + envelope.sender_metadata.len()
+        + envelope.kind.len()
+        + envelope.sender.len();
     let mut out = String::with_capacity(room + 96);
     out.push_str("{\"type\":");
     push_string(&mut out, envelope.kind);
@@ -38,8 +41,15 @@ pub fn encode_body(envelope: &Envelope<'_>) -> String {
     out
 }
 
-/// A message for one reader: `kind` is `persisted`, `ephemeral` or `replay`, `body` what [`encode_body`] wrote.
-pub fn encode_message(kind: &str, id: Option<u64>, body: &str, reference: Option<i64>, duplicate: bool) -> String {
+/// Encodes a message for one receiver. `kind` is `persisted`, `ephemeral` or `replay`; `body` is
+/// the output of [`encode_body`].
+pub fn encode_message(
+    kind: &str,
+    id: Option<u64>,
+    body: &str,
+    reference: Option<i64>,
+    duplicate: bool,
+) -> String {
     let mut out = String::with_capacity(body.len() + 80);
     out.push_str("{\"kind\":\"");
     out.push_str(kind);
@@ -48,7 +58,9 @@ pub fn encode_message(kind: &str, id: Option<u64>, body: &str, reference: Option
         out.push_str(&format!(",\"id\":{id}"));
     }
     out.push(',');
-    out.push_str(body.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default());
+    out.push_str(
+        body.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default(),
+    );
     if let Some(reference) = reference {
         out.push_str(&format!(",\"ref\":{reference}"));
     }
@@ -59,7 +71,7 @@ pub fn encode_message(kind: &str, id: Option<u64>, body: &str, reference: Option
     out
 }
 
-/// Tells a participant why a frame of its was not taken.
+/// Encodes the error that a participant receives when the server rejects its frame.
 pub fn encode_error(error: &str, code: &str, reference: Option<i64>) -> String {
     let mut out = String::from("{\"kind\":\"error\",\"error\":");
     push_string(&mut out, error);
@@ -72,24 +84,25 @@ pub fn encode_error(error: &str, code: &str, reference: Option<i64>) -> String {
     out
 }
 
-/// Acknowledges a close. The socket is closed after it.
+/// Acknowledges a close. The server closes the socket after this frame.
 pub fn encode_closed(reference: i64) -> String {
     format!("{{\"kind\":\"persisted\",\"ref\":{reference}}}")
 }
 
-/// What a participant is told when everything that it missed has been sent.
+/// The frame that a participant receives when all the messages that it missed have been sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<'a> {
     pub participant: &'a str,
     pub epoch: &'a str,
     pub last_id: u64,
-    /// Whether nothing is missing since the point from which it resumed; absent when it did not resume.
+    /// Whether the participant has received every message since the point from which it resumed.
+    /// Absent when it did not resume.
     pub recovered: Option<bool>,
-    /// JSON: who is here, by participant; only for who asked for it.
+    /// JSON: the participants that are present, by id. Only for participants that asked for it.
     pub roster: Option<&'a str>,
-    /// The context that the channel belongs to, where it has one.
+    /// The context that the channel belongs to, if it has one.
     pub context: Option<&'a str>,
-    /// JSON: the configuration that the channel was created with.
+    /// JSON: the configuration with which the channel was created.
     pub config: Option<&'a str>,
 }
 
@@ -125,8 +138,13 @@ pub fn encode_ready(ready: &Ready<'_>) -> String {
     out
 }
 
-/// A page of stored messages, oldest first; `more` says whether there are older ones.
-pub fn encode_history(kind: &str, messages: &[Box<RawValue>], more: bool, reference: Option<i64>) -> String {
+/// Encodes a page of stored messages, oldest first. `more` is true if older messages exist.
+pub fn encode_history(
+    kind: &str,
+    messages: &[Box<RawValue>],
+    more: bool,
+    reference: Option<i64>,
+) -> String {
     let mut out = format!("{{\"kind\":\"{kind}\",\"messages\":[");
     for (at, message) in messages.iter().enumerate() {
         if at > 0 {
@@ -154,7 +172,12 @@ mod tests {
 
     #[test]
     fn a_message_is_what_readers_expect() {
-        let attachments = [AttachmentMeta { id: Some("img_1".into()), mime_type: "a/b".into(), name: None, size: 3 }];
+        let attachments = [AttachmentMeta {
+            id: Some("img_1".into()),
+            mime_type: "a/b".into(),
+            name: None,
+            size: 3,
+        }];
         let body = encode_body(&Envelope {
             kind: "mess\"age",
             payload: r#"{"id":"x"}"#,

@@ -1,7 +1,8 @@
-//! The channel protocol: what participants send, and what they are sent.
+//! The channel protocol: the frames between participants and the server.
 //!
-//! A client's frame is a JSON object told apart by `action`; a server's by `kind`. Payloads and metadata pass through as
-//! the text they came as. A frame with attachments is binary: see [`binary`].
+//! A frame of the client is a JSON object with an `action`; a frame of the server has a `kind`.
+//! Payloads and metadata are passed through as unparsed text. A frame with attachments is binary:
+//! see [`binary`].
 
 pub mod binary;
 mod client;
@@ -13,51 +14,57 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use client::{encode_close, encode_get_messages_before, encode_publish, encode_update_metadata};
+pub use client::{
+    encode_close, encode_get_messages_before, encode_publish, encode_update_metadata,
+};
 pub use encode::{
-    Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message, encode_ready,
+    Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message,
+    encode_ready,
 };
 pub use server::{Delivered, Delivery, ServerFrame, Welcome};
 
 use crate::json;
 
-/// Closed because the token is missing, unknown, or not for this channel. Final.
+/// Closed because the token is missing, unknown, or not valid for this channel. Final.
 pub const CLOSE_UNAUTHORIZED: u16 = 4001;
-/// Closed because the channel is missing, or no name for one. Final.
+/// Closed because the channel is missing or its name is invalid. Final.
 pub const CLOSE_CHANNEL_REQUIRED: u16 = 4002;
 
-/// Closed because the query's contextId or channelConfig cannot be used. Final.
+/// Closed because the query's contextId or channelConfig is invalid. Final.
 pub const CLOSE_INVALID_CONTEXT: u16 = 4005;
 /// Closed because the channel belongs to another context. Final.
 pub const CLOSE_CONTEXT_MISMATCH: u16 = 4006;
 
-/// What a server may do beyond the protocol's first version; announced in `ready`.
-pub const EXTENSIONS: [&str; 4] = ["client-message-id", "epoch", "get-messages-before", "roster-snapshot"];
+/// The extensions of the protocol's first version that this server supports, as announced in
+/// `ready`.
+pub const EXTENSIONS: [&str; 4] =
+    ["client-message-id", "epoch", "get-messages-before", "roster-snapshot"];
 
-/// What the message about a frame that cannot be read begins with. Deployed clients look for it.
+/// The first words of the error message for a frame that cannot be read. Deployed clients search
+/// for this text.
 pub const INVALID: &str = "invalid message format";
 
-/// The longest name of a channel.
+/// The maximum length of a channel's name, in bytes.
 pub const MAX_CHANNEL: usize = 200;
 
-/// A frame of a participant's.
+/// A frame that a participant sends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientFrame<'a> {
     Publish(Publish<'a>),
-    /// Replaces what the roster says about this participant.
+    /// Replaces this participant's metadata in the roster.
     UpdateMetadata {
         metadata: &'a str,
         reference: Option<i64>,
     },
-    /// Asks for stored messages older than `before`, newest page first.
+    /// Requests stored messages older than `before`, newest page first.
     GetMessagesBefore {
         before: Option<u64>,
         limit: Option<usize>,
         reference: Option<i64>,
-        /// What the answer is called: who asks with `beforeId`, as some clients do, waits for `messages-before`.
+        /// The kind of the response. Clients that send `beforeId` expect `messages-before`.
         answer: &'static str,
     },
-    /// Leaves in good order.
+    /// Leaves the channel with a clean close.
     Close {
         reference: Option<i64>,
     },
@@ -68,19 +75,20 @@ pub struct Publish<'a> {
     pub kind: Cow<'a, str>,
     /// JSON.
     pub payload: &'a str,
-    /// Whether it is stored. Absent is yes.
+    /// Whether the message is stored. It is when the field is absent.
     pub persist: bool,
     pub reference: Option<i64>,
-    /// The same message sent again with the same id is stored once.
+    /// An id that deduplicates retries: a message sent again with the same id is stored once.
     pub client_message_id: Option<Cow<'a, str>>,
     pub attachments: Vec<AttachmentMeta>,
 }
 
-/// What a frame says about one of its attachments. Their bytes follow the JSON, in this order.
+/// The metadata of one attachment in a frame. The bytes of all attachments follow the JSON, in this
+/// order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentMeta {
-    /// Given by the server where the client gave none.
+    /// Assigned by the server if the client sent none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     pub mime_type: String,
@@ -89,7 +97,8 @@ pub struct AttachmentMeta {
     pub size: u64,
 }
 
-/// Why a frame cannot be used, with the reference that the answer carries if it could be read.
+/// The reason why a frame is invalid, with the reference for the error response if it could be
+/// read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadFrame {
     pub reference: Option<i64>,
@@ -118,8 +127,10 @@ struct Fields<'a> {
 
 impl<'a> ClientFrame<'a> {
     pub fn decode(text: &'a str) -> Result<Self, BadFrame> {
-        let fields: Fields<'a> = json::object(text)
-            .map_err(|error| BadFrame { reference: reference_of(text), message: format!("{INVALID}: {error}") })?;
+        let fields: Fields<'a> = json::object(text).map_err(|error| BadFrame {
+            reference: reference_of(text),
+            message: format!("{INVALID}: {error}"),
+        })?;
         let reference = fields.reference;
         let bad = |message: &str| BadFrame { reference, message: format!("{INVALID}: {message}") };
         match fields.action.as_deref() {
@@ -132,8 +143,10 @@ impl<'a> ClientFrame<'a> {
                 attachments: fields.attachment_meta.unwrap_or_default(),
             })),
             Some("update-metadata") => {
-                let metadata = fields.payload.map(RawValue::get).filter(|text| text.starts_with('{'));
-                let metadata = metadata.ok_or_else(|| bad("an update-metadata needs an object as its \"payload\""))?;
+                let metadata =
+                    fields.payload.map(RawValue::get).filter(|text| text.starts_with('{'));
+                let metadata = metadata
+                    .ok_or_else(|| bad("an update-metadata needs an object as its \"payload\""))?;
                 Ok(Self::UpdateMetadata { metadata, reference })
             }
             Some("get-messages-before") => {
@@ -144,7 +157,7 @@ impl<'a> ClientFrame<'a> {
             Some("close") => Ok(Self::Close { reference }),
             Some(other) => {
                 let other: String = other.escape_debug().take(60).collect();
-                let known = "it is publish, update-metadata, get-messages-before or close";
+                let known = "use publish, update-metadata, get-messages-before or close";
                 Err(BadFrame { reference, message: format!("unknown action \"{other}\"; {known}") })
             }
             None => Err(bad("a frame needs an \"action\"")),
@@ -152,7 +165,8 @@ impl<'a> ClientFrame<'a> {
     }
 }
 
-/// The reference of a frame in which something else cannot be used, so that whoever sent it knows which one it was.
+/// Returns the reference of an invalid frame, so that the sender knows which frame the error is
+/// about.
 fn reference_of(text: &str) -> Option<i64> {
     #[derive(Deserialize)]
     struct Only {
@@ -162,17 +176,19 @@ fn reference_of(text: &str) -> Option<i64> {
     json::object::<Only>(text).ok()?.reference
 }
 
-/// Whether this can be a channel's name: 1 to [`MAX_CHANNEL`] bytes of visible text without spaces at the ends.
+/// Returns whether this is a valid channel name: 1 to [`MAX_CHANNEL`] bytes of visible text without
+/// spaces at either end.
 pub fn is_channel_name(name: &str) -> bool {
     (1..=MAX_CHANNEL).contains(&name.len()) && is_visible(name)
 }
 
-/// The form in which handles are compared: without case, and without a leading `@`.
+/// Returns the form in which handles are compared: in lowercase, and without a leading `@`.
 pub fn handle_key(handle: &str) -> String {
     handle.strip_prefix('@').unwrap_or(handle).to_lowercase()
 }
 
-/// Whether a name is what it looks like: no spaces at its ends, and nothing in it that cannot be seen or turns the rest around.
+/// Returns whether a name is displayed exactly as it is stored: without spaces at either end, and
+/// without invisible or bidirectional control characters.
 pub fn is_visible(name: &str) -> bool {
     name.trim() == name && !name.contains(crate::is_unseen)
 }
@@ -201,7 +217,9 @@ mod tests {
 
     #[test]
     fn a_publish_is_stored_unless_it_says_otherwise() {
-        let ClientFrame::Publish(publish) = ClientFrame::decode(r#"{"action":"publish","type":"m"}"#).unwrap() else {
+        let ClientFrame::Publish(publish) =
+            ClientFrame::decode(r#"{"action":"publish","type":"m"}"#).unwrap()
+        else {
             panic!()
         };
         assert!(publish.persist);

@@ -1,4 +1,4 @@
-//! Reading the server's frames.
+//! Decoders for the frames of the server.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 use super::AttachmentMeta;
 use crate::json;
 
-/// A frame of the server's.
+/// A frame that the server sends.
 #[derive(Debug, Clone)]
 pub enum ServerFrame<'a> {
     Message(Delivered<'a>),
-    /// Everything that was missed has been sent.
+    /// All missed messages have been sent.
     Ready(Welcome<'a>),
-    /// A frame was not taken.
+    /// The server rejected a frame.
     Refusal {
         error: Cow<'a, str>,
-        /// Absent from servers that do not tell refusals apart.
+        /// Absent if the server has no codes for rejections.
         code: Option<Cow<'a, str>>,
         reference: Option<i64>,
     },
@@ -27,15 +27,15 @@ pub enum ServerFrame<'a> {
         more: bool,
         reference: Option<i64>,
     },
-    /// One that this version does not know. It is ignored.
+    /// A frame that this version does not know. It is ignored.
     Unknown,
 }
 
-/// A message, as one reader gets it.
+/// A message as one participant receives it.
 #[derive(Debug, Clone)]
 pub struct Delivered<'a> {
     pub delivery: Delivery,
-    /// Absent for one that is not stored.
+    /// Absent if the message is not stored.
     pub id: Option<u64>,
     pub kind: Cow<'a, str>,
     /// JSON.
@@ -45,31 +45,31 @@ pub struct Delivered<'a> {
     /// JSON.
     pub sender_metadata: Option<&'a str>,
     pub attachments: Vec<AttachmentMeta>,
-    /// What it answers, if it is the reader's own.
+    /// The reference of the frame that this message acknowledges, if the receiver sent it.
     pub reference: Option<i64>,
-    /// It was stored before: this is an answer and no news.
+    /// The message was already stored: this frame is an acknowledgement, not a new message.
     pub duplicate: bool,
 }
 
-/// Why a reader gets a message.
+/// The reason why a participant receives a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// It was stored just now.
+    /// The message was stored just now.
     Persisted,
-    /// It was said just now, and is not stored.
+    /// The message was sent just now and is not stored.
     Ephemeral,
-    /// It was stored before the reader came.
+    /// The message was stored before the participant connected.
     Replay,
 }
 
-/// What a server says in its `ready`. One without extensions says nothing.
+/// The data of a server's `ready` frame. A server without extensions sends none.
 #[derive(Debug, Clone, Default)]
 pub struct Welcome<'a> {
     pub participant: Option<Cow<'a, str>>,
     pub epoch: Option<Cow<'a, str>>,
     pub last_id: Option<u64>,
     pub recovered: Option<bool>,
-    /// JSON: who is here, by participant.
+    /// JSON: the participants that are present, by id.
     pub roster: Option<&'a str>,
     pub extensions: Vec<Cow<'a, str>>,
 }
@@ -86,7 +86,7 @@ struct Fields<'a> {
     payload: Option<&'a RawValue>,
     #[serde(borrow)]
     sender_id: Option<Cow<'a, str>>,
-    /// Some servers' clocks have fractions of a millisecond.
+    /// Some servers send timestamps with fractions of a millisecond.
     ts: Option<f64>,
     #[serde(borrow)]
     sender_metadata: Option<&'a RawValue>,
@@ -114,7 +114,7 @@ struct Fields<'a> {
 }
 
 impl<'a> ServerFrame<'a> {
-    /// Reads a frame. The error says what is wrong with it.
+    /// Reads a frame. The error describes why the frame is invalid.
     pub fn decode(text: &'a str) -> Result<Self, String> {
         let fields: Fields<'a> = json::object(text).map_err(|error| error.to_string())?;
         match fields.kind.as_deref() {
@@ -135,7 +135,9 @@ impl<'a> ServerFrame<'a> {
                 let messages = fields.messages.unwrap_or_default();
                 let read = |message: &'a RawValue| match Self::decode(message.get())? {
                     Self::Message(message) => Ok(message),
-                    _ => Err("a page of history has something that is no message".to_owned()),
+                    _ => {
+                        Err("a page of history contains something that is not a message".to_owned())
+                    }
                 };
                 Ok(Self::History {
                     messages: messages.into_iter().map(read).collect::<Result<_, _>>()?,
@@ -143,8 +145,10 @@ impl<'a> ServerFrame<'a> {
                     reference: fields.reference,
                 })
             }
-            // The acknowledgement of a close, which has nothing else to say.
-            Some("persisted") if fields.message_type.is_none() && fields.reference.is_some() => Ok(Self::Unknown),
+            // This is the acknowledgement of a close, which carries nothing else.
+            Some("persisted") if fields.message_type.is_none() && fields.reference.is_some() => {
+                Ok(Self::Unknown)
+            }
             Some("persisted") => delivered(fields, Delivery::Persisted),
             Some("ephemeral") => delivered(fields, Delivery::Ephemeral),
             Some("replay") => delivered(fields, Delivery::Replay),
@@ -173,7 +177,8 @@ fn delivered(fields: Fields<'_>, delivery: Delivery) -> Result<ServerFrame<'_>, 
 mod tests {
     use super::*;
     use crate::channel::{
-        Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message, encode_ready,
+        Envelope, Ready, encode_body, encode_closed, encode_error, encode_history, encode_message,
+        encode_ready,
     };
 
     fn body() -> String {
@@ -197,21 +202,33 @@ mod tests {
     fn what_a_server_writes_is_read() {
         let text = encode_message("persisted", Some(9), &body(), Some(4), true);
         let ServerFrame::Message(message) = ServerFrame::decode(&text).unwrap() else { panic!() };
-        assert_eq!((message.delivery, message.id, message.at_ms), (Delivery::Persisted, Some(9), 5));
-        assert_eq!((&*message.kind, message.payload, &*message.sender), ("mess\"age", r#"{"id":"x"}"#, "ann"));
+        assert_eq!(
+            (message.delivery, message.id, message.at_ms),
+            (Delivery::Persisted, Some(9), 5)
+        );
+        assert_eq!(
+            (&*message.kind, message.payload, &*message.sender),
+            ("mess\"age", r#"{"id":"x"}"#, "ann")
+        );
         assert_eq!((message.reference, message.duplicate), (Some(4), true));
         assert_eq!(message.sender_metadata, Some(r#"{"a":1}"#));
 
-        let page = [RawValue::from_string(encode_message("replay", Some(1), &body(), None, false)).unwrap()];
+        let page =
+            [RawValue::from_string(encode_message("replay", Some(1), &body(), None, false))
+                .unwrap()];
         let text = encode_history("history", &page, true, Some(3));
-        let ServerFrame::History { messages, more: true, reference: Some(3) } = ServerFrame::decode(&text).unwrap()
+        let ServerFrame::History { messages, more: true, reference: Some(3) } =
+            ServerFrame::decode(&text).unwrap()
         else {
             panic!()
         };
         assert_eq!(messages[0].id, Some(1));
 
         let text = encode_error("no", "conflict", Some(2));
-        assert!(matches!(ServerFrame::decode(&text).unwrap(), ServerFrame::Refusal { reference: Some(2), .. }));
+        assert!(matches!(
+            ServerFrame::decode(&text).unwrap(),
+            ServerFrame::Refusal { reference: Some(2), .. }
+        ));
         let ready = Ready {
             participant: "p",
             epoch: "e",
@@ -223,16 +240,23 @@ mod tests {
         };
         let text = encode_ready(&ready);
         let ServerFrame::Ready(welcome) = ServerFrame::decode(&text).unwrap() else { panic!() };
-        assert_eq!((welcome.last_id, welcome.recovered, welcome.roster), (Some(3), Some(false), Some("{}")));
+        assert_eq!(
+            (welcome.last_id, welcome.recovered, welcome.roster),
+            (Some(3), Some(false), Some("{}"))
+        );
         assert!(welcome.extensions.iter().any(|extension| extension == "epoch"));
     }
 
     #[test]
     fn a_server_may_say_little() {
-        let ServerFrame::Ready(welcome) = ServerFrame::decode(r#"{"kind":"ready"}"#).unwrap() else { panic!() };
+        let ServerFrame::Ready(welcome) = ServerFrame::decode(r#"{"kind":"ready"}"#).unwrap()
+        else {
+            panic!()
+        };
         assert!(welcome.extensions.is_empty() && welcome.epoch.is_none());
         assert!(matches!(ServerFrame::decode(r#"{"kind":"news"}"#).unwrap(), ServerFrame::Unknown));
-        for bad in ["", "[]", "{", "{}", r#"{"kind":"replay"}"#, r#"{"kind":"replay","type":"a"}"#] {
+        for bad in ["", "[]", "{", "{}", r#"{"kind":"replay"}"#, r#"{"kind":"replay","type":"a"}"#]
+        {
             assert!(ServerFrame::decode(bad).is_err(), "{bad}");
         }
     }

@@ -1,4 +1,5 @@
-//! What reading and writing frames have in common: borrowed text, raw parts, escaping, and a limit on nesting.
+//! Shared code to read and write frames: borrowed text, raw parts, escaping, and a limit on
+//! nesting.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,17 +14,19 @@ mod write;
 pub use write::push_string;
 pub(crate) use write::{FrameWriter, escaped_len};
 
-/// The deepest nesting of a frame: 100 levels of arguments or of a result, and a few of what is around them.
+/// The deepest nesting of a frame: 100 levels of arguments or of a result, and a few levels for the
+/// frame around them.
 ///
-/// `serde_json` parses 127 levels into values, but skips raw parts of any depth. Without a limit of our own a part that
-/// was passed on unparsed would blow up at whoever parses it, wrapped in the levels of an envelope or two. This leaves
-/// room for those.
+/// `serde_json` parses 127 levels into values, but skips raw parts of any depth. Without this
+/// limit, a raw part that was passed on would fail at the peer that parses it inside an envelope or
+/// two. The limit leaves enough levels for those envelopes.
 pub const MAX_NESTING: usize = 104;
 
-/// Reads a flat frame, or only its type when that is none of `known`. Only the text is looked at; nothing of a raw part
-/// is built.
+/// Reads a flat frame. If its type is not in `known`, only the type is read. Raw parts are scanned
+/// but not parsed.
 ///
-/// A frame of a type that nobody here knows may give our field names another meaning. It is ignored, not refused.
+/// A frame of an unknown type may use our field names with another meaning. It is ignored, not
+/// rejected.
 pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
     text: &'a str,
     known: &[&str],
@@ -39,7 +42,11 @@ pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
     };
     let label = Label::read(text);
     match label.kind {
-        Some(kind) if label.is_whole && !known.contains(&&*kind) && error.kind() == FrameErrorKind::Malformed => {
+        Some(kind)
+            if label.is_whole
+                && !known.contains(&&*kind)
+                && error.kind() == FrameErrorKind::Malformed =>
+        {
             Ok(unknown(kind))
         }
         Some(kind) => {
@@ -50,24 +57,26 @@ pub(crate) fn decode_flat<'a, F: Deserialize<'a>>(
     }
 }
 
-/// Reads a struct that somebody else wrote, as an object.
+/// Reads a struct from text of another program, which must be a JSON object.
 pub fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
-    // The reader of structs takes a list as well, for fields in their order, which is nobody's intention.
+    // serde's struct visitor also accepts a list of the fields in order, which no sender intends.
     if !text.trim_start().starts_with('{') {
         return Err(serde_json::Error::custom("it is not a JSON object"));
     }
     serde_json::from_str(text)
 }
 
-/// What can be read of a frame that is otherwise not usable, so that an error can say which one it was: as far as it is
-/// JSON, and the last of what is there more than once, as most readers would have it. `serde_json` skips what is not
-/// listed here in a loop, so that no depth of it can exhaust the stack.
+/// The fields that can be read from an invalid frame, so that an error can name the frame.
+///
+/// The frame is read as far as it is valid JSON. Of a repeated field the last one counts, as with
+/// most readers. `serde_json` skips unlisted fields in a loop, so that deep nesting cannot exhaust
+/// the stack.
 #[derive(Default)]
 struct Label<'a> {
     kind: Option<Cow<'a, str>>,
     request_id: Option<&'a RawValue>,
     id: Option<&'a RawValue>,
-    /// Whether all of it was read, and has one type.
+    /// Whether the whole frame was read and has exactly one type.
     is_whole: bool,
 }
 
@@ -80,11 +89,11 @@ impl<'a> Label<'a> {
     }
 }
 
-/// Fills in a label while a frame is read, so that what was read before a mistake is kept.
+/// Fills a label while a frame is read, so that the fields before an error are kept.
 struct Labelling<'l, 'a>(&'l mut Label<'a>);
 
 impl<'de> Visitor<'de> for Labelling<'_, 'de> {
-    /// Whether it has one type.
+    /// Whether the frame has exactly one type.
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,13 +119,13 @@ impl<'de> Visitor<'de> for Labelling<'_, 'de> {
     }
 }
 
-/// What can be read of the beginning of a frame: its type, and which call it is about.
+/// Reads the type and the request id from the beginning of a frame.
 pub(crate) fn beginning(text: &str) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
     let label = Label::read(text);
     (label.kind, text_field(label.request_id, "request_id").unwrap_or_default())
 }
 
-/// Adds to an error in which frame it was, and to which call that belongs.
+/// Adds the frame's type and call id to an error.
 pub(crate) fn explained<T>(
     kind: Cow<'_, str>,
     id: Option<Cow<'_, str>>,
@@ -125,11 +134,14 @@ pub(crate) fn explained<T>(
     read.map_err(|error| error.in_frame(&kind, id.as_deref()))
 }
 
-/// Whether brackets are nested deeper than [`MAX_NESTING`].
+/// Returns whether brackets are nested deeper than [`MAX_NESTING`].
 fn too_deep(text: &str) -> bool {
-    // A frame with few brackets cannot be deep. Counting is vectorised, so that all usual frames pass here.
+    // A frame with few brackets cannot be deep. Counting them is vectorised, so that all usual
+    // frames return here.
     let bytes = text.as_bytes();
-    if bytes.len() <= 2 * MAX_NESTING || bytes.iter().filter(|&&byte| opens(byte)).count() <= MAX_NESTING {
+    if bytes.len() <= 2 * MAX_NESTING
+        || bytes.iter().filter(|&&byte| opens(byte)).count() <= MAX_NESTING
+    {
         return false;
     }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -153,11 +165,11 @@ fn too_deep(text: &str) -> bool {
 }
 
 const fn opens(byte: u8) -> bool {
-    // `[` and `{` differ in one bit, which makes this one comparison a byte.
+    // `[` and `{` differ in one bit, so one comparison per byte is enough.
     byte | 0x20 == b'{'
 }
 
-/// A string that borrows when it can. `serde`'s own `Option<Cow<str>>` always allocates.
+/// A string that borrows when possible. serde's own `Option<Cow<str>>` always allocates.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -179,19 +191,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-pub(crate) fn cow<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+pub(crate) fn cow<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'a, str>, D::Error> {
     Ok(Text::deserialize(deserializer)?.0)
 }
 
-pub(crate) fn opt_cow<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'a, str>>, D::Error> {
+pub(crate) fn opt_cow<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Cow<'a, str>>, D::Error> {
     Ok(Option::<Text<'a>>::deserialize(deserializer)?.map(|text| text.0))
 }
 
-pub(crate) fn cow_or_empty<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
+pub(crate) fn cow_or_empty<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'a, str>, D::Error> {
     Ok(opt_cow(deserializer)?.unwrap_or_default())
 }
 
-/// `null` for an optional field is the same as no field.
+/// Reads `null` for an optional field as an absent field.
 pub(crate) fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de> + Default,
@@ -200,7 +218,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads one raw field of a frame as what its type of frame says it is.
+/// Parses one raw field of a frame as the type that the frame requires.
 pub(crate) fn field<'a, T: Deserialize<'a>>(
     raw: Option<&'a RawValue>,
     name: &'static str,
@@ -210,7 +228,7 @@ pub(crate) fn field<'a, T: Deserialize<'a>>(
         .map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
 }
 
-/// The same of one that is an object.
+/// Parses one raw field of a frame as an object.
 pub(crate) fn object_field<'a, T: Deserialize<'a>>(
     raw: Option<&'a RawValue>,
     name: &'static str,
@@ -219,7 +237,7 @@ pub(crate) fn object_field<'a, T: Deserialize<'a>>(
     read.map_err(|error| FrameError::new(FrameErrorKind::InvalidField(name), error))
 }
 
-/// The same of a list of objects; one that is absent is empty.
+/// Parses one raw field of a frame as a list of objects. An absent field is an empty list.
 pub(crate) fn object_list<'a, T: Deserialize<'a>>(
     raw: Option<&'a RawValue>,
     name: &'static str,
@@ -236,8 +254,8 @@ pub(crate) fn text_field<'a>(
     Ok(field::<Text<'a>>(raw, name)?.map(|text| text.0))
 }
 
-/// The text of a ping's timestamp. It is echoed as it came, so that any number survives, whatever its width, unless it is one
-/// that nobody could read.
+/// Returns the text of a ping's timestamp. It is echoed unchanged, so that a number of any width
+/// survives. A text that is not a number is an error.
 pub(crate) fn timestamp(raw: Option<&RawValue>) -> Result<&str, FrameError> {
     field::<f64>(raw, "timestamp")?;
     Ok(raw.map_or("0", RawValue::get))

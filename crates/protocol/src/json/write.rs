@@ -41,9 +41,12 @@ impl<'b> FrameWriter<'b> {
         }
     }
 
-    /// Copies JSON text. The caller vouches for it being one JSON value; debug builds check.
+    /// Copies JSON text. The caller guarantees that it is one JSON value; debug builds check it.
     pub(crate) fn raw(mut self, key: &'static str, value: &str) -> Self {
-        debug_assert!(serde_json::from_str::<&RawValue>(value).is_ok(), "`{key}` is not JSON: {value}");
+        debug_assert!(
+            serde_json::from_str::<&RawValue>(value).is_ok(),
+            "`{key}` is not JSON: {value}"
+        );
         self.key(key);
         self.out.push_str(value);
         self
@@ -71,19 +74,19 @@ impl<'b> FrameWriter<'b> {
         }
     }
 
-    /// Writes a number, unless it is one that JSON does not have.
+    /// Writes a number, or nothing if JSON cannot represent it.
     pub(crate) fn float(self, key: &'static str, value: Option<f64>) -> Self {
         match value.filter(|value| value.is_finite()) {
-            // The long way to write an enormous number has hundreds of digits.
+            // Without an exponent, a huge number would take hundreds of digits.
             Some(value) if value.abs() >= 1e15 => self.plain(key, format_args!("{value:e}")),
             other => self.opt_plain(key, other),
         }
     }
 
-    /// Writes anything that serde can write. For frames that are rare.
+    /// Writes any serialisable value. Used for rare frames.
     pub(crate) fn value(mut self, key: &'static str, value: &impl Serialize) -> Self {
         self.key(key);
-        // Our own types have text keys and no custom `Serialize` that could fail.
+        // These types have text keys and no custom `Serialize` that could fail.
         self.out.push_str(&serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned()));
         self
     }
@@ -100,7 +103,8 @@ impl<'b> FrameWriter<'b> {
         for (index, attachment) in attachments.iter().enumerate() {
             self.out.push_str(if index == 0 { "[{\"mime_type\":" } else { ",{\"mime_type\":" });
             push_string(self.out, &attachment.mime_type);
-            let rest = self.opt_text("name", attachment.name.as_deref()).text("data", &attachment.data);
+            let rest =
+                self.opt_text("name", attachment.name.as_deref()).text("data", &attachment.data);
             rest.out.push('}');
             self = rest;
         }
@@ -113,7 +117,8 @@ impl<'b> FrameWriter<'b> {
 pub fn push_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
-    // Most texts have nothing to escape. To look at all of it, come what may, is quicker than to stop at the first.
+    // Most texts have nothing to escape. Scanning the whole text is faster than stopping at the
+    // first byte to escape, because the scan is vectorised.
     if !text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
         out.push_str(text);
         out.push('"');
@@ -148,7 +153,7 @@ const fn needs_escape(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// How many bytes [`push_string`] writes for a character.
+/// Returns the number of bytes that [`push_string`] writes for a character.
 pub(crate) const fn escaped_len(character: char) -> usize {
     match character {
         '"' | '\\' | '\n' | '\r' | '\t' | '\x08' | '\x0c' => 2,

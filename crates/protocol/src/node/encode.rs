@@ -32,7 +32,7 @@ pub fn encode_response(out: &mut String, frame: &ToolResponse<'_>) {
     .end();
 }
 
-/// Appends a `tool_cancel`. Only for a node that listed the feature.
+/// Appends a `tool_cancel`. Send it only to a node that listed the feature.
 pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
     FrameWriter::begin(out, "tool_cancel")
         .text("request_id", &frame.request_id)
@@ -40,9 +40,9 @@ pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
         .end();
 }
 
-/// Appends a `tool_progress`. Only for a gateway that listed the feature.
+/// Appends a `tool_progress`. Send it only to a gateway that listed the feature.
 pub fn encode_progress(out: &mut String, frame: &ToolProgress<'_>) {
-    // The field is not optional, and JSON has no word for a number that is none.
+    // The field is required, and JSON cannot represent NaN or infinity.
     let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
     FrameWriter::begin(out, "tool_progress")
         .text("request_id", &frame.request_id)
@@ -52,7 +52,7 @@ pub fn encode_progress(out: &mut String, frame: &ToolProgress<'_>) {
         .end();
 }
 
-/// Appends a `tool_chunk`. Only for a gateway that listed the feature.
+/// Appends a `tool_chunk`. Send it only to a gateway that listed the feature.
 pub fn encode_chunk(out: &mut String, frame: &ToolChunk<'_>) {
     FrameWriter::begin(out, "tool_chunk")
         .text("request_id", &frame.request_id)
@@ -61,12 +61,12 @@ pub fn encode_chunk(out: &mut String, frame: &ToolChunk<'_>) {
         .end();
 }
 
-/// Appends a `ping` with the time now, in milliseconds since 1970.
+/// Appends a `ping` with the given time, in milliseconds since 1970.
 pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
     FrameWriter::begin(out, "ping").plain("timestamp", timestamp_ms).end();
 }
 
-/// Appends a `pong`. `timestamp` is the text that came with the [`Incoming::Ping`].
+/// Appends a `pong`. `timestamp` is the text of the [`Incoming::Ping`].
 pub fn encode_pong(out: &mut String, timestamp: &str) {
     FrameWriter::begin(out, "pong").raw("timestamp", timestamp).end();
 }
@@ -95,17 +95,23 @@ pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
         .end();
 }
 
-/// Appends a `bin_probe`. Only for a node that listed the feature.
+/// Appends a `bin_probe`. Send it only to a node that listed the feature.
 pub fn encode_bin_probe(out: &mut String, frame: &BinProbe<'_>) {
-    FrameWriter::begin(out, "bin_probe").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
+    FrameWriter::begin(out, "bin_probe")
+        .text("probe_id", &frame.probe_id)
+        .value("bins", &frame.bins)
+        .end();
 }
 
 /// Appends a `bin_probe_result`.
 pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
-    FrameWriter::begin(out, "bin_probe_result").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
+    FrameWriter::begin(out, "bin_probe_result")
+        .text("probe_id", &frame.probe_id)
+        .value("bins", &frame.bins)
+        .end();
 }
 
-/// Appends a `node_event`. Only for a gateway that listed the feature `events`.
+/// Appends a `node_event`. Send it only to a gateway that listed the feature `events`.
 pub fn encode_event(out: &mut String, frame: &NodeEvent<'_>) {
     out.reserve(64 + frame.event.len() + frame.data.map_or(0, str::len));
     FrameWriter::begin(out, "node_event")
@@ -116,7 +122,8 @@ pub fn encode_event(out: &mut String, frame: &NodeEvent<'_>) {
 }
 
 impl Incoming<'_> {
-    /// Appends this frame. One of an unknown type appends nothing: its other fields were never kept.
+    /// Appends this frame. A frame of an unknown type appends nothing, because its other fields
+    /// were not stored.
     pub fn encode(&self, out: &mut String) {
         match self {
             Self::Hello(frame) => encode_hello(out, frame),
@@ -126,7 +133,9 @@ impl Incoming<'_> {
             Self::Cancel(frame) => encode_cancel(out, frame),
             Self::Progress(frame) => encode_progress(out, frame),
             Self::Chunk(frame) => encode_chunk(out, frame),
-            Self::Ping(timestamp) => FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end(),
+            Self::Ping(timestamp) => {
+                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+            }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::BinProbe(frame) => encode_bin_probe(out, frame),
             Self::BinProbeResult(frame) => encode_bin_probe_result(out, frame),

@@ -1,4 +1,5 @@
-/// The extensions that a peer understands. The name of one that is a frame is the frame's, `events` aside.
+/// The extensions that a peer supports. An extension that is a frame has the frame's name, except
+/// `events`.
 ///
 /// ```
 /// use sa_protocol::node::Features;
@@ -25,11 +26,18 @@ pub struct Features {
 }
 
 impl Features {
-    /// Everything that this version knows.
-    pub const ALL: Self =
-        Self { cancel: true, progress: true, chunk: true, attachments: true, bin_probe: true, events: true };
+    /// Every feature that this version knows.
+    pub const ALL: Self = Self {
+        cancel: true,
+        progress: true,
+        chunk: true,
+        attachments: true,
+        bin_probe: true,
+        events: true,
+    };
 
-    /// The features among these names. Unknown ones are ignored, and `cancel` is as good as `tool_cancel`.
+    /// Returns the features with these names. Unknown names are ignored, and `cancel` means the
+    /// same as `tool_cancel`.
     pub fn from_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
         let mut features = Self::default();
         for name in names {
@@ -46,7 +54,7 @@ impl Features {
         features
     }
 
-    /// The names, as they are written.
+    /// Returns the names of the features as they are written in frames.
     pub fn names(self) -> Vec<&'static str> {
         [
             (self.cancel, "tool_cancel"),

@@ -7,123 +7,124 @@ use crate::{FrameError, json};
 
 /// Every field that a frame between node and gateway can have.
 ///
-/// The fields of requests and responses are typed, all others raw: they are read when the frame's type asks for them, so
-/// that one frame's `message` never gets in the way of another's.
+/// The fields of requests and responses are typed; all others are raw. A raw field is parsed when
+/// the frame's type requires it, so that the `message` of one frame cannot conflict with that of
+/// another.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[non_exhaustive]
 pub struct NodeFrame<'a> {
     /// The frame's type.
     #[serde(rename = "type", borrow, deserialize_with = "json::cow")]
     pub kind: Cow<'a, str>,
-    /// Of all `tool_` frames.
+    /// Used by all `tool_` frames.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub request_id: Option<Cow<'a, str>>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub tool: Option<Cow<'a, str>>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default)]
     pub args: Option<&'a RawValue>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub session_key: Option<Cow<'a, str>>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub traceparent: Option<Cow<'a, str>>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default)]
     pub deadline_ms: Option<&'a RawValue>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub principal_id: Option<Cow<'a, str>>,
-    /// Of `tool_request`.
+    /// Used by `tool_request`.
     #[serde(borrow, default, deserialize_with = "json::opt_cow")]
     pub principal_role: Option<Cow<'a, str>>,
-    /// Of `tool_response`.
+    /// Used by `tool_response`.
     #[serde(default)]
     pub ok: Option<bool>,
-    /// Of `tool_response`.
+    /// Used by `tool_response`.
     #[serde(borrow, default)]
     pub result: Option<&'a RawValue>,
-    /// Of `tool_response`.
+    /// Used by `tool_response`.
     #[serde(borrow, default)]
     pub error: Option<&'a RawValue>,
-    /// Of `tool_response` and `tool_chunk`.
+    /// Used by `tool_response` and `tool_chunk`.
     #[serde(borrow, default)]
     pub attachments: Option<&'a RawValue>,
-    /// Of `tool_chunk`.
+    /// Used by `tool_chunk`.
     #[serde(borrow, default)]
     pub content: Option<&'a RawValue>,
-    /// Of `tool_progress`.
+    /// Used by `tool_progress`.
     #[serde(borrow, default)]
     pub progress: Option<&'a RawValue>,
-    /// Of `tool_progress`.
+    /// Used by `tool_progress`.
     #[serde(borrow, default)]
     pub total: Option<&'a RawValue>,
-    /// Of `tool_progress`.
+    /// Used by `tool_progress`.
     #[serde(borrow, default)]
     pub message: Option<&'a RawValue>,
-    /// Of `tool_cancel`.
+    /// Used by `tool_cancel`.
     #[serde(borrow, default)]
     pub reason: Option<&'a RawValue>,
-    /// Of `ping` and `pong`.
+    /// Used by `ping` and `pong`.
     #[serde(borrow, default)]
     pub timestamp: Option<&'a RawValue>,
-    /// Of `node_hello` and `gateway_welcome`.
+    /// Used by `node_hello` and `gateway_welcome`.
     #[serde(borrow, default)]
     pub protocol_version: Option<&'a RawValue>,
-    /// Of `gateway_welcome`.
+    /// Used by `gateway_welcome`.
     #[serde(borrow, default)]
     pub gateway_version: Option<&'a RawValue>,
-    /// Of `node_hello`.
+    /// Used by `node_hello`.
     #[serde(borrow, default)]
     pub node: Option<&'a RawValue>,
-    /// Of `node_hello`.
+    /// Used by `node_hello`.
     #[serde(borrow, default)]
     pub capabilities: Option<&'a RawValue>,
-    /// Of `node_hello`.
+    /// Used by `node_hello`.
     #[serde(borrow, default)]
     pub tools: Option<&'a RawValue>,
-    /// Of `node_hello` and `gateway_welcome`.
+    /// Used by `node_hello` and `gateway_welcome`.
     #[serde(borrow, default)]
     pub features: Option<&'a RawValue>,
-    /// Of `gateway_welcome`.
+    /// Used by `gateway_welcome`.
     #[serde(borrow, default)]
     pub max_frame_bytes: Option<&'a RawValue>,
-    /// Of `gateway_welcome`.
+    /// Used by `gateway_welcome`.
     #[serde(borrow, default)]
     pub notice: Option<&'a RawValue>,
-    /// Of `node_hello`.
+    /// Used by `node_hello`.
     #[serde(borrow, default)]
     pub host: Option<&'a RawValue>,
-    /// Of `node_hello`.
+    /// Used by `node_hello`.
     #[serde(borrow, default)]
     pub max_request_bytes: Option<&'a RawValue>,
-    /// Of `bin_probe` and `bin_probe_result`.
+    /// Used by `bin_probe` and `bin_probe_result`.
     #[serde(borrow, default)]
     pub probe_id: Option<&'a RawValue>,
-    /// Of `bin_probe` and `bin_probe_result`.
+    /// Used by `bin_probe` and `bin_probe_result`.
     #[serde(borrow, default)]
     pub bins: Option<&'a RawValue>,
-    /// Of `node_event`.
+    /// Used by `node_event`.
     #[serde(borrow, default)]
     pub event: Option<&'a RawValue>,
-    /// Of `node_event`.
+    /// Used by `node_event`.
     #[serde(borrow, default)]
     pub data: Option<&'a RawValue>,
-    /// Of `node_event`.
+    /// Used by `node_event`.
     #[serde(borrow, default)]
     pub at_ms: Option<&'a RawValue>,
 }
 
 impl<'a> NodeFrame<'a> {
-    /// Reads a frame of any type in one pass, without building a value of its raw parts.
+    /// Reads a frame of any type in one pass, without parsing its raw parts.
     pub fn decode(text: &'a str) -> Result<Self, FrameError> {
         json::decode_flat(text, &KNOWN, |kind| Self { kind, ..Self::default() })
     }
 }
 
-/// The frame types that [`Incoming`](super::Incoming) tells apart.
+/// The frame types that [`Incoming`](super::Incoming) distinguishes.
 const KNOWN: [&str; 12] = [
     "node_hello",
     "gateway_welcome",

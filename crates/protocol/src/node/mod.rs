@@ -1,20 +1,25 @@
-//! The frames of `/v1/nodes/ws` as gateway and SDK read and write them: one pass, borrowed, arguments and results
-//! left as JSON text.
+//! The frames of `/v1/nodes/ws` as gateway and SDK read and write them: in one pass, borrowed, with
+//! arguments and results as JSON text.
 //!
-//! [`Incoming::decode`] reads any frame. Each `encode_…` function appends one frame to a `String`; raw parts are
-//! spliced in as they are. A frame is the same struct in both directions, so what one side encodes is what the other
-//! decodes.
+//! [`Incoming::decode`] reads any frame. Each `encode_…` function appends one frame to a `String`;
+//! raw parts are copied unchanged. A frame is the same struct in both directions, so one side
+//! decodes exactly what the other encodes.
 //!
-//! serde's internally tagged enums buffer their content and so cannot borrow raw parts. [`NodeFrame`] therefore is flat:
-//! every field of every frame, all optional, with the frame's type deciding afterwards which ones count.
+//! serde's internally tagged enums buffer their content and so cannot borrow raw parts.
+//! [`NodeFrame`] therefore is flat: it has every field of every frame, all optional. The frame's
+//! type then decides which fields count.
 //!
 //! # Extensions
 //!
-//! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old peer ignores or never
-//! gets: `node_hello` may list `tools`, `features` and `host`, and say its `max_request_bytes`; `gateway_welcome` may list
-//! `features`, and say its `max_frame_bytes`; `tool_request` may carry `traceparent`, `deadline_ms`,
-//! `principal_id` and `principal_role`; `tool_response` may carry `attachments`; and the frames `tool_cancel`, `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and
-//! `node_event` go only to a peer that listed the feature (see [`Features`]).
+//! Beyond the six frames of [`WsMessage`](crate::WsMessage) there are fields and frames that an old
+//! peer ignores or never receives:
+//!
+//! * `node_hello` may list `tools`, `features` and `host`, and set `max_request_bytes`.
+//! * `gateway_welcome` may list `features` and set `max_frame_bytes`.
+//! * `tool_request` may carry `traceparent`, `deadline_ms`, `principal_id` and `principal_role`.
+//! * `tool_response` may carry `attachments`.
+//! * `tool_cancel`, `tool_progress`, `tool_chunk`, `bin_probe`, `bin_probe_result` and `node_event`
+//!   are sent only to a peer that listed the feature (see [`Features`]).
 
 mod encode;
 mod features;
@@ -28,15 +33,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use encode::{
-    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_event, encode_hello, encode_ping,
-    encode_pong, encode_progress, encode_request, encode_response, encode_welcome,
+    encode_bin_probe, encode_bin_probe_result, encode_cancel, encode_chunk, encode_event,
+    encode_hello, encode_ping, encode_pong, encode_progress, encode_request, encode_response,
+    encode_welcome,
 };
 pub use features::Features;
 pub use frame::NodeFrame;
 
 use crate::{Attachment, ErrorKind, NodeInfo, json};
 
-/// A frame of a node or of a gateway, as its type says.
+/// A frame of a node or of a gateway, parsed according to its type.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Incoming<'a> {
@@ -68,79 +74,81 @@ pub enum Incoming<'a> {
     Unknown(Cow<'a, str>),
 }
 
-/// What can be told of a frame of which only the beginning is there: enough to fail the one call that it is about.
+/// The type and request id of a frame of which only the beginning was received. They are enough to
+/// fail the one call that the frame belongs to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beginning<'a> {
-    /// The frame's `type`, if it stands there.
+    /// The frame's `type`, if the text contains it.
     pub kind: Option<Cow<'a, str>>,
-    /// The request that it is about, if it stands there.
+    /// The request that the frame belongs to, if the text contains it.
     pub request_id: Option<Cow<'a, str>>,
 }
 
 impl<'a> Beginning<'a> {
-    /// Reads as far as the text goes.
+    /// Reads the text as far as it goes.
     pub fn read(text: &'a str) -> Self {
         let (kind, request_id) = json::beginning(text);
         Self { kind, request_id }
     }
 
-    /// Whether it may be about a call.
+    /// Returns whether the frame may belong to a call.
     pub fn concerns_a_call(&self) -> bool {
         let calls = ["tool_response", "tool_progress", "tool_chunk"];
         self.kind.as_ref().is_none_or(|kind| calls.contains(&&**kind))
     }
 }
 
-/// `node_hello`: who a node is and what it offers.
+/// `node_hello`: the identity of a node and the tools that it provides.
 #[derive(Debug, Clone)]
 pub struct Hello<'a> {
-    /// The protocol the node speaks.
+    /// The protocol version of the node.
     pub protocol_version: u32,
-    /// Who it is.
+    /// The node's identity.
     pub node: NodeInfo,
-    /// The prefixes of the tools it answers for.
+    /// The prefixes of the tools that the node provides.
     pub capabilities: Vec<String>,
-    /// The tools one by one; old nodes send none.
+    /// The individual tools; old nodes send none.
     pub tools: Vec<ToolSpec>,
-    /// The extensions it understands.
+    /// The extensions that the node supports.
     pub features: Features,
-    /// What it says about its machine: a JSON object.
+    /// A description of the node's machine: a JSON object.
     pub host: Option<&'a str>,
-    /// The largest `tool_request` it takes, as a whole frame. One that does not say takes any.
+    /// The largest `tool_request` that the node accepts, as a whole frame. Without this field there
+    /// is no limit.
     pub max_request_bytes: Option<u64>,
 }
 
 /// `gateway_welcome`: the node is registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Welcome<'a> {
-    /// The protocol the gateway speaks.
+    /// The protocol version of the gateway.
     pub protocol_version: u32,
     /// The gateway's own version.
     pub gateway_version: Cow<'a, str>,
-    /// The extensions it understands.
+    /// The extensions that the gateway supports.
     pub features: Features,
-    /// The largest frame it takes. One that does not say takes what
-    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES) says.
+    /// The largest frame that the gateway accepts. Without this field the limit is
+    /// [`MAX_TOOL_RESPONSE_BYTES`](crate::MAX_TOOL_RESPONSE_BYTES).
     pub max_frame_bytes: Option<u64>,
-    /// Something for whoever runs the node, such as that it took another connection's place.
+    /// A message for the operator of the node, for example that it replaced another connection.
     pub notice: Option<Cow<'a, str>>,
 }
 
 /// `tool_request`: run a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolRequest<'a> {
-    /// Ties the answer to this request.
+    /// The id that links the response to this request.
     pub request_id: Cow<'a, str>,
     /// The tool's full name.
     pub tool: Cow<'a, str>,
-    /// The arguments as JSON text. Absent and `null` both read as `None`; `None` is written as `null`, because the
-    /// field is not optional for every old node.
+    /// The arguments as JSON text. Absent and `null` both read as `None`. `None` is written as
+    /// `null`, because some old nodes require the field.
     pub args: Option<&'a str>,
     /// The session the call belongs to.
     pub session_key: Option<Cow<'a, str>>,
     /// The trace the call belongs to, as W3C Trace Context writes it.
     pub traceparent: Option<Cow<'a, str>>,
-    /// Milliseconds until nobody waits for the answer any more.
+    /// Milliseconds until the caller stops waiting for the response.
     pub deadline_ms: Option<u64>,
     /// The id of the principal that makes the call: stable, and never a token.
     pub principal_id: Option<Cow<'a, str>>,
@@ -148,64 +156,64 @@ pub struct ToolRequest<'a> {
     pub principal_role: Option<Cow<'a, str>>,
 }
 
-/// `tool_response`: the one answer to a request.
+/// `tool_response`: the only response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResponse<'a> {
-    /// The request it answers.
+    /// The id of the request.
     pub request_id: Cow<'a, str>,
-    /// The result as JSON text (`None` when the tool returned nothing or `null`), or the failure.
+    /// The result as JSON text (`None` when the tool returned nothing or `null`), or the error.
     pub outcome: Result<Option<&'a str>, Failure<'a>>,
-    /// Files beside the result.
+    /// Files sent with the result.
     pub attachments: Vec<Attachment<'a>>,
 }
 
-/// The failure in a `tool_response`.
+/// The error in a `tool_response`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure<'a> {
-    /// The sort of failure.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// The failure in words.
+    /// The error message.
     #[serde(borrow, default, deserialize_with = "json::cow_or_empty")]
     pub message: Cow<'a, str>,
 }
 
-/// `tool_cancel`: nobody waits for this request any more.
+/// `tool_cancel`: the caller no longer waits for this request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCancel<'a> {
-    /// The request.
+    /// The id of the request.
     pub request_id: Cow<'a, str>,
-    /// Why.
+    /// The reason, if there is one.
     pub reason: Option<Cow<'a, str>>,
 }
 
-/// `tool_progress`: how far a tool has come.
+/// `tool_progress`: how far a tool has advanced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolProgress<'a> {
-    /// The request.
+    /// The id of the request.
     pub request_id: Cow<'a, str>,
-    /// How much is done; grows.
+    /// The amount of work done so far; it only grows.
     pub progress: f64,
-    /// How much there is, when that is known.
+    /// The total amount of work, when it is known.
     pub total: Option<f64>,
-    /// What is going on.
+    /// A description of the current step.
     pub message: Option<Cow<'a, str>>,
 }
 
-/// `tool_chunk`: a part of the result, before the rest of it is known.
+/// `tool_chunk`: a part of the result, sent before the rest is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolChunk<'a> {
-    /// The request.
+    /// The id of the request.
     pub request_id: Cow<'a, str>,
     /// The part, as JSON text.
     pub content: &'a str,
-    /// Files beside it.
+    /// Files sent with the chunk.
     pub attachments: Vec<Attachment<'a>>,
 }
 
-/// `bin_probe`: which of these programs does the node's machine have?
+/// `bin_probe`: asks which of these programs are installed on the node's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinProbe<'a> {
-    /// Ties the answer to this question.
+    /// The id that links the answer to this probe.
     pub probe_id: Cow<'a, str>,
     /// The names of the programs.
     pub bins: Vec<String>,
@@ -214,20 +222,20 @@ pub struct BinProbe<'a> {
 /// `bin_probe_result`: the answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinProbeResult<'a> {
-    /// The question it answers.
+    /// The id of the probe.
     pub probe_id: Cow<'a, str>,
-    /// Whether each program is there.
+    /// Whether each program is installed.
     pub bins: BTreeMap<String, bool>,
 }
 
-/// `node_event`: what a node has to say outside of any call.
+/// `node_event`: an event that a node reports outside of any call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEvent<'a> {
-    /// What happened: lowercase words with dots between them, such as `process.finished`.
+    /// The name of the event: lowercase words separated by dots, such as `process.finished`.
     pub event: Cow<'a, str>,
-    /// More about it, as JSON text.
+    /// The event's data, as JSON text.
     pub data: Option<&'a str>,
-    /// When, in milliseconds since 1970, by the node's clock.
+    /// The time of the event in milliseconds since 1970, by the node's clock.
     pub at_ms: Option<i64>,
 }
 
@@ -239,22 +247,26 @@ pub struct ToolSpec {
     /// A name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, for models.
+    /// A description of the tool, for models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The JSON Schema of its arguments, as the node wrote it: the order of properties is kept.
+    /// The JSON Schema of its arguments, unchanged, so that the order of properties is preserved.
     #[serde(default, alias = "inputSchema", skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
     /// The JSON Schema of its results.
     #[serde(default, alias = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Box<RawValue>>,
-    /// Hints, in the form MCP has them.
+    /// Hints, in the form that MCP defines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
-    /// What the tool needs or touches, in the node's words.
-    #[serde(default, deserialize_with = "json::null_as_default", skip_serializing_if = "Vec::is_empty")]
+    /// The resources that the tool needs or affects, in the node's own terms.
+    #[serde(
+        default,
+        deserialize_with = "json::null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub capabilities: Vec<String>,
-    /// How long it may take.
+    /// The time limit of a call of this tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -265,7 +277,8 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, kind: Option<&str>, request_id: Option<&str>) {
-        let expected = Beginning { kind: kind.map(Into::into), request_id: request_id.map(Into::into) };
+        let expected =
+            Beginning { kind: kind.map(Into::into), request_id: request_id.map(Into::into) };
         assert_eq!(Beginning::read(text), expected, "{text}");
     }
 

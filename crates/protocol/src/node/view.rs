@@ -10,7 +10,7 @@ impl<'a> Incoming<'a> {
         Self::from_frame(NodeFrame::decode(text)?)
     }
 
-    /// Reads the fields that the frame's type asks for.
+    /// Reads the fields that the frame's type requires.
     pub fn from_frame(frame: NodeFrame<'a>) -> Result<Self, FrameError> {
         json::explained(frame.kind.clone(), frame.request_id.clone(), read(frame))
     }
@@ -57,7 +57,8 @@ fn read(frame: NodeFrame<'_>) -> Result<Incoming<'_>, FrameError> {
         })),
         "gateway_welcome" => Incoming::Welcome(Welcome {
             protocol_version: field(frame.protocol_version, "protocol_version")?.unwrap_or(1),
-            gateway_version: text_field(frame.gateway_version, "gateway_version")?.unwrap_or_default(),
+            gateway_version: text_field(frame.gateway_version, "gateway_version")?
+                .unwrap_or_default(),
             features: features(frame.features)?,
             max_frame_bytes: field(frame.max_frame_bytes, "max_frame_bytes")?,
             notice: text_field(frame.notice, "notice")?,
@@ -95,7 +96,10 @@ fn features(raw: Option<&RawValue>) -> Result<Features, FrameError> {
     Ok(Features::from_names(field::<Vec<String>>(raw, "features")?.unwrap_or_default()))
 }
 
-fn object<'a>(raw: Option<&'a RawValue>, name: &'static str) -> Result<Option<&'a str>, FrameError> {
+fn object<'a>(
+    raw: Option<&'a RawValue>,
+    name: &'static str,
+) -> Result<Option<&'a str>, FrameError> {
     match raw.map(RawValue::get) {
         Some(text) if !text.starts_with('{') => {
             Err(FrameError::new(FrameErrorKind::InvalidField(name), "expected an object"))
@@ -105,9 +109,12 @@ fn object<'a>(raw: Option<&'a RawValue>, name: &'static str) -> Result<Option<&'
 }
 
 impl Failure<'_> {
-    /// A node that says `ok: false` and nothing else has failed all the same.
+    /// Returns the error for a node that sends `ok: false` without an error.
     fn unexplained() -> Self {
-        Self { kind: ErrorKind::Failed, message: Cow::Borrowed("the node reported a failure without saying why") }
+        Self {
+            kind: ErrorKind::Failed,
+            message: Cow::Borrowed("the node reported a failure without a reason"),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Attachments, kept as files beside the log: a large one is written while small messages pass it by.
+//! Attachments, stored as files beside the log. Writing a large one does not block small
+//! messages.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -12,25 +13,34 @@ use tracing::warn;
 
 use crate::pipeline::IN_FLIGHT;
 
-/// The most attachments of one message.
+/// The maximum number of attachments of one message.
 const MAX_ATTACHMENTS: usize = 64;
 const MAX_TEXT: usize = 256;
 
-/// What is wrong with the description of some attachments.
+/// Checks the description of attachments against the received bytes.
 pub(crate) fn check(described: &[AttachmentMeta], bytes: usize, max: usize) -> Result<(), String> {
     if described.len() > MAX_ATTACHMENTS {
-        return Err(format!("a message has at most {MAX_ATTACHMENTS} attachments"));
+        return Err(format!("a message can have at most {MAX_ATTACHMENTS} attachments"));
     }
     if bytes > max {
-        return Err(format!("the attachments have {bytes} bytes, and {max} are allowed"));
+        return Err(format!("the attachments have {bytes} bytes; the maximum is {max}"));
     }
     let sum = described.iter().try_fold(0_u64, |sum, meta| sum.checked_add(meta.size));
     if sum != Some(bytes as u64) {
-        return Err(format!("the sizes in attachmentMeta do not add up to the {bytes} bytes that came"));
+        return Err(format!(
+            "the sizes in attachmentMeta do not add up to the {bytes} bytes received"
+        ));
     }
-    let texts = described.iter().flat_map(|meta| [Some(&meta.mime_type), meta.name.as_ref(), meta.id.as_ref()]);
-    if texts.flatten().any(|text| text.is_empty() || text.len() > MAX_TEXT || text.contains(char::is_control)) {
-        return Err(format!("id, name and mimeType of an attachment have 1 to {MAX_TEXT} bytes of visible text"));
+    let texts = described
+        .iter()
+        .flat_map(|meta| [Some(&meta.mime_type), meta.name.as_ref(), meta.id.as_ref()]);
+    if texts
+        .flatten()
+        .any(|text| text.is_empty() || text.len() > MAX_TEXT || text.contains(char::is_control))
+    {
+        return Err(format!(
+            "an attachment's id, name and mimeType must have 1 to {MAX_TEXT} bytes of visible text"
+        ));
     }
     let mut ids: Vec<_> = described.iter().filter_map(|meta| meta.id.as_deref()).collect();
     ids.sort_unstable();
@@ -40,20 +50,26 @@ pub(crate) fn check(described: &[AttachmentMeta], bytes: usize, max: usize) -> R
     Ok(())
 }
 
-/// Writes the attachments of a message to the disk, and gives back the name of the file. `head` is the last message of the
-/// channel: the file's message comes after it, and soon.
-pub(crate) async fn write(dir: &Path, epoch: &str, head: u64, bytes: Bytes) -> io::Result<Arc<str>> {
+/// Writes the attachments of a message to disk and returns the file name. `head` is the last
+/// message of the channel: the file's message follows soon after it.
+pub(crate) async fn write(
+    dir: &Path,
+    epoch: &str,
+    head: u64,
+    bytes: Bytes,
+) -> io::Result<Arc<str>> {
     let name = format!("{head:020}-{}", uuid::Uuid::now_v7().simple());
     let (place, file) = (place(dir, epoch), name.clone());
     let write = move || {
         use std::io::Write as _;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place)?;
         let file = place.join(&file);
-        let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+        let mut out =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
         let written = out.write_all(&bytes).and_then(|()| out.sync_all());
-        // The file's name is to be on the disk as well.
+        // The directory entry must be on disk, too.
         written.and_then(|()| std::fs::File::open(&place)?.sync_all()).inspect_err(|_| {
-            // Half a file is nobody's, and may be what filled the disk.
+            // No message refers to an incomplete file, and the disk may be full.
             let _ = std::fs::remove_file(&file);
         })
     };
@@ -65,12 +81,12 @@ pub(crate) async fn read(dir: &Path, epoch: &str, file: &str) -> io::Result<Byte
     tokio::fs::read(place(dir, epoch).join(file)).await.map(Into::into)
 }
 
-/// Where a file of attachments is.
+/// Returns the path of an attachment file.
 pub(crate) fn path(dir: &Path, epoch: &str, file: &str) -> PathBuf {
     place(dir, epoch).join(file)
 }
 
-/// What a stored message says about its attachments.
+/// Returns the descriptions of a stored message's attachments.
 pub(crate) fn described(body: &[u8]) -> Vec<AttachmentMeta> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -81,8 +97,8 @@ pub(crate) fn described(body: &[u8]) -> Vec<AttachmentMeta> {
     serde_json::from_slice::<Shape>(body).map(|shape| shape.attachment_meta).unwrap_or_default()
 }
 
-/// Deletes the files whose messages are gone: `first` is the oldest that is left. A file's message is among the next that
-/// may be on their way after the one that the file is named for.
+/// Deletes the files of deleted messages; `first` is the oldest remaining one. The file name
+/// contains the last message before its own, so a margin of messages in flight is added.
 pub(crate) async fn sweep(dir: &Path, epoch: &str, first: u64) {
     let place = place(dir, epoch);
     let sweep = move || {
@@ -110,7 +126,8 @@ pub(crate) async fn delete_all(dir: &Path, epoch: &str) {
     }
 }
 
-/// Every channel has a directory, named by its epoch: no name of a channel can lead anywhere else.
+/// Returns the directory of a channel. It is named after the epoch, so that no channel name can
+/// lead outside.
 fn place(dir: &Path, epoch: &str) -> PathBuf {
     dir.join(epoch)
 }

@@ -1,9 +1,9 @@
-//! Whose message is whose: an update counts only from the author.
+//! The authors of messages: only the author of a message may update it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// How many messages are known without a look into the log.
+/// The maximum number of messages with cached authors.
 const REMEMBERED: usize = 10_000;
 
 /// The authors of the latest messages, stored or not.
@@ -16,7 +16,8 @@ pub(crate) struct Authors {
 #[derive(Debug, Clone)]
 struct Author {
     participant: Arc<str>,
-    /// Whether nobody else can have been first: an older message of the same id may be in the log.
+    /// Whether it is certain that no older message has the same id. Otherwise, the log must be
+    /// checked.
     certain: bool,
 }
 
@@ -24,12 +25,12 @@ struct Author {
 pub(crate) enum Verdict {
     Own,
     Foreign,
-    /// The log may know.
+    /// The log must be checked.
     Unknown,
 }
 
 impl Authors {
-    /// Whether the participant is the author of this message.
+    /// Returns whether the participant is the author of this message.
     pub(crate) fn verdict(&self, message: &str, participant: &str) -> Verdict {
         match self.known.get(message) {
             Some(author) if *author.participant != *participant => Verdict::Foreign,
@@ -38,7 +39,7 @@ impl Authors {
         }
     }
 
-    /// A message begins. `certain` is for those that are not stored.
+    /// Records a new message. `certain` is set for messages that are not stored.
     pub(crate) fn begin(&mut self, message: &str, participant: &Arc<str>, certain: bool) {
         let author = Author { participant: Arc::clone(participant), certain };
         if self.known.insert(message.to_owned(), author).is_none() {
@@ -49,14 +50,14 @@ impl Authors {
         }
     }
 
-    /// The message was stored as the first of its id.
+    /// Records that the message was stored as the first with its id.
     pub(crate) fn confirm(&mut self, message: &str) {
         if let Some(author) = self.known.get_mut(message) {
             author.certain = true;
         }
     }
 
-    /// It was not: somebody else had been first.
+    /// Records the actual author: another participant used this id first.
     pub(crate) fn correct(&mut self, message: &str, participant: &str) {
         if let Some(author) = self.known.get_mut(message) {
             *author = Author { participant: participant.into(), certain: true };

@@ -1,5 +1,5 @@
-//! Calls between participants: who asked whom for what, so that a result counts only from who was asked, a cancel only
-//! from who asked, and a provider that leaves fails what it was asked for.
+//! Calls between participants. A result is accepted only from the called participant, and a
+//! cancel only from the caller. If a provider leaves, its calls fail.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,21 +12,24 @@ use tokio::time::Instant;
 use crate::pipeline::Item;
 use crate::{CALL_MEMORY, GATEWAY};
 
-/// The most calls that a channel has running, and the most that one participant has: nobody keeps the others from calling.
+/// The maximum number of running calls of a channel and of one participant. The latter ensures
+/// that no participant blocks the others.
 const MAX_RUNNING: usize = 10_000;
 const MAX_OF_CALLER: usize = 1_000;
-/// How many ended calls are remembered, to tell what comes late from what is made up.
+/// The maximum number of remembered ended calls, to distinguish a late result from an invalid
+/// one.
 const REMEMBERED: usize = 1_000;
 
-/// What the gateway says about itself where it speaks for somebody.
+/// The sender metadata of messages that the gateway sends for a participant.
 pub(crate) const GATEWAY_METADATA: &str = r#"{"name":"Switchboard","type":"gateway"}"#;
 
-pub(crate) const MADE_BEFORE: &str = "a call with this callId was made before; use a new one for each call";
+pub(crate) const MADE_BEFORE: &str =
+    "a call with this callId already exists; use a new callId for each call";
 
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     running: HashMap<String, Running>,
-    /// How many calls each participant has running.
+    /// The number of running calls of each participant.
     callers: HashMap<Arc<str>, usize>,
     ended: VecDeque<String>,
 }
@@ -39,11 +42,11 @@ pub(crate) struct Running {
     /// Whether its messages are stored.
     pub(crate) persist: bool,
     pub(crate) since: Instant,
-    /// The router's id, for a tool of the gateway's.
+    /// The router's id of a call to a tool of the gateway.
     pub(crate) routed: Option<CallId>,
 }
 
-/// What the log has about a call.
+/// The state of a call in the log.
 #[derive(Debug)]
 pub(crate) enum Stored {
     Open(Running),
@@ -52,16 +55,16 @@ pub(crate) enum Stored {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It may say this.
+    /// The participant may send this.
     Right,
-    /// Somebody else was asked, or asked.
+    /// The call belongs to another participant.
     Foreign,
     Ended,
     Unknown,
 }
 
 impl Calls {
-    /// Enters a call; an error says why not.
+    /// Adds a call, or returns why it is rejected.
     pub(crate) fn begin(&mut self, call: Running) -> Result<(), &'static str> {
         if self.is_known(&call.id) {
             return Err(MADE_BEFORE);
@@ -70,26 +73,32 @@ impl Calls {
             self.take_where(|call| call.since.elapsed() >= CALL_MEMORY);
         }
         if self.of_caller(&call.caller) >= MAX_OF_CALLER {
-            return Err("this participant has too many calls running; try again when some have ended");
+            return Err(
+                "this participant has too many running calls; try again when some have ended",
+            );
         }
         if self.running.len() >= MAX_RUNNING {
-            return Err("too many calls are running in this channel; try again when some have ended");
+            return Err(
+                "too many calls are running in this channel; try again when some have ended",
+            );
         }
         *self.callers.entry(Arc::clone(&call.caller)).or_default() += 1;
         self.running.insert(call.id.clone(), call);
         Ok(())
     }
 
-    /// Whether there is or was a call of this id, as far as that is remembered.
+    /// Returns whether a call with this id is running or among the remembered ended ones.
     pub(crate) fn is_known(&self, id: &str) -> bool {
         self.running.contains_key(id) || self.has_ended(id)
     }
 
-    /// What the log says about a call that was entered, or not, without knowing it: whose it is, or that it has ended.
+    /// Corrects a call with the state in the log: its caller, or that it has ended.
     pub(crate) fn correct(&mut self, id: &str, stored: Stored) {
         match stored {
             Stored::Open(call) => {
-                if self.running.get(id).is_none_or(|known| known.caller != call.caller) && !self.has_ended(id) {
+                if self.running.get(id).is_none_or(|known| known.caller != call.caller)
+                    && !self.has_ended(id)
+                {
                     self.take(id);
                     let _ = self.begin(call);
                 }
@@ -101,13 +110,13 @@ impl Calls {
         }
     }
 
-    /// What a running call's last result is stored under, so that there is one.
+    /// Returns the deduplication key of a running call's last result, so that only one is stored.
     pub(crate) fn end_key(&self, id: &str) -> Option<Arc<str>> {
         self.running.get(id).and_then(Running::end_key)
     }
 
-    /// Whether this participant has made the call before, as far as that is remembered. For one that has ended, the log
-    /// knows who it was.
+    /// Returns whether this participant has made the call before, as far as that is remembered.
+    /// For an ended call, only the log has the caller.
     pub(crate) fn was_made(&self, id: &str, caller: &str) -> bool {
         match self.running.get(id) {
             Some(call) => *call.caller == *caller,
@@ -115,7 +124,7 @@ impl Calls {
         }
     }
 
-    /// Whether a result may come from this participant. A last one ends the call.
+    /// Returns whether this participant may send a result. The last result ends the call.
     pub(crate) fn result(&mut self, id: &str, sender: &str, last: bool) -> Standing {
         let standing = self.standing(id, |call| *call.provider == *sender);
         if standing == Standing::Right && last {
@@ -124,12 +133,12 @@ impl Calls {
         standing
     }
 
-    /// Whether a cancel may come from this participant; with it comes the call.
+    /// Returns whether this participant may send a cancel, and the call.
     pub(crate) fn cancel(&self, id: &str, sender: &str) -> (Standing, Option<Running>) {
         (self.standing(id, |call| *call.caller == *sender), self.running.get(id).cloned())
     }
 
-    /// The call is over. `None` when it was before.
+    /// Ends the call. Returns `None` if it has already ended.
     pub(crate) fn end(&mut self, id: &str) -> Option<Running> {
         let call = self.take(id)?;
         self.remember(id);
@@ -148,7 +157,8 @@ impl Calls {
     }
 
     fn take_where(&mut self, which: impl Fn(&Running) -> bool) -> Vec<Running> {
-        let ids: Vec<String> = self.running.values().filter(|call| which(call)).map(|call| call.id.clone()).collect();
+        let ids: Vec<String> =
+            self.running.values().filter(|call| which(call)).map(|call| call.id.clone()).collect();
         ids.iter().filter_map(|id| self.take(id)).collect()
     }
 
@@ -170,12 +180,12 @@ impl Calls {
         self.callers.get(caller).copied().unwrap_or_default()
     }
 
-    /// The calls that a participant was asked for and will not answer.
+    /// Ends and returns the calls to a participant that has left.
     pub(crate) fn provider_left(&mut self, provider: &str) -> Vec<Running> {
         self.end_where(|call| *call.provider == *provider)
     }
 
-    /// The gateway's calls that a participant made and will not see the end of.
+    /// Ends and returns the calls to the gateway by a participant that has left.
     pub(crate) fn caller_left(&mut self, caller: &str) -> Vec<Running> {
         self.end_where(|call| call.routed.is_some() && *call.caller == *caller)
     }
@@ -199,7 +209,7 @@ impl Calls {
 }
 
 impl Running {
-    /// The result that ends the call in place of its provider, which did not or cannot.
+    /// Returns an error result that ends the call on behalf of its provider.
     pub(crate) fn failure(&self, code: &str, message: &str) -> Item {
         let mut content = String::from("{\"error\":");
         push_string(&mut content, message);
@@ -209,22 +219,30 @@ impl Running {
         self.last(self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true")))
     }
 
-    /// A result with these fields, which the gateway writes for the provider.
+    /// Returns a result with these fields, which the gateway sends for the provider.
     pub(crate) fn said(&self, fields: &str) -> Item {
-        Item { owner: Some(Arc::clone(&self.caller)), ..Item::new(self.body(fields, &[]), self.persist) }
+        Item {
+            owner: Some(Arc::clone(&self.caller)),
+            ..Item::new(self.body(fields, &[]), self.persist)
+        }
     }
 
-    /// Makes a last result one that is stored once, whatever is thought of the call after a restart.
+    /// Sets the key of a last result, so that it is stored only once, even after a restart.
     pub(crate) fn last(&self, item: Item) -> Item {
         Item { key: self.end_key(), ..item }
     }
 
-    /// What the last result is stored under. A call that is not stored may be made again under its id.
+    /// Returns the deduplication key of the last result. The id of a call that is not stored may
+    /// be used again.
     pub(crate) fn end_key(&self) -> Option<Arc<str>> {
         self.persist.then(|| format!("end:{}:{}", self.caller, self.id).into())
     }
 
-    pub(crate) fn body(&self, fields: &str, attachments: &[sa_protocol::channel::AttachmentMeta]) -> String {
+    pub(crate) fn body(
+        &self,
+        fields: &str,
+        attachments: &[sa_protocol::channel::AttachmentMeta],
+    ) -> String {
         let mut payload = String::from("{\"callId\":");
         push_string(&mut payload, &self.id);
         payload.push_str(fields);
@@ -246,7 +264,14 @@ mod tests {
 
     fn call(id: &str) -> Running {
         let (caller, provider) = ("ann".into(), "bob".into());
-        Running { id: id.into(), caller, provider, persist: true, since: Instant::now(), routed: None }
+        Running {
+            id: id.into(),
+            caller,
+            provider,
+            persist: true,
+            since: Instant::now(),
+            routed: None,
+        }
     }
 
     #[test]
@@ -254,7 +279,11 @@ mod tests {
         let mut calls = Calls::default();
         calls.begin(call("1")).unwrap();
         assert!(calls.begin(call("1")).is_err());
-        assert!(calls.was_made("1", "ann") && !calls.was_made("1", "eve") && !calls.was_made("2", "ann"));
+        assert!(
+            calls.was_made("1", "ann")
+                && !calls.was_made("1", "eve")
+                && !calls.was_made("2", "ann")
+        );
         assert_eq!(calls.result("1", "eve", true), Standing::Foreign);
         assert_eq!(calls.result("1", "bob", false), Standing::Right);
         assert_eq!(calls.result("1", "bob", true), Standing::Right);

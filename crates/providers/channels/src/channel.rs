@@ -1,15 +1,17 @@
-//! One channel: who is in it, who listens, what runs.
+//! One channel: its participants, readers and running calls.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::call::CancelReason;
 use sa_core::clock;
-use sa_core::store::{Appended, StoreError};
+use sa_core::store::{Appended, Log, StoreError};
+use sa_limits::budget::Holder;
 use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message, handle_key};
 use sa_socket::Outbox;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -23,13 +25,15 @@ use crate::history::{MAX_PAGE_BYTES, Stored, sender_of};
 use crate::methods::{Metadata, Method, MethodLink, Offer};
 use crate::pipeline::{self, IN_FLIGHT, Item};
 use crate::presence::{Presenting, payload};
-use crate::usage::Usage;
+use crate::usage::{Reservation, Usage};
 use crate::{About, Channels, GATEWAY, OpenError, attachments, stream};
 
-/// How many stored messages are counted at a time.
+/// The number of stored messages that are read at a time to count them.
 const COUNTED_AT_ONCE: usize = 256;
+/// The number of bytes by which a departure is longer than an arrival, because of its reason.
+const LEAVE_REASON: usize = 40;
 
-/// A channel that is in use.
+/// An open channel.
 pub struct Channel {
     pub(crate) name: Arc<str>,
     pub(crate) stream: Arc<str>,
@@ -38,17 +42,17 @@ pub struct Channel {
     pub(crate) usage: Arc<Usage>,
     state: Mutex<State>,
     items: UnboundedSender<Item>,
-    /// How many messages are on their way to the disk.
+    /// The number of messages that are being stored.
     pub(crate) on_way: AtomicUsize,
     room: Arc<Semaphore>,
-    /// What the channel's document says; held while it is changed.
+    /// The channel's document. It is locked while it is changed.
     about: tokio::sync::Mutex<About>,
 }
 
 pub(crate) struct State {
-    /// The last stored message that readers were sent.
+    /// The last stored message that was sent to readers.
     pub(crate) head: u64,
-    /// Everybody who is sent messages. Copied when it changes while it is being read.
+    /// All connections that receive messages. Copied on write while it is in use.
     readers: Arc<Vec<Arc<Member>>>,
     pub(crate) roster: BTreeMap<Arc<str>, Presence>,
     pub(crate) calls: Calls,
@@ -62,33 +66,38 @@ pub(crate) struct State {
 pub(crate) struct Member {
     pub(crate) id: u64,
     pub(crate) participant: Arc<str>,
-    /// Which of the participant's programs this is, where it says so. It is the same when it connects again.
+    /// The instance id of the participant's program, if it sends one. It stays the same across
+    /// reconnects.
     pub(crate) instance: Option<Arc<str>>,
     pub(crate) outbox: Outbox,
     pub(crate) reads: bool,
-    /// The last message that it got before it became a reader.
+    /// The last message that it received before it became a reader.
     pub(crate) seen: u64,
     /// The last message that was queued for it.
     pub(crate) last: AtomicU64,
 }
 
-/// One participant, with however many connections.
+/// One participant, with one or more connections.
 pub(crate) struct Presence {
-    /// JSON, an object.
+    /// A JSON object.
     pub(crate) metadata: Arc<str>,
     pub(crate) handle: Option<String>,
     connections: usize,
     joined_ms: i64,
     presenting: Presenting,
-    /// What its connections said about it, the latest last: that counts, and whoever said it is given the calls.
+    /// The quota reserved for the departure. `None` if the quota had no space for both messages:
+    /// then neither is stored.
+    departure: Option<Reservation>,
+    /// The metadata of each connection, the latest last. The latest one is in effect, and its
+    /// program receives the calls.
     said: Vec<Said>,
-    /// The names of its methods, where it has declared which it has.
+    /// The names of its methods, if it has declared any list of methods.
     methods: Option<Vec<String>>,
-    /// Its methods, where it has any.
+    /// Its methods, offered as tools.
     pub(crate) offer: Option<Offer>,
 }
 
-/// What one connection said about its participant.
+/// The metadata that one connection sent about its participant.
 struct Said {
     member: u64,
     instance: Option<Arc<str>>,
@@ -97,43 +106,54 @@ struct Said {
 }
 
 impl Presence {
-    /// Offers what the metadata declares, in place of what was offered before.
-    pub(crate) fn declare(&mut self, channel: &Arc<Channel>, participant: &Arc<str>, metadata: &Metadata<'_>) {
-        let names = |methods: &Vec<Method<'_>>| methods.iter().map(|method| method.name.clone()).collect();
+    /// Offers the methods of the metadata, and replaces the previous offer.
+    pub(crate) fn declare(
+        &mut self,
+        channel: &Arc<Channel>,
+        participant: &Arc<str>,
+        metadata: &Metadata<'_>,
+    ) {
+        let names =
+            |methods: &Vec<Method<'_>>| methods.iter().map(|method| method.name.clone()).collect();
         self.methods = metadata.methods.as_ref().map(names);
         self.offer = Offer::make(self.offer.take(), channel, participant, metadata);
     }
 
-    /// Whether a call of this method is for the participant to answer. One that has declared nothing answers for itself.
+    /// Returns whether calls of this method are forwarded. Without a list, every call is.
     pub(crate) fn may_have(&self, method: &str) -> bool {
         self.methods.as_ref().is_none_or(|methods| methods.iter().any(|name| name == method))
     }
 
-    /// Takes what a connection says about the participant.
+    /// Applies the metadata that a connection sends about the participant.
     pub(crate) fn says(&mut self, member: &Member, metadata: &str, handle: Option<&String>) {
         let (metadata, handle) = (Arc::<str>::from(metadata), handle.cloned());
         self.said.retain(|said| said.member != member.id);
         (self.metadata, self.handle) = (Arc::clone(&metadata), handle.clone());
-        self.said.push(Said { member: member.id, instance: member.instance.clone(), metadata, handle });
+        self.said.push(Said {
+            member: member.id,
+            instance: member.instance.clone(),
+            metadata,
+            handle,
+        });
     }
 
-    /// Whether a connection of this participant's has asked for this handle.
+    /// Returns whether a connection of this participant has requested this handle.
     pub(crate) fn claims(&self, handle: &str) -> bool {
         let key = handle_key(handle);
         self.said.iter().filter_map(|said| said.handle.as_ref()).any(|said| handle_key(said) == key)
     }
 
-    /// The program that is given the calls, where it is known.
+    /// Returns the instance id of the program that receives the calls, if it is known.
     pub(crate) fn serving(&self) -> Option<&Arc<str>> {
         self.said.last()?.instance.as_ref()
     }
 }
 
-/// A participant, as it is listed.
+/// A participant in a list.
 #[derive(Debug, Clone)]
 pub struct Participant {
     pub id: Arc<str>,
-    /// JSON, an object.
+    /// A JSON object.
     pub metadata: Arc<str>,
     pub joined_ms: i64,
     pub connections: usize,
@@ -156,13 +176,13 @@ impl Leave {
 }
 
 impl Channel {
-    /// `haunted` is one that somebody was in when the gateway ended.
+    /// Opens a channel. `has_stale_presence` is set if participants were present when the gateway ended.
     pub(crate) async fn open(
         hub: Arc<Channels>,
         name: &str,
         about: &About,
         usage: Arc<Usage>,
-        haunted: bool,
+        has_stale_presence: bool,
     ) -> Result<Arc<Self>, StoreError> {
         let stream: Arc<str> = stream(name).into();
         let head = hub.log.bounds(&stream).await?.last;
@@ -190,22 +210,22 @@ impl Channel {
             about: about.clone().into(),
         });
         tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
-        if haunted {
+        if has_stale_presence {
             channel.take_up_calls().await?;
         }
         if let Some(after) = channel.usage.missing(head) {
-            tokio::spawn(count_stored(Arc::clone(&channel), after, head));
+            count_stored(&channel.hub.log, &channel.stream, &channel.usage, after, head).await?;
         }
         Ok(channel)
     }
 
-    /// How many participants are here.
+    /// Returns the number of present participants.
     pub fn present(&self) -> usize {
         self.state().roster.len()
     }
 
-    /// Who is here, by id: those after this one, at most so many of them, and no more than make a page. Says whether there
-    /// are more.
+    /// Returns the present participants after this id, sorted by id, up to the limit and the size
+    /// of a page. The second value is whether there are more.
     pub fn roster(&self, after: Option<&str>, limit: usize) -> (Vec<Participant>, bool) {
         let state = self.state();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -225,8 +245,8 @@ impl Channel {
         (listed, false)
     }
 
-    /// Makes a reader of a connection, unless there are stored messages that it has not had: then it has to read on first.
-    /// What `first` says is the first thing that it is sent.
+    /// Adds a connection as a reader, and calls `first` to send its first messages. Returns
+    /// `None` if there are stored messages that it has not received: it must read those first.
     pub(crate) fn admit(
         &self,
         make: impl FnOnce(u64) -> Member,
@@ -244,8 +264,8 @@ impl Channel {
         Some(member)
     }
 
-    /// A participant has one more connection. With the first one it is present, and everybody is told; one that comes
-    /// later is told by itself.
+    /// Adds a connection of a participant. The first connection announces the participant to all
+    /// readers; a later one receives only its own join message.
     pub(crate) fn join(self: &Arc<Self>, participant: &Arc<str>, member: &Member) {
         let mut state = self.state();
         if let Some(presence) = state.roster.get_mut(participant) {
@@ -262,12 +282,20 @@ impl Channel {
         }
         let presenting = Presenting::new();
         let arrival = presenting.note(&self.name, participant, true);
+        // The stored message has no earlier methods: readers get those from the roster in memory.
+        let stored = presence_body(participant, "join", "{}", None);
+        // Space for the departure is reserved now, so that leaving is always possible.
+        let reserve =
+            |bytes| self.usage.reserve(&Holder::named(Arc::clone(participant)), bytes).ok();
+        let departure = reserve(stored.len() + LEAVE_REASON);
+        let reserved = departure.as_ref().and_then(|_| reserve(stored.len()));
         let mut presence = Presence {
             metadata: "{}".into(),
             handle: None,
             connections: 1,
             joined_ms: clock::now_ms(),
             presenting,
+            departure: departure.filter(|_| reserved.is_some()),
             said: Vec::new(),
             methods: None,
             offer: None,
@@ -281,12 +309,18 @@ impl Channel {
         }
         let body = presence_body(participant, "join", &presence.metadata, None);
         state.roster.insert(Arc::clone(participant), presence);
-        let owner = Some(Arc::clone(participant));
-        self.enqueue(Item { presence: Some(arrival), owner, ..Item::new(body, true) });
+        // If the quota is exhausted, it is not stored, but still sent to all readers.
+        let (persist, stored) = (reserved.is_some(), Some(stored));
+        self.enqueue(Item {
+            presence: Some(arrival),
+            stored,
+            reserved,
+            ..Item::new(body, persist)
+        });
     }
 
-    /// A connection is gone. With its last one the participant leaves: its methods are not offered any more, and what was
-    /// asked of it fails.
+    /// Removes a connection. With its last one the participant leaves: its methods are withdrawn,
+    /// and its calls fail.
     pub(crate) fn leave(self: &Arc<Self>, participant: &Arc<str>, member: &Member, how: Leave) {
         let mut state = self.state();
         Arc::make_mut(&mut state.readers).retain(|reader| reader.id != member.id);
@@ -303,20 +337,30 @@ impl Channel {
         let body = presence_body(participant, "leave", &presence.metadata, Some(how.as_str()));
         let departure = presence.presenting.note(&self.name, participant, false);
         let key = presence.presenting.departure_key();
-        let owner = Some(Arc::clone(participant));
-        self.enqueue(Item { presence: Some(departure), key: Some(key), owner, ..Item::new(body, true) });
+        let stored = Some(presence_body(participant, "leave", "{}", Some(how.as_str())));
+        let (persist, reserved) = (presence.departure.is_some(), presence.departure);
+        self.enqueue(Item {
+            presence: Some(departure),
+            key: Some(key),
+            stored,
+            reserved,
+            ..Item::new(body, persist)
+        });
         let orphaned = state.calls.provider_left(participant);
         for call in orphaned {
             self.enqueue(call.failure(
                 "provider-offline",
-                &format!("the participant \"{participant}\" left in the middle of the call"),
+                &format!("the participant \"{participant}\" left during the call"),
             ));
         }
         let abandoned = state.calls.caller_left(participant);
         for call in &abandoned {
-            // Its caller may come back, and looks for the end of what it asked for.
+            // The caller may reconnect, and look for the result of its call.
             self.enqueue(
-                call.failure("cancelled", &format!("the participant \"{participant}\" left, who made the call")),
+                call.failure(
+                    "cancelled",
+                    &format!("the caller \"{participant}\" left the channel"),
+                ),
             );
         }
         drop(state);
@@ -328,20 +372,25 @@ impl Channel {
         }
     }
 
-    /// What counts now that a connection is gone: the latest word of those that are left.
+    /// Restores the latest metadata of the remaining connections, after a connection was removed.
     fn go_back(self: &Arc<Self>, participant: &Arc<str>, presence: &mut Presence) {
-        let Some(said) = presence.said.last().filter(|said| said.metadata != presence.metadata) else { return };
+        let Some(said) = presence.said.last().filter(|said| said.metadata != presence.metadata)
+        else {
+            return;
+        };
         (presence.metadata, presence.handle) = (Arc::clone(&said.metadata), said.handle.clone());
         let metadata = Arc::clone(&presence.metadata);
         if let Ok(read) = Metadata::read(&metadata) {
             presence.declare(self, participant, &read);
         }
         let body = presence_body(participant, "update", &metadata, None);
-        self.enqueue(Item { owner: Some(Arc::clone(participant)), ..Item::new(body, true) });
+        let reserved = self.usage.reserve(&Holder::named(Arc::clone(participant)), body.len()).ok();
+        let persist = reserved.is_some();
+        self.enqueue(Item { reserved, ..Item::new(body, persist) });
     }
 
-    /// Hands a message over; from here on its place in the order is settled. Called with the state locked where the
-    /// order depends on that.
+    /// Hands a message to the pipeline, which fixes its position in the order. The state must be
+    /// locked if the order depends on it.
     pub(crate) fn enqueue(&self, mut item: Item) {
         if item.persist && item.reserved.is_none() {
             let attached = item.attached.as_ref().map_or(0, |(bytes, _)| bytes.len());
@@ -349,22 +398,26 @@ impl Channel {
             item.reserved = Some(self.usage.charge(&owner, item.body.len() + attached));
         }
         self.on_way.fetch_add(1, Ordering::AcqRel);
-        // Fails when the channel is let go of, which nobody who has it can see.
+        // Fails only if the channel is closed, and then no one holds a reference to it.
         let _ = self.items.send(item);
     }
 
-    /// Waits for a place in the queue.
+    /// Waits for a slot in the queue.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.room).acquire_owned().await.ok()
     }
 
-    /// A place in the queue, if there is one.
+    /// Returns a slot in the queue, if one is free.
     pub(crate) fn place_now(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
-    /// A message is out. Returns those who are to be sent it.
-    pub(crate) fn released(&self, id: Option<u64>, message_id: Option<&str>) -> Arc<Vec<Arc<Member>>> {
+    /// Records that a message was stored or sent, and returns the readers to send it to.
+    pub(crate) fn released(
+        &self,
+        id: Option<u64>,
+        message_id: Option<&str>,
+    ) -> Arc<Vec<Arc<Member>>> {
         let mut state = self.state();
         if let Some(id) = id {
             state.head = state.head.max(id);
@@ -383,11 +436,13 @@ impl Channel {
         }
     }
 
-    /// Answers a message that was stored before: with the first one's id, if that was the same sender's.
+    /// Answers a duplicate message: with the first one's id if it has the same sender, otherwise
+    /// with an error.
     pub(crate) fn answer_duplicate(self: Arc<Self>, item: Item, appended: Option<Appended>) {
         let Some(appended) = appended else { return };
         tokio::spawn(async move {
-            let first = self.hub.log.read(&self.stream, appended.seq - 1, 1).await.unwrap_or_default();
+            let first =
+                self.hub.log.read(&self.stream, appended.seq - 1, 1).await.unwrap_or_default();
             let author = first.first().and_then(|entry| sender_of(&entry.body));
             let sender = sender_of(item.body.as_bytes());
             if let (Some(author), Some(message)) = (&author, &item.message_id) {
@@ -397,7 +452,7 @@ impl Channel {
                 match self.stored_call(call).await {
                     Ok(Some(stored)) => self.state().calls.correct(call, stored),
                     Ok(None) => {}
-                    Err(failure) => error!(error = %failure, "a call cannot be looked up"),
+                    Err(failure) => error!(error = %failure, "cannot look up a call"),
                 }
             }
             let same = author == sender;
@@ -421,7 +476,8 @@ impl Channel {
         });
     }
 
-    /// Checks that the channel belongs to this context. One that belongs to none does from now on, if `may_set`.
+    /// Checks that the channel belongs to this context. If it belongs to none and `may_set` is
+    /// true, assigns it.
     pub(crate) async fn belong_to(&self, context: &str, may_set: bool) -> Result<(), OpenError> {
         let mut about = self.about.lock().await;
         match &about.context {
@@ -437,13 +493,13 @@ impl Channel {
         }
     }
 
-    /// The context that the channel belongs to, and its configuration.
+    /// Returns the context that the channel belongs to, and its configuration.
     pub(crate) async fn context(&self) -> (Option<String>, Option<String>) {
         let about = self.about.lock().await;
         (about.context.clone(), about.config.clone())
     }
 
-    /// Takes the next numbers for attachments without an id of their own.
+    /// Reserves the next numbers for attachments without their own id, and returns the first.
     pub(crate) async fn number_attachments(&self, count: u64) -> Result<u64, StoreError> {
         let mut about = self.about.lock().await;
         let next = About { numbered: about.numbered + count, ..about.clone() };
@@ -453,59 +509,80 @@ impl Channel {
         Ok(first)
     }
 
-    /// The notes of everybody who is here.
+    /// Returns the presence notes of all present participants.
     pub(crate) fn presences(&self) -> Vec<Bytes> {
         let state = self.state();
-        state.roster.iter().map(|(id, presence)| presence.presenting.note(&self.name, id, true)).collect()
+        state
+            .roster
+            .iter()
+            .map(|(id, presence)| presence.presenting.note(&self.name, id, true))
+            .collect()
     }
 
-    /// Whether nobody is here, and nothing is on its way.
+    /// Returns whether the channel has no participants and no messages in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state();
-        state.roster.is_empty() && state.readers.is_empty() && self.on_way.load(Ordering::Acquire) == 0
+        state.roster.is_empty()
+            && state.readers.is_empty()
+            && self.on_way.load(Ordering::Acquire) == 0
     }
 
-    /// The program of a participant's that is given its calls, where it is known.
+    /// Returns the instance id of the program that receives the participant's calls.
     pub(crate) fn serving(&self, participant: &str) -> Option<Arc<str>> {
         self.state().roster.get(participant)?.serving().cloned()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl State {
-    /// Those who offer methods.
+    /// Returns the links of all participants that offer methods.
     pub(crate) fn offers(&self) -> impl Iterator<Item = &MethodLink> {
-        self.roster.values().filter_map(|presence| presence.offer.as_ref()).map(|offer| offer.provider().link())
+        self.roster
+            .values()
+            .filter_map(|presence| presence.offer.as_ref())
+            .map(|offer| offer.provider().link())
     }
 }
 
-/// Counts messages that were stored before, and are in no sum: a crash came first, or an older version stored them.
-async fn count_stored(channel: Arc<Channel>, mut after: u64, head: u64) {
+/// Counts stored messages that are not in the usage record yet, after a crash or an update from
+/// an older version.
+pub(crate) async fn count_stored(
+    log: &Arc<dyn Log>,
+    stream: &str,
+    usage: &Arc<Usage>,
+    mut after: u64,
+    head: u64,
+) -> Result<(), StoreError> {
     while after < head {
-        let entries = match channel.hub.log.read(&channel.stream, after, COUNTED_AT_ONCE).await {
-            Ok(entries) if !entries.is_empty() => entries,
-            Ok(_) => break,
-            Err(error) => return error!(channel = &*channel.name, %error, "cannot count what is stored"),
-        };
+        let entries = log.read(stream, after, COUNTED_AT_ONCE).await?;
+        if entries.is_empty() {
+            break;
+        }
         for entry in entries.iter().take_while(|entry| entry.seq <= head) {
             let owner = sender_of(&entry.body).unwrap_or_else(|| GATEWAY.to_owned());
             let attached = Stored::of(entry).map_or(0, |stored| attached_bytes(&stored.body));
-            channel.usage.charge(&owner.into(), entry.body.len() + attached).stored(entry.seq);
+            usage.charge(&owner.into(), entry.body.len() + attached).stored(entry.seq);
         }
         after = entries.last().map_or(head, |entry| entry.seq);
     }
-    channel.usage.counted(head);
+    usage.counted(head);
+    Ok(())
 }
 
 fn attached_bytes(body: &[u8]) -> usize {
     attachments::described(body).iter().fold(0, |sum, meta| sum + meta.size as usize)
 }
 
-/// The message that says who came, changed or left.
-pub(crate) fn presence_body(participant: &str, action: &str, metadata: &str, reason: Option<&str>) -> String {
+/// Returns the message body for a participant that joins, changes or leaves.
+pub(crate) fn presence_body(
+    participant: &str,
+    action: &str,
+    metadata: &str,
+    reason: Option<&str>,
+) -> String {
     encode_body(&Envelope {
         kind: "presence",
         payload: &payload(action, metadata, reason),

@@ -1,5 +1,6 @@
-//! The methods that programs declared last. They stay valid across a reconnect: some clients declare their methods once,
-//! and between a connection's arrival and its metadata nothing is declared at all.
+//! The methods that programs declared last. They stay valid across a reconnect: some clients
+//! declare their methods only once. Between a connection's join and its metadata, nothing would
+//! be declared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use serde_json::value::RawValue;
 
 use crate::channel::Member;
 
-/// How much of it a channel keeps.
+/// The maximum number of programs and bytes per channel.
 const MAX_PROGRAMS: usize = 1_000;
 const MAX_BYTES: usize = 4 << 20;
 
-/// A participant's program. All its programs without an instance id count as one.
+/// A program of a participant. All its programs without an instance id count as one.
 type Program = (Arc<str>, Option<Arc<str>>);
 
 /// The methods of each program, as JSON text. The oldest declarations are dropped first.
@@ -29,12 +30,10 @@ impl Declared {
         self.methods.get(&program(member))
     }
 
-    /// Replaces what a program declared. An empty list is not kept: a program without methods refuses calls by itself.
-    pub(crate) fn set(&mut self, member: &Member, methods: &str, is_empty: bool) {
+    /// Replaces what a program declared. An empty list is a declaration, too: calls of a program
+    /// that offers nothing are refused, and not sent to it.
+    pub(crate) fn set(&mut self, member: &Member, methods: &str) {
         self.remove(member);
-        if is_empty {
-            return;
-        }
         let program = program(member);
         self.bytes += methods.len();
         self.methods.insert(program.clone(), methods.into());
@@ -45,7 +44,7 @@ impl Declared {
         }
     }
 
-    /// The program has left for good.
+    /// Removes the methods of a program that has left for good.
     pub(crate) fn remove(&mut self, member: &Member) {
         let program = program(member);
         if let Some(methods) = self.methods.remove(&program) {
@@ -59,7 +58,7 @@ fn program(member: &Member) -> Program {
     (Arc::clone(&member.participant), member.instance.clone())
 }
 
-/// The text of the methods in a participant's metadata.
+/// Returns the text of the methods in a participant's metadata.
 pub(crate) fn methods_in(metadata: &str) -> Option<&str> {
     #[derive(Deserialize)]
     struct Only<'a> {
@@ -69,7 +68,7 @@ pub(crate) fn methods_in(metadata: &str) -> Option<&str> {
     serde_json::from_str::<Only<'_>>(metadata).ok()?.methods.map(RawValue::get)
 }
 
-/// Metadata that has no methods, with these.
+/// Adds methods to metadata that has none.
 pub(crate) fn with_methods(metadata: &str, methods: &str) -> String {
     let fields = metadata.trim().strip_suffix('}').unwrap_or("{").trim_end();
     let comma = if fields == "{" { "" } else { "," };
@@ -100,13 +99,14 @@ mod tests {
     fn each_program_has_its_own_methods() {
         let mut declared = Declared::default();
         let (one, two, none) = (member("w", Some("1")), member("w", Some("2")), member("w", None));
-        declared.set(&one, "[1]", false);
-        declared.set(&none, "[0]", false);
+        declared.set(&one, "[1]");
+        declared.set(&none, "[0]");
         assert_eq!(declared.get(&one).map(|methods| &**methods), Some("[1]"));
         assert_eq!(declared.get(&none).map(|methods| &**methods), Some("[0]"));
         assert_eq!(declared.get(&two), None);
-        declared.set(&one, "[]", true);
-        assert_eq!(declared.get(&one), None);
+        declared.set(&one, "[]");
+        assert_eq!(declared.get(&one).map(|methods| &**methods), Some("[]"));
+        declared.remove(&one);
         declared.remove(&none);
         assert!(declared.methods.is_empty() && declared.order.is_empty() && declared.bytes == 0);
     }
@@ -115,11 +115,14 @@ mod tests {
     fn only_so_much_is_kept() {
         let mut declared = Declared::default();
         for n in 0..=MAX_PROGRAMS {
-            declared.set(&member(&n.to_string(), None), "[1]", false);
+            declared.set(&member(&n.to_string(), None), "[1]");
         }
-        assert_eq!((declared.methods.len(), declared.get(&member("0", None))), (MAX_PROGRAMS, None));
+        assert_eq!(
+            (declared.methods.len(), declared.get(&member("0", None))),
+            (MAX_PROGRAMS, None)
+        );
         let large = "x".repeat(MAX_BYTES - 3);
-        declared.set(&member("large", None), &large, false);
+        declared.set(&member("large", None), &large);
         assert_eq!(declared.methods.len(), 2);
         assert!(declared.bytes <= MAX_BYTES);
     }
@@ -130,7 +133,11 @@ mod tests {
             let whole = with_methods(metadata, "[1]");
             let mut expected: serde_json::Value = serde_json::from_str(metadata).unwrap();
             expected["methods"] = serde_json::json!([1]);
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&whole).unwrap(), expected, "{whole}");
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&whole).unwrap(),
+                expected,
+                "{whole}"
+            );
             assert_eq!(methods_in(&whole), Some("[1]"));
         };
         for metadata in ["{}", " { } ", r#"{"a":{}}"#, r#"{"a":"}"}"#] {

@@ -1,6 +1,8 @@
-//! The gateway in the roster: a member whose methods are the tools that the participant's token includes.
+//! The gateway as a member of the roster. Its methods are the tools that the participant's token
+//! includes.
 //!
-//! Every participant may have another list, so this member is in no shared roster. Each connection is sent its own.
+//! Each participant may have a different list, so this member is in no shared roster. Each
+//! connection receives its own list.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,37 +20,41 @@ use crate::presence::payload;
 use crate::publish::Sender;
 use crate::{Channels, GATEWAY};
 
-/// Changes that follow each other within this time are sent as one.
+/// Changes within this time are sent as one.
 const COALESCE: Duration = Duration::from_millis(100);
 
-/// The list of tools that one connection was sent.
+/// The list of tools that one connection has received.
 #[derive(Debug)]
 pub(crate) struct GatewayEntry {
     router: Arc<Router>,
     view: View,
     max_bytes: usize,
     revision: watch::Receiver<u64>,
-    /// JSON, an object.
+    /// A JSON object.
     pub(crate) metadata: String,
 }
 
 impl GatewayEntry {
-    /// `None` where the token includes no tools, or may not call in this channel.
+    /// Returns `None` if the token includes no tools, or may not make calls in this channel.
     pub(crate) fn of(hub: &Channels, sender: &Sender, max_bytes: usize) -> Option<Self> {
         let principal = &sender.principal;
         let includes_tools = !principal.is_limited() || !principal.tools.is_empty();
-        if !(sender.rights.read && sender.rights.call && includes_tools && principal.role.may_call_tools()) {
+        if !(sender.rights.read
+            && sender.rights.call
+            && includes_tools
+            && principal.role.may_call_tools())
+        {
             return None;
         }
         let (router, view) = (Arc::clone(&hub.router), View::of(Arc::clone(principal)));
-        // Before the list is read, so that no change of it is missed.
+        // Subscribed before the list is read, so that no change is missed.
         let mut revision = router.directory().subscribe();
         revision.mark_unchanged();
         let metadata = metadata(&router, &view, max_bytes);
         Some(Self { router, view, max_bytes, revision, metadata })
     }
 
-    /// Sends the list again whenever it has changed, at the reader's pace.
+    /// Sends the list again after each change, once the connection's queue is empty.
     pub(crate) async fn follow(self, outbox: &Outbox) {
         let Self { router, view, max_bytes, mut revision, metadata: first } = self;
         let mut sent = digest(&first);
@@ -61,13 +67,15 @@ impl GatewayEntry {
             if std::mem::replace(&mut sent, now) == now {
                 continue;
             }
-            if outbox.emptied().await.is_err() || outbox.send(presence("ephemeral", "update", &metadata)).is_err() {
+            if outbox.emptied().await.is_err()
+                || outbox.send(presence("ephemeral", "update", &metadata)).is_err()
+            {
                 return;
             }
         }
     }
 
-    /// Says that the gateway is here.
+    /// Returns the message that announces the gateway.
     pub(crate) fn here(&self) -> String {
         presence("replay", "join", &self.metadata)
     }
@@ -91,10 +99,13 @@ fn digest(metadata: &str) -> u64 {
     hasher.finish()
 }
 
-/// The metadata with the tools of a view as methods. Those that go beyond `max_bytes` are only counted.
+/// Returns the metadata with the tools of a view as methods. Tools beyond `max_bytes` are only
+/// counted.
 fn metadata(router: &Router, view: &View, max_bytes: usize) -> String {
     let policy = router.policy();
-    let usable = |tool: &ToolView| tool.online && tool.tool.for_models && policy.allows(&view.principal, tool);
+    let usable = |tool: &ToolView| {
+        tool.online && tool.tool.for_models && policy.allows(&view.principal, tool)
+    };
     let tools = router.directory().list(view, None, usize::MAX - 1, usable).tools;
     let mut out = GATEWAY_METADATA.trim_end_matches('}').to_owned();
     let _ = write!(out, ",\"handle\":\"{GATEWAY}\",\"methods\":[");
@@ -127,10 +138,12 @@ fn push_method(out: &mut String, ToolView { name, tool, .. }: &ToolView) {
         push_string(out, description);
     }
     out.push_str(",\"parameters\":");
-    out.push_str(tool.input.as_ref().map_or("{\"type\":\"object\"}", |schema| Schema::raw(schema).as_str()));
-    if let Some(returns) = &tool.output_schema {
+    out.push_str(
+        tool.input.as_ref().map_or("{\"type\":\"object\"}", |schema| Schema::raw(schema).as_str()),
+    );
+    if let Some(returns) = &tool.output {
         out.push_str(",\"returns\":");
-        out.push_str(returns.as_str());
+        out.push_str(returns.raw().as_str());
     }
     out.push_str(",\"streaming\":true");
     if let Some(timeout) = tool.timeout {

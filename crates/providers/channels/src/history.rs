@@ -1,4 +1,4 @@
-//! What a channel has stored, read back.
+//! The stored messages of a channel.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use serde_json::value::RawValue;
 use crate::Channel;
 use crate::attachments;
 
-/// The most messages on a page.
+/// The maximum number of messages on a page.
 const MAX_PAGE: usize = 500;
-/// A page ends when it has become this large.
+/// A page ends when it reaches this size.
 pub(crate) const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// A stored message.
 #[derive(Debug, Clone)]
 pub struct Stored {
     pub id: u64,
-    /// JSON: the envelope without what differs between readers.
+    /// JSON: the envelope without the fields that differ between readers.
     pub(crate) body: Bytes,
     /// The file with its attachments.
     pub(crate) file: Option<Arc<str>>,
@@ -31,7 +31,7 @@ pub struct Stored {
 #[derive(Debug, Clone)]
 pub struct Page {
     pub messages: Vec<Box<RawValue>>,
-    /// Whether there are older ones.
+    /// Whether there are older messages.
     pub more: bool,
 }
 
@@ -46,13 +46,35 @@ impl Stored {
         Some(Self { id, body: entry.body.slice(end + 1..), file: Some(file) })
     }
 
-    /// The message as JSON.
+    /// Returns the message as JSON.
     pub(crate) fn json(&self) -> Option<String> {
         let body = std::str::from_utf8(&self.body).ok()?;
         Some(encode_message("replay", Some(self.id), body, None, false))
     }
 
-    /// The message as JSON without its id, if it says who came, changed or left.
+    /// Returns the participant of a presence message with its metadata, or with `None` if it
+    /// left.
+    pub(crate) fn presence_of(&self) -> Option<(String, Option<String>)> {
+        #[derive(Deserialize)]
+        struct Payload<'a> {
+            action: String,
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shape<'a> {
+            sender_id: String,
+            #[serde(borrow)]
+            payload: Payload<'a>,
+        }
+        // A cheap check first: most messages have another type.
+        self.body.starts_with(b"{\"type\":\"presence\"").then_some(())?;
+        let Shape { sender_id, payload } = serde_json::from_slice(&self.body).ok()?;
+        Some((sender_id, (payload.action != "leave").then(|| payload.metadata.get().to_owned())))
+    }
+
+    /// Returns a presence message as JSON without its id, or `None` for another type of message.
     pub(crate) fn presence(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Shape<'a> {
@@ -66,15 +88,18 @@ impl Stored {
 }
 
 impl Channel {
-    /// The first and the last message that it still has.
+    /// Returns the first and the last stored message.
     pub async fn bounds(&self) -> Result<Bounds, StoreError> {
         self.hub.log.bounds(&self.stream).await
     }
 
-    /// The messages before `before`, or the latest.
+    /// Returns the messages before `before`, or the latest ones.
     pub async fn page(&self, before: Option<u64>, limit: usize) -> Result<Page, StoreError> {
-        let entries =
-            self.hub.log.read_back(&self.stream, before.unwrap_or(u64::MAX), limit.clamp(1, MAX_PAGE)).await?;
+        let entries = self
+            .hub
+            .log
+            .read_back(&self.stream, before.unwrap_or(u64::MAX), limit.clamp(1, MAX_PAGE))
+            .await?;
         let mut messages: Vec<Box<RawValue>> = Vec::with_capacity(entries.len());
         let (mut bytes, mut oldest) = (0, before.unwrap_or(0));
         for entry in &entries {
@@ -91,33 +116,40 @@ impl Channel {
         Ok(Page { messages, more: !entries.is_empty() && oldest > first })
     }
 
-    /// The id of the last stored message, as it grows.
+    /// Returns a receiver with the id of the last stored message.
     pub fn follow(&self) -> tokio::sync::watch::Receiver<u64> {
         self.hub.log.follow(&self.stream)
     }
 
-    /// Stored messages after `after`, oldest first, each with its id.
+    /// Returns stored messages after `after` with their ids, oldest first.
     pub async fn since(&self, after: u64) -> Result<Vec<(u64, String)>, StoreError> {
         let stored = self.after(after, MAX_PAGE).await?;
         Ok(stored.iter().filter_map(|stored| Some((stored.id, stored.json()?))).collect())
     }
 
-    /// Stored messages after `after`, oldest first.
+    /// Returns stored messages after `after`, oldest first.
     pub(crate) async fn after(&self, after: u64, limit: usize) -> Result<Vec<Stored>, StoreError> {
         let entries = self.hub.log.read(&self.stream, after, limit).await?;
         Ok(entries.iter().filter_map(Stored::of).collect())
     }
 
-    /// The bytes of a message's attachments.
+    /// Returns the bytes of a message's attachments.
     pub(crate) async fn attached(&self, stored: &Stored) -> Option<Bytes> {
         let file = stored.file.as_ref()?;
         attachments::read(&self.hub.options.attachments, &self.epoch, file).await.ok()
     }
 
-    /// One attachment of a message: its type and its bytes.
-    pub async fn attachment(&self, message: u64, attachment: &str) -> Result<Option<(String, Bytes)>, StoreError> {
-        let Some(stored) =
-            self.after(message.saturating_sub(1), 1).await?.into_iter().find(|stored| stored.id == message)
+    /// Returns the MIME type and the bytes of one attachment.
+    pub async fn attachment(
+        &self,
+        message: u64,
+        attachment: &str,
+    ) -> Result<Option<(String, Bytes)>, StoreError> {
+        let Some(stored) = self
+            .after(message.saturating_sub(1), 1)
+            .await?
+            .into_iter()
+            .find(|stored| stored.id == message)
         else {
             return Ok(None);
         };
@@ -134,7 +166,7 @@ impl Channel {
     }
 }
 
-/// Who sent a stored message.
+/// Returns the sender of a stored message.
 pub(crate) fn sender_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -157,7 +189,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever has become of the store, what is read of it is JSON, or nothing.
+        /// Whatever a stored entry contains, it is read as JSON or as nothing.
         #[test]
         fn no_stored_entry_breaks_its_readers(
             noise in sa_hostile::noise(), file in prop::option::of("[a-z0-9-]{0,8}\n?"), nearly in sa_hostile::nearly(json!({

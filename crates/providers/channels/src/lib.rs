@@ -1,12 +1,14 @@
-//! Channels: rooms in which agents, workers, web pages and people talk, see who is there, and call each other's methods.
+//! Channels: shared spaces in which agents, workers, web pages and people exchange messages, see
+//! each other's presence, and call each other's methods.
 //!
-//! [`Channels::serve`] takes an upgraded socket through its life: what it missed, `ready`, its presence, its messages, its
-//! leaving. The way of a message: `session` reads the frame → `publish` checks it → `pipeline` stores it and sends
-//! it to everybody, in one order. Who may connect, and to do what, has been decided before and arrives as an [`Admission`].
+//! [`Channels::serve`] handles an upgraded socket: the missed messages, `ready`, its presence,
+//! its messages, and its departure. `session` reads a frame, `publish` checks the message, and
+//! `pipeline` stores it and sends it to all readers, in one order. The caller has already checked
+//! the rights of the participant and passes them as an [`Admission`].
 //!
-//! The methods that a participant advertises are tools in the channel's scope (`methods`): whoever sees the channel can
-//! call them from any surface. What participants call on each other passes through as messages, and is watched over by
-//! `calls`.
+//! The methods that a participant advertises are tools in the channel's scope (`methods`). Every
+//! principal that sees the channel can call them from any surface. Calls between participants
+//! pass through as messages, and `calls` tracks them.
 
 mod attachments;
 mod authors;
@@ -17,6 +19,7 @@ mod gateway;
 mod history;
 mod metadata;
 mod methods;
+mod options;
 mod pipeline;
 mod presence;
 mod publish;
@@ -27,15 +30,15 @@ mod usage;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
-use sa_core::{Principal, RawJson, Router, Trimmer, clock};
+use sa_core::{Principal, RawJson, Router, clock};
+use sa_limits::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
 use sa_protocol::channel::is_channel_name;
-use sa_socket::{Liveness, WebSocket};
+use sa_socket::WebSocket;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -44,105 +47,64 @@ use usage::{Usage, UsageRecord};
 
 pub use channel::{Channel, Participant};
 pub use history::{Page, Stored};
+pub use options::ChannelOptions;
 pub use publish::{Draft, Published, Refusal, Sender};
 
 /// The provider kind of participants, in addresses and lists.
 pub const KIND: &str = "participant";
 
-/// The participant that stands for the gateway's own tools. Nobody else has this id.
+/// The id of the participant that represents the gateway's own tools. No other participant can
+/// use it.
 pub const GATEWAY: &str = "switchboard";
 
-/// What the exposed names of methods begin with.
+/// The prefix of the exposed names of methods.
 const PREFIX: &str = "pubsub";
 
-/// The documents about channels, by name.
+/// The bucket of the documents about channels, by name.
 const BUCKET: &str = "channels";
 
-/// The largest configuration of a channel.
+/// The maximum size of a channel's configuration.
 const MAX_CONFIG: usize = 16_384;
 
-/// The documents about how much each channel has stored, by name.
+/// The bucket of the stored usage of each channel, by name.
 const USAGE: &str = "channel_usage";
 
-#[derive(Debug, Clone)]
-pub struct ChannelOptions {
-    pub liveness: Liveness,
-    /// The largest JSON of a message.
-    pub max_message_bytes: usize,
-    /// All attachments of a message together.
-    pub max_attachment_bytes: usize,
-    /// What may wait for a participant that reads slowly.
-    pub max_queue_bytes: usize,
-    /// Messages that one connection may send in a second.
-    pub max_rate: u32,
-    pub max_channels: usize,
-    /// Messages and attachments of all channels, on disk.
-    pub max_stored_bytes: usize,
-    /// The same of one channel.
-    pub max_bytes_per_channel: usize,
-    /// The same of one principal, in all channels.
-    pub max_bytes_per_principal: usize,
-    /// Messages that participants have not read yet, in memory.
-    pub pending_bytes: usize,
-    /// How many messages each channel keeps.
-    pub keep_messages: u64,
-    /// For how long each channel keeps messages.
-    pub keep: Duration,
-    /// Deletes what is older.
-    pub trimmer: Arc<Trimmer>,
-    /// Calls that one participant may be given at once by the other surfaces.
-    pub max_pending: usize,
-    /// Where attachments are kept.
-    pub attachments: PathBuf,
-}
-
-impl ChannelOptions {
-    /// What may wait for one participant: no more than its part of what may wait for all, so that readers that are too slow are
-    /// closed before publishers are refused.
-    pub(crate) fn queue_bytes(&self) -> usize {
-        self.max_queue_bytes.min((self.pending_bytes / 8).max(self.max_message_bytes))
-    }
-
-    /// The largest frame that a participant may send.
-    pub fn max_frame_bytes(&self) -> usize {
-        self.max_message_bytes + self.max_attachment_bytes + sa_protocol::channel::binary::HEADER
-    }
-}
-
-/// What a token may do in a channel.
+/// The rights of a token in a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     pub read: bool,
     pub publish: bool,
     pub call: bool,
-    /// Deleting it.
+    /// Whether it may delete the channel.
     pub admin: bool,
 }
 
-/// By what right a participant connects.
+/// The principal of a connection and its rights.
 #[derive(Debug, Clone)]
 pub struct Admission {
     pub principal: Arc<Principal>,
     pub rights: Rights,
-    /// Fires when the token does not count any more.
+    /// Cancelled when the token is revoked.
     pub revoked: CancellationToken,
 }
 
-/// How a participant comes in.
+/// The parameters of a connection.
 #[derive(Debug, Clone)]
 pub struct Entrance {
     pub channel: String,
-    /// The last message that it has, if it has been here before.
+    /// The last message that it received before a reconnect.
     pub since: Option<u64>,
-    /// Of which history that is.
+    /// The epoch of the history that `since` belongs to.
     pub epoch: Option<String>,
-    /// Whether it takes the roster as one document.
+    /// Whether it accepts the roster as one document.
     pub snapshot: bool,
-    /// Which of the participant's programs it is, the same when it connects again. A call is for one of them.
+    /// The instance id of the participant's program, which stays the same across reconnects. A
+    /// call goes to one program.
     pub instance: Option<String>,
-    /// The context that the channel must belong to. A channel without one takes the first that is named.
+    /// The context that the channel must belong to. A channel without one is assigned to the
+    /// first one named.
     pub context: Option<String>,
-    /// JSON: the configuration of the channel, if it is created now.
+    /// The configuration of the channel as JSON, if it is created now.
     pub config: Option<String>,
 }
 
@@ -154,16 +116,17 @@ pub struct Channels {
     options: ChannelOptions,
     shutdown: CancellationToken,
     open: Mutex<HashMap<Arc<str>, Arc<Channel>>>,
-    /// Held while one is opened, so that it is opened once.
+    /// Locked while a channel is opened, so that it is opened only once.
     opening: tokio::sync::Mutex<()>,
-    /// Where somebody was when the gateway ended, and nobody has been since.
-    haunted: Mutex<HashSet<String>>,
-    /// Every channel that there is, open or not.
+    /// The channels in which participants were present when the gateway ended, and that were not
+    /// opened since.
+    has_stale_presence: Mutex<HashSet<String>>,
+    /// Every existing channel, open or not.
     known: Mutex<HashMap<Arc<str>, Known>>,
     budgets: Budgets,
 }
 
-/// What a channel takes from the budgets.
+/// The budget that a channel uses.
 #[derive(Debug)]
 struct Known {
     _permit: Permit,
@@ -172,11 +135,11 @@ struct Known {
 
 #[derive(Debug)]
 struct Budgets {
-    /// How many channels there are.
+    /// The number of channels.
     channels: Arc<SharedBudget>,
-    /// What they have stored.
+    /// The bytes of stored messages.
     stored: Arc<SharedBudget>,
-    /// Messages in memory.
+    /// The bytes of messages in memory.
     pending: Arc<SharedBudget>,
 }
 
@@ -186,20 +149,21 @@ impl Budgets {
             name: "channels",
             what: "channels",
             key: "channels.max_channels",
-            remedy: "delete channels that are not needed, or use one that exists",
+            remedy: "delete unused channels, or use an existing one",
             total: options.max_channels,
         };
         let stored = Limit {
             name: "stored",
             what: "bytes of stored channel messages",
             key: "channels.max_stored_bytes",
-            remedy: "delete channels that are not needed",
+            remedy: "delete unused channels",
             total: options.max_stored_bytes,
         };
-        let quota = Quota { key: "channels.max_bytes_per_principal", max: options.max_bytes_per_principal };
+        let quota =
+            Quota { key: "channels.max_bytes_per_principal", max: options.max_bytes_per_principal };
         let pending = Limit {
             name: "channel_messages",
-            what: "bytes of channel messages that are not read yet",
+            what: "bytes of unread channel messages",
             key: "channels.pending_bytes",
             remedy: "wait until participants have read them",
             total: options.pending_bytes,
@@ -212,22 +176,22 @@ impl Budgets {
     }
 }
 
-/// What is known of a channel beside its messages.
+/// The document about a channel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct About {
-    /// Names this history: ids of another one mean nothing here.
+    /// Identifies this history: message ids of another epoch are invalid here.
     epoch: String,
     created_ms: i64,
-    /// How many attachments the server has numbered.
+    /// The number of attachments that the server has numbered.
     #[serde(default)]
     numbered: u64,
-    /// The id of the token that it was made with, for which it counts.
+    /// The id of the principal that created the channel, and that it is charged to.
     #[serde(default)]
     owner: Option<String>,
-    /// The context that it belongs to.
+    /// The context that the channel belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     context: Option<String>,
-    /// JSON: the configuration that it was created with.
+    /// The configuration that the channel was created with, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     config: Option<String>,
 }
@@ -244,9 +208,9 @@ pub struct Summary {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeleteError {
-    #[error("there is no such channel")]
+    #[error("the channel does not exist")]
     Missing,
-    #[error("somebody is in the channel")]
+    #[error("the channel has participants")]
     Occupied,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -254,11 +218,11 @@ pub enum DeleteError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("a channel's name has 1 to 200 bytes of visible text")]
+    #[error("a channel name must have 1 to 200 bytes of visible text")]
     Name,
-    #[error("invalid context: a contextId has 1 to 200 bytes of visible text")]
+    #[error("invalid context: a contextId must have 1 to 200 bytes of visible text")]
     Context,
-    #[error("invalid channelConfig: it is a JSON object of at most 16384 bytes")]
+    #[error("invalid channelConfig: it must be a JSON object of at most 16384 bytes")]
     Config,
     #[error("context mismatch: the channel belongs to another context")]
     OtherContext,
@@ -269,7 +233,8 @@ pub enum OpenError {
 }
 
 impl Channels {
-    /// Takes up the channels where they were left. Whoever was there when the gateway ended is written down as gone.
+    /// Opens the stored channels. Participants that were present when the gateway ended are
+    /// recorded as having left.
     pub async fn open(
         log: Arc<dyn Log>,
         records: Arc<dyn Records>,
@@ -277,15 +242,27 @@ impl Channels {
         options: ChannelOptions,
         shutdown: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
-        let haunted = presence::lay_ghosts(&log).await?.into();
+        let has_stale_presence = presence::clear_stale_presence(&log).await?.into();
         let (open, opening) = (Mutex::default(), tokio::sync::Mutex::default());
         let (known, budgets) = (Mutex::default(), Budgets::new(&options));
-        let channels = Self { log, records, router, options, shutdown, open, opening, haunted, known, budgets };
+        let channels = Self {
+            log,
+            records,
+            router,
+            options,
+            shutdown,
+            open,
+            opening,
+            has_stale_presence,
+            known,
+            budgets,
+        };
         channels.count_all().await?;
         Ok(Arc::new(channels))
     }
 
-    /// Counts what there is, by what was written of it.
+    /// Counts the stored bytes: the usage records, and the messages stored since they were
+    /// written.
     async fn count_all(&self) -> Result<(), StoreError> {
         let usage = self.records.list(USAGE).await?;
         let mut usage: HashMap<String, UsageRecord> = usage
@@ -299,11 +276,17 @@ impl Channels {
             if let Some(record) = usage.remove(&name) {
                 known.restore(record);
             }
+            // Messages that are in no usage record are counted before more can be stored.
+            let stream = stream(&name);
+            let head = self.log.bounds(&stream).await?.last;
+            if let Some(after) = known.missing(head) {
+                channel::count_stored(&self.log, &stream, &known, after, head).await?;
+            }
         }
         Ok(())
     }
 
-    /// Enters a channel that counts from now on.
+    /// Adds a channel and counts it from now on.
     fn know(&self, name: &str, permit: Permit) -> Arc<Usage> {
         let bounds = usage::Bounds {
             max_bytes: self.options.max_bytes_per_channel,
@@ -315,7 +298,8 @@ impl Channels {
         usage
     }
 
-    /// What bounds channels: their number, what they store, and what waits in memory.
+    /// Returns the budgets of channels: their number, their stored bytes, and their bytes in
+    /// memory.
     pub fn budgets(&self) -> [&Arc<SharedBudget>; 3] {
         let Budgets { channels, stored, pending } = &self.budgets;
         [channels, stored, pending]
@@ -332,13 +316,19 @@ impl Channels {
         async move { session::run(&self, socket, *admission, entrance).await }
     }
 
-    /// The channel of this name. If there is none, this principal creates it, and it counts for that one.
-    pub async fn channel(self: &Arc<Self>, name: &str, principal: &Principal) -> Result<Arc<Channel>, OpenError> {
+    /// Returns the channel with this name. If there is none, creates it and charges it to this
+    /// principal.
+    pub async fn channel(
+        self: &Arc<Self>,
+        name: &str,
+        principal: &Principal,
+    ) -> Result<Arc<Channel>, OpenError> {
         self.open_or_create(name, principal, None).await
     }
 
-    /// The same for a connection that may name a context, and a configuration for the channel that it creates. Only a
-    /// connection that `may_publish` decides these: a reader must not lock the others out.
+    /// Opens a channel for a connection, which may name a context, and a configuration for a new
+    /// channel. Only a connection that `may_publish` sets these, so that a reader cannot lock
+    /// others out.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         name: &str,
@@ -380,8 +370,11 @@ impl Channels {
         Ok(self.open_with(name, &about).await?)
     }
 
-    /// The channel of this name, if there is one.
-    pub async fn existing(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, StoreError> {
+    /// Returns the channel with this name, if it exists.
+    pub async fn existing(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<Arc<Channel>>, StoreError> {
         if let Some(channel) = self.opened().get(name) {
             return Ok(Some(Arc::clone(channel)));
         }
@@ -389,7 +382,7 @@ impl Channels {
         self.open_stored(name).await
     }
 
-    /// Opens a channel that was created before. With [`Channels::opening`] held.
+    /// Opens an existing channel. [`Channels::opening`] must be locked.
     async fn open_stored(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Channel>>, StoreError> {
         if let Some(channel) = self.opened().get(name) {
             return Ok(Some(Arc::clone(channel)));
@@ -400,21 +393,28 @@ impl Channels {
         }
     }
 
-    async fn open_with(self: &Arc<Self>, name: &str, about: &About) -> Result<Arc<Channel>, StoreError> {
-        let haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    async fn open_with(
+        self: &Arc<Self>,
+        name: &str,
+        about: &About,
+    ) -> Result<Arc<Channel>, StoreError> {
+        let has_stale_presence = self.has_stale_presence.lock().remove(name);
         let usage = self.known().get(name).map(|known| Arc::clone(&known.usage));
-        let usage = usage.unwrap_or_else(|| self.know(name, self.budgets.channels.charge(&Holder::anonymous(), 1)));
-        let channel = Channel::open(Arc::clone(self), name, about, usage, haunted).await?;
+        let usage = usage.unwrap_or_else(|| {
+            self.know(name, self.budgets.channels.charge(&Holder::anonymous(), 1))
+        });
+        let channel =
+            Channel::open(Arc::clone(self), name, about, usage, has_stale_presence).await?;
         self.opened().insert(name.into(), Arc::clone(&channel));
         Ok(channel)
     }
 
-    /// Whether there is a channel of this name.
+    /// Returns whether a channel with this name exists.
     pub async fn exists(&self, name: &str) -> Result<bool, StoreError> {
         Ok(self.opened().get(name).is_some() || self.about(name).await?.is_some())
     }
 
-    /// Every channel that there is, by name.
+    /// Returns every existing channel, sorted by name.
     pub async fn list(&self) -> Result<Vec<Summary>, StoreError> {
         let mut list = Vec::new();
         for (name, record) in self.records.list(BUCKET).await? {
@@ -422,29 +422,41 @@ impl Channels {
             let bounds = self.log.bounds(&stream(&name)).await?;
             let participants = self.opened().get(&*name).map_or(0, |channel| channel.present());
             let (first_id, last_id) = (bounds.first, bounds.last);
-            list.push(Summary { name, participants, created_ms: about.created_ms, first_id, last_id });
+            list.push(Summary {
+                name,
+                participants,
+                created_ms: about.created_ms,
+                first_id,
+                last_id,
+            });
         }
         Ok(list)
     }
 
-    /// The largest frame that a participant may send.
+    /// Returns the maximum size of a frame from a participant.
     pub fn max_frame_bytes(&self) -> usize {
         self.options.max_frame_bytes()
     }
 
-    /// Deletes a channel that nobody is in, with all that was said there. One of the same name is another one.
+    /// Deletes an empty channel with all its messages. A later channel with the same name has a
+    /// new epoch.
     pub async fn delete(&self, name: &str) -> Result<(), DeleteError> {
-        // Nobody can come in meanwhile.
+        // The lock keeps the channel from being opened meanwhile.
         let _opening = self.opening.lock().await;
         let about = self.about(name).await?.ok_or(DeleteError::Missing)?;
         {
             let mut open = self.opened();
-            if open.get(name).is_some_and(|channel| Arc::strong_count(channel) > 1 || !channel.is_idle()) {
+            if open
+                .get(name)
+                .is_some_and(|channel| Arc::strong_count(channel) > 1 || !channel.is_idle())
+            {
                 return Err(DeleteError::Occupied);
             }
             open.remove(name);
         }
-        self.log.trim(&stream(name), Retention { entries: Some(0), ..Retention::default() }).await?;
+        self.log
+            .trim(&stream(name), Retention { entries: Some(0), ..Retention::default() })
+            .await?;
         self.records.delete(BUCKET, name).await?;
         self.known().remove(name);
         self.records.delete(USAGE, name).await?;
@@ -452,12 +464,12 @@ impl Channels {
         Ok(())
     }
 
-    /// How many participants are here, each counted once for each channel.
+    /// Returns the number of present participants. A participant counts once per channel.
     pub fn online(&self) -> usize {
         self.opened().values().map(|channel| channel.present()).sum()
     }
 
-    /// Deletes what is older than channels keep, and lets go of channels that nobody is in.
+    /// Deletes expired messages, and closes idle channels.
     pub async fn keep_house(&self) {
         let ChannelOptions { keep, keep_messages, trimmer, .. } = &self.options;
         let names = self.records.list(BUCKET).await.unwrap_or_default();
@@ -481,7 +493,7 @@ impl Channels {
         self.opened().retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_idle());
         let here = || self.opened().values().flat_map(|channel| channel.presences()).collect();
         if let Err(error) = presence::compact(&self.log, here).await {
-            warn!(%error, "cannot compact the list of who is present");
+            warn!(%error, "cannot compact the presence records");
         }
     }
 
@@ -493,26 +505,35 @@ impl Channels {
         Ok(record.and_then(|record| serde_json::from_slice(&record.value).ok()))
     }
 
-    async fn create(&self, name: &str, principal: &Principal, config: Option<&str>) -> Result<About, OpenError> {
-        let permit = self.budgets.channels.acquire(&Holder::of(principal), 1).map_err(OpenError::TooMany)?;
+    async fn create(
+        &self,
+        name: &str,
+        principal: &Principal,
+        config: Option<&str>,
+    ) -> Result<About, OpenError> {
+        let permit =
+            self.budgets.channels.acquire(&principal.holder(), 1).map_err(OpenError::TooMany)?;
         let epoch = uuid::Uuid::new_v4().simple().to_string();
         let owner = Some(principal.id.to_string());
         let config = config.map(str::to_owned);
-        let about = About { epoch, created_ms: clock::now_ms(), numbered: 0, owner, context: None, config };
+        let about =
+            About { epoch, created_ms: clock::now_ms(), numbered: 0, owner, context: None, config };
         self.write_about(name, &about).await?;
         self.know(name, permit);
         Ok(about)
     }
 
-    /// Gives back what deleted messages took, and writes the sums if they have changed. A sum that is not written is counted
-    /// again from the messages.
+    /// Releases the budget of deleted messages, and writes the usage record if it has changed. If
+    /// a record is not written, its messages are counted again after a restart.
     async fn write_usage(&self, name: &str, first: u64) {
-        let Some(usage) = self.known().get(name).map(|known| Arc::clone(&known.usage)) else { return };
+        let Some(usage) = self.known().get(name).map(|known| Arc::clone(&known.usage)) else {
+            return;
+        };
         usage.trimmed(first);
         let Some(record) = usage.record() else { return };
         let value = serde_json::to_vec(&record).unwrap_or_default().into();
         if let Err(error) = self.records.put(USAGE, name, value, Expect::Anything).await {
-            warn!(channel = name, %error, "cannot write how much a channel has stored");
+            warn!(channel = name, %error, "cannot save the storage usage of a channel");
         }
     }
 
@@ -522,11 +543,11 @@ impl Channels {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Channel>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
@@ -536,17 +557,17 @@ impl fmt::Debug for Channels {
     }
 }
 
-/// Whether a text is a JSON object that every reader takes.
+/// Returns whether a text is a JSON object that every reader accepts.
 fn is_object(json: &str) -> bool {
     RawJson::parse(json).is_ok_and(|json| json.as_str().trim_start().starts_with('{'))
 }
 
-/// Where a channel's messages are in the log.
+/// Returns the log stream of a channel's messages.
 fn stream(channel: &str) -> String {
     format!("channel:{channel}")
 }
 
-/// How long a call between participants is watched over. Its caller has a limit of its own, which is shorter.
+/// How long a call between participants is tracked. Its caller has its own, shorter timeout.
 const CALL_MEMORY: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
@@ -557,7 +578,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Ten thousand participants are ten thousand of these.
+    /// Each connected participant is one such future, and there may be ten thousand.
     #[test]
     fn an_idle_participant_is_a_small_future() {
         let size = size_of_future(|channels: Arc<Channels>, socket, admission, entrance| {

@@ -1,10 +1,9 @@
-//! What a participant says about itself: its entry in the roster, its handle and its methods.
+//! The metadata of a participant: its roster entry, its handle and its methods.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use sa_core::RawJson;
-use sa_core::budget::Holder;
 use sa_protocol::channel::{encode_message, handle_key};
 
 use crate::GATEWAY;
@@ -18,7 +17,7 @@ use crate::publish::{AROUND, Refusal, Sender};
 const MAX_METADATA: usize = 64 << 10;
 
 impl Channel {
-    /// Replaces what the roster says about a participant, and what it offers.
+    /// Replaces the roster entry of a participant, and its offered methods.
     pub(crate) fn update_metadata(
         self: &Arc<Self>,
         sender: &Sender,
@@ -27,53 +26,73 @@ impl Channel {
     ) -> Result<(), Refusal> {
         let participant = &sender.principal.name;
         check_size(metadata)?;
-        RawJson::parse(metadata).map_err(|error| Refusal::invalid(format!("the metadata cannot be read: {error}")))?;
+        RawJson::parse(metadata).map_err(|error| {
+            Refusal::invalid(format!("the metadata is not valid JSON: {error}"))
+        })?;
         let declares = Metadata::read(metadata).map_err(Refusal::invalid)?.methods.is_some();
-        // Metadata without methods declares nothing: what this program declared before stays valid.
+        // Metadata without methods declares nothing: the earlier declaration of this program
+        // stays valid.
         let before = if declares { None } else { self.state().declared.get(member).cloned() };
-        let whole = before.map_or(Cow::Borrowed(metadata), |methods| with_methods(metadata, &methods).into());
+        let whole = before
+            .map_or(Cow::Borrowed(metadata), |methods| with_methods(metadata, &methods).into());
         let metadata = &*whole;
         check_size(metadata)?;
         let read = Metadata::read(metadata).map_err(Refusal::invalid)?;
         if !read.methods().is_empty() && !sender.rights.publish {
-            let why = "the token may not publish in this channel, so that nobody could be answered; offer no methods";
+            let why = "the token is not allowed to publish in this channel, so it cannot answer calls; offer no methods";
             return Err(Refusal::new("not-allowed", why));
         }
-        let reserved = self.usage.reserve(&Holder::by_name(&sender.principal), 2 * metadata.len() + AROUND)?;
+        let reserved =
+            self.usage.reserve(&sender.principal.holder_by_name(), 2 * metadata.len() + AROUND)?;
         let mut state = self.state();
         if let Some(handle) = &read.handle {
-            let holder = state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
+            let holder =
+                state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
             let holder = holder.map(|(id, holder)| (&**id, &*holder.metadata));
             let gateway = (handle_key(handle) == GATEWAY).then_some((GATEWAY, GATEWAY_METADATA));
             if let Some((holder, metadata)) = holder.or(gateway) {
                 let _ = member.outbox.send(conflict(holder, metadata, handle));
-                let message = format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
+                let message =
+                    format!("the handle \"{handle}\" is taken by \"{holder}\"; choose another one");
                 return Err(Refusal::new("handle-conflict", message));
             }
         }
         if let Some(methods) = methods_in(metadata) {
-            state.declared.set(member, methods, read.methods().is_empty());
+            state.declared.set(member, methods);
         }
         let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
         presence.says(member, metadata, read.handle.as_ref());
         presence.declare(self, participant, &read);
         let body = presence_body(participant, "update", metadata, None);
-        self.enqueue(Item { from: Some((member.id, reference)), reserved: Some(reserved), ..Item::new(body, true) });
+        self.enqueue(Item {
+            from: Some((member.id, reference)),
+            reserved: Some(reserved),
+            ..Item::new(body, true)
+        });
         Ok(())
     }
 }
 
-/// What deployed clients know a conflict by: a presence of the handle's holder, with the handle as the client spells it.
+/// Returns the message by which deployed clients recognize a conflict: a presence of the handle's
+/// owner, with the handle in the client's spelling.
 fn conflict(holder: &str, metadata: &str, handle: &str) -> String {
     let mut metadata: serde_json::Value = serde_json::from_str(metadata).unwrap_or_default();
     metadata["handle"] = handle.into();
-    encode_message("ephemeral", None, &presence_body(holder, "update", &metadata.to_string(), None), None, false)
+    encode_message(
+        "ephemeral",
+        None,
+        &presence_body(holder, "update", &metadata.to_string(), None),
+        None,
+        false,
+    )
 }
 
 fn check_size(metadata: &str) -> Result<(), Refusal> {
     let len = metadata.len();
     if len > MAX_METADATA {
-        return Err(Refusal::invalid(format!("the metadata has {len} bytes, and {MAX_METADATA} are allowed")));
+        return Err(Refusal::invalid(format!(
+            "the metadata has {len} bytes; the maximum is {MAX_METADATA}"
+        )));
     }
     Ok(())
 }

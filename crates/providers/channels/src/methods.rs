@@ -1,19 +1,19 @@
-//! Methods that participants advertise become tools in the channel's scope.
+//! Turns the methods that participants advertise into tools in the channel's scope.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sa_core::budget::Holder;
+use parking_lot::Mutex;
 use sa_core::directory::{Attach, Registration};
-use sa_core::json::{object, why};
 use sa_core::link::{Link, LinkProvider};
 use sa_core::{
-    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, Grant, Output, ProviderId, RawJson, Schema, Scope,
-    Tool, Update, clock,
+    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, Grant, Output, ProviderId,
+    RawJson, Schema, Scope, Tool, Update, clock,
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::push_string;
+use sa_text::json::{object, why};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tracing::warn;
@@ -23,21 +23,23 @@ use crate::channel::Channel;
 use crate::pipeline::Item;
 use crate::{KIND, PREFIX};
 
-/// The most methods of one participant.
+/// The maximum number of methods of one participant.
 const MAX_METHODS: usize = 256;
 const MAX_DESCRIPTION: usize = 8_192;
 
-/// What the gateway reads of a participant's metadata. The rest passes through.
+/// The fields of a participant's metadata that the gateway reads. The others pass through.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata<'a> {
     pub(crate) handle: Option<String>,
-    /// Absent where the participant declares none, which is not the same as that it has none.
+    /// `None` if the participant declares no list, which differs from an empty list.
     #[serde(borrow, default, deserialize_with = "declared")]
     pub(crate) methods: Option<Vec<Method<'a>>>,
 }
 
-/// Methods that are there are a list, and not `null`.
-fn declared<'de: 'a, 'a, D: Deserializer<'de>>(methods: D) -> Result<Option<Vec<Method<'a>>>, D::Error> {
+/// Reads a list; `null` is an error.
+fn declared<'de: 'a, 'a, D: Deserializer<'de>>(
+    methods: D,
+) -> Result<Option<Vec<Method<'a>>>, D::Error> {
     Vec::deserialize(methods).map(Some)
 }
 
@@ -49,21 +51,23 @@ pub(crate) struct Method<'a> {
     parameters: Option<&'a RawValue>,
     #[serde(borrow)]
     returns: Option<&'a RawValue>,
-    /// Milliseconds.
+    /// In milliseconds.
     timeout: Option<f64>,
 }
 
 impl<'a> Metadata<'a> {
     pub(crate) fn read(json: &'a str) -> Result<Self, String> {
-        let metadata: Self =
-            object(json.as_bytes()).map_err(|error| format!("the metadata cannot be read: {}", why(&error)))?;
+        let metadata: Self = object(json.as_bytes())
+            .map_err(|error| format!("the metadata is invalid: {}", why(&error)))?;
         if metadata.methods().len() > MAX_METHODS {
-            return Err(format!("a participant advertises at most {MAX_METHODS} methods"));
+            return Err(format!("a participant can advertise at most {MAX_METHODS} methods"));
         }
-        // Two that look the same are taken for each other.
+        // Invisible characters are rejected: two names that look the same could be confused.
         let bad = |text: &String| text.is_empty() || text.len() > 128 || !is_visible(text);
-        if metadata.handle.as_ref().is_some_and(bad) || metadata.methods().iter().any(|method| bad(&method.name)) {
-            return Err("a handle and a method's name have 1 to 128 bytes of visible text".into());
+        if metadata.handle.as_ref().is_some_and(bad)
+            || metadata.methods().iter().any(|method| bad(&method.name))
+        {
+            return Err("a handle or method name must have 1 to 128 bytes of visible text".into());
         }
         Ok(metadata)
     }
@@ -73,14 +77,14 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// What a participant offers.
+/// The methods that a participant offers.
 pub(crate) struct Offer {
     provider: Arc<LinkProvider<MethodLink>>,
     registration: Option<Registration>,
 }
 
 impl Offer {
-    /// Offers the methods of a participant in its channel, in place of what it offered before.
+    /// Offers the methods of a participant in its channel, and replaces its previous offer.
     pub(crate) fn make(
         before: Option<Self>,
         channel: &Arc<Channel>,
@@ -104,7 +108,8 @@ impl Offer {
         let attach = Attach {
             id: ProviderId::new(KIND, &format!("{}/{participant}", channel.name)),
             scope: Scope::Channel(Arc::clone(&channel.name)),
-            // One for all in the channel: who is who has been settled by their tokens, and their names by the directory.
+            // One grant for the whole channel: tokens have identified the participants, and the
+            // directory resolves name conflicts.
             grant: Grant::token(&format!("channel:{}", channel.name)),
             provider: Arc::clone(&provider) as Arc<dyn sa_core::Provider>,
             catalog,
@@ -117,7 +122,9 @@ impl Offer {
             .router
             .directory()
             .attach(attach)
-            .inspect_err(|error| warn!(%participant, %error, "methods cannot be offered"))
+            .inspect_err(
+                |error| warn!(%participant, %error, "cannot offer the methods of a participant"),
+            )
             .ok();
         Some(Self { provider, registration })
     }
@@ -126,25 +133,32 @@ impl Offer {
         &self.provider
     }
 
-    /// The participant is gone: its methods with it, and what was asked of it fails at once.
+    /// Withdraws the methods of a participant that has left, and fails its running calls at once.
     pub(crate) fn withdraw(self, participant: &str) {
         if let Some(registration) = self.registration {
             registration.withdraw();
         }
-        self.provider.close(&format!("the participant \"{participant}\" left in the middle of the call"));
+        self.provider.close(&format!("the participant \"{participant}\" left during the call"));
     }
 }
 
 fn catalog(participant: &str, metadata: &Metadata<'_>) -> Catalog {
-    // A dotted name would be a claim on a space of names. Such a method can be called in the channel alone.
-    let usable = metadata.methods().iter().filter(|method| sa_core::naming::is_exposable(&method.name));
+    // A dotted name would claim a namespace. Such a method can only be called within the channel.
+    let usable =
+        metadata.methods().iter().filter(|method| sa_core::naming::is_exposable(&method.name));
     let tools = usable.map(|method| Tool {
         name: method.name.as_str().into(),
         preferred_name: format!("{PREFIX}_{participant}_{}", method.name),
-        description: method.description.as_deref().map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].into()),
+        description: method
+            .description
+            .as_deref()
+            .map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].into()),
         input: method.parameters.and_then(readable).map(Schema::new),
-        output_schema: method.returns.and_then(readable),
-        timeout: method.timeout.filter(|ms| (1.0..1e10).contains(ms)).map(|ms| Duration::from_millis(ms as u64)),
+        output: method.returns.and_then(readable).map(Schema::new),
+        timeout: method
+            .timeout
+            .filter(|ms| (1.0..1e10).contains(ms))
+            .map(|ms| Duration::from_millis(ms as u64)),
         ..Tool::named(&method.name)
     });
     Catalog { tools: tools.collect(), ..Catalog::default() }
@@ -155,33 +169,41 @@ fn readable(raw: &RawValue) -> Option<RawJson> {
     json.to_value().ok().filter(serde_json::Value::is_object).map(|_| json)
 }
 
-/// Asks a participant by a message in its channel.
+/// Calls a participant with a message in its channel.
 #[derive(Debug)]
 pub(crate) struct MethodLink {
     channel: Weak<Channel>,
     participant: Arc<str>,
-    /// Who asked, for as long as the answer is due.
+    /// The callers of pending calls.
     callers: Mutex<HashMap<CallId, Arc<str>>>,
 }
 
 impl MethodLink {
-    /// Who waits for this call, if it is one of this participant's.
+    /// Returns the caller of this pending call to the participant.
     pub(crate) fn caller(&self, call: &str) -> Option<Arc<str>> {
         let id = call.parse().ok()?;
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.callers.lock().get(&id).cloned()
     }
 
     fn forget(&self, id: CallId) -> Option<Arc<str>> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)
+        self.callers.lock().remove(&id)
     }
 }
 
 impl Link for MethodLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
-        let gone = || CallError::undelivered(format!("the participant \"{}\" is not here", self.participant));
+        let gone = || {
+            CallError::undelivered(format!(
+                "the participant \"{}\" is not in the channel",
+                self.participant
+            ))
+        };
         let channel = self.channel.upgrade().ok_or_else(gone)?;
         let permit = channel.place_now().ok_or_else(|| {
-            CallError::new(CallErrorKind::Overloaded, format!("the channel \"{}\" has too much to do", channel.name))
+            CallError::new(
+                CallErrorKind::Overloaded,
+                format!("the queue of the channel \"{}\" is full", channel.name),
+            )
         })?;
         let mut payload = format!("{{\"callId\":\"{}\",\"methodName\":", call.id);
         push_string(&mut payload, &call.tool);
@@ -191,8 +213,9 @@ impl Link for MethodLink {
         payload.push_str(call.args.as_str());
         payload.push('}');
         let caller = Arc::clone(&call.principal.name);
-        let reserved = Some(channel.usage.reserve(&Holder::by_name(&call.principal), payload.len())?);
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner).insert(call.id, Arc::clone(&caller));
+        let reserved =
+            Some(channel.usage.reserve(&call.principal.holder_by_name(), payload.len())?);
+        self.callers.lock().insert(call.id, Arc::clone(&caller));
         let body = message("method-call", &payload, &caller, &channel.metadata_of(&caller));
         let provider = Some(Arc::clone(&self.participant));
         channel.enqueue(Item { permit: Some(permit), provider, reserved, ..Item::new(body, true) });
@@ -201,19 +224,31 @@ impl Link for MethodLink {
 
     fn send_cancel(&self, id: CallId, _: CancelReason) {
         if let (Some(channel), Some(caller)) = (self.channel.upgrade(), self.forget(id)) {
-            let body =
-                message("method-cancel", &format!("{{\"callId\":\"{id}\"}}"), &caller, &channel.metadata_of(&caller));
+            let body = message(
+                "method-cancel",
+                &format!("{{\"callId\":\"{id}\"}}"),
+                &caller,
+                &channel.metadata_of(&caller),
+            );
             channel.enqueue(Item { owner: Some(caller), ..Item::new(body, true) });
         }
     }
 }
 
 fn message(kind: &str, payload: &str, sender: &str, sender_metadata: &str) -> String {
-    encode_body(&Envelope { kind, payload, sender, at_ms: clock::now_ms(), sender_metadata, attachments: &[] })
+    encode_body(&Envelope {
+        kind,
+        payload,
+        sender,
+        at_ms: clock::now_ms(),
+        sender_metadata,
+        attachments: &[],
+    })
 }
 
 impl Channel {
-    /// What the roster says about somebody, or that the gateway speaks for them.
+    /// Returns the roster metadata of a participant, or the gateway's if the participant is
+    /// absent.
     pub(crate) fn metadata_of(&self, participant: &str) -> Arc<str> {
         self.state()
             .roster
@@ -222,7 +257,7 @@ impl Channel {
     }
 }
 
-/// A result, as a participant writes it.
+/// A result, as a participant sends it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MethodResult<'a> {
@@ -235,20 +270,27 @@ pub(crate) struct MethodResult<'a> {
 }
 
 impl MethodResult<'_> {
-    /// Whether nothing comes after it. An error ends a call whether it says so or not.
+    /// Returns whether this is the last result. An error always ends a call.
     pub(crate) fn is_last(&self) -> bool {
         self.complete == Some(true) || self.is_error == Some(true)
     }
 
-    /// Passes the result on to whoever made the call on another surface. `false` when the participant was not asked.
-    pub(crate) fn deliver(&self, provider: &LinkProvider<MethodLink>, attachments: Vec<sa_core::Attachment>) -> bool {
+    /// Forwards the result to a caller on another surface. Returns `false` if no such call is
+    /// pending.
+    pub(crate) fn deliver(
+        &self,
+        provider: &LinkProvider<MethodLink>,
+        attachments: Vec<sa_core::Attachment>,
+    ) -> bool {
         let Ok(id) = self.call_id.parse::<CallId>() else { return false };
         let content = match self.content.map_or_else(|| Ok(RawJson::null()), RawJson::part) {
             Ok(content) => content,
-            // Nobody could make anything of it, and a result with a piece missing would be wrong.
+            // The content is unreadable, and a result without it would be wrong.
             Err(error) => {
                 let participant = provider.link().participant.escape_debug();
-                let why = format!("the participant \"{participant}\" gave an answer that cannot be read: {error}");
+                let why = format!(
+                    "the participant \"{participant}\" returned an invalid result: {error}"
+                );
                 provider.link().forget(id);
                 return provider.complete(id, Err(CallError::new(CallErrorKind::Failed, why)));
             }
@@ -263,7 +305,8 @@ impl MethodResult<'_> {
         }
         let mut known = true;
         if let Some(progress) = self.progress {
-            known = provider.update(id, Update::Progress { progress, total: Some(100.0), message: None });
+            known = provider
+                .update(id, Update::Progress { progress, total: Some(100.0), message: None });
         }
         if self.content.is_some() || !attachments.is_empty() {
             known = provider.update(id, Update::Chunk { content, attachments });
@@ -272,7 +315,7 @@ impl MethodResult<'_> {
     }
 }
 
-/// What a participant says went wrong.
+/// Converts an error that a participant sent.
 fn failure(content: &RawJson) -> CallError {
     #[derive(Deserialize)]
     struct Shape {
@@ -288,11 +331,13 @@ fn failure(content: &RawJson) -> CallError {
         Some("cancelled") => CallErrorKind::Cancelled,
         _ => CallErrorKind::Failed,
     };
-    let message = said.and_then(|said| said.error).unwrap_or_else(|| "the participant reported an error".into());
+    let message = said
+        .and_then(|said| said.error)
+        .unwrap_or_else(|| "the participant reported an error".into());
     CallError::new(kind, message)
 }
 
-/// The code of the channel protocol for what became of a call.
+/// Returns the channel protocol's code for an error kind.
 pub(crate) fn code(kind: CallErrorKind) -> &'static str {
     match kind {
         CallErrorKind::InvalidArgs => "validation-error",
@@ -315,11 +360,17 @@ mod tests {
     #[test]
     fn a_handle_is_what_it_looks_like() {
         for good in ["ann", "änn", "安", "🙂", "a b", "@ann"] {
-            assert!(Metadata::read(&serde_json::json!({ "handle": good }).to_string()).is_ok(), "{good}");
+            assert!(
+                Metadata::read(&serde_json::json!({ "handle": good }).to_string()).is_ok(),
+                "{good}"
+            );
         }
         let long = "é".repeat(65);
         for bad in ["", " ann", "ann\n", "ann\u{200b}", "\u{202e}nna", "\u{feff}ann", &long] {
-            assert!(Metadata::read(&serde_json::json!({ "handle": bad }).to_string()).is_err(), "{bad:?}");
+            assert!(
+                Metadata::read(&serde_json::json!({ "handle": bad }).to_string()).is_err(),
+                "{bad:?}"
+            );
             let methods = serde_json::json!({ "methods": [{ "name": bad }] });
             assert!(Metadata::read(&methods.to_string()).is_err(), "{bad:?}");
         }

@@ -1,8 +1,8 @@
-//! The one place where a channel's messages get their order: what is handed over first is stored first and sent first, to
-//! everybody, whether it is stored or not.
+//! The pipeline that orders a channel's messages. Messages are stored and sent to all readers in
+//! the order in which they are queued, whether they are stored or not.
 //!
-//! Many messages are on their way to the disk at once, and come out in the order in which they went in: the store
-//! numbers what it is given in the order in which it is given.
+//! Many messages are stored concurrently, and leave in the order in which they entered. The store
+//! numbers messages in the order in which it receives them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use sa_core::budget::Permit;
 use sa_core::store::{Appended, Log, NewEntry, StoreError};
+use sa_limits::budget::Permit;
 use sa_protocol::channel::{binary, encode_error, encode_message};
 use sa_protocol::close;
 use sa_socket::{Close, Message, Rejected};
@@ -26,38 +26,41 @@ use crate::usage::Reservation;
 #[cfg(test)]
 mod tests;
 
-/// How many messages of a channel may be on their way at once.
+/// The maximum number of messages of a channel in flight.
 pub(crate) const IN_FLIGHT: usize = 4_096;
 
-/// A message that has been checked.
+/// A message that has passed all checks.
 #[derive(Debug)]
 pub(crate) struct Item {
-    /// What [`sa_protocol::channel::encode_body`] wrote.
+    /// The output of [`sa_protocol::channel::encode_body`].
     pub(crate) body: String,
-    /// The bytes of its attachments, and the name of the file that has them.
+    /// Stored instead of the body, if it is shorter.
+    pub(crate) stored: Option<String>,
+    /// The bytes of its attachments, and the name of their file.
     pub(crate) attached: Option<(Bytes, Arc<str>)>,
     pub(crate) persist: bool,
-    /// Makes it stored once.
+    /// The deduplication key: a message with the same key is stored only once.
     pub(crate) key: Option<Arc<str>>,
-    /// The id of the message that it begins, of which its sender is the author.
+    /// The id of the message that it begins. Its sender is the author.
     pub(crate) message_id: Option<String>,
     /// The id of the call that it makes.
     pub(crate) call_id: Option<String>,
-    /// The participant who is called by it.
+    /// The participant that it calls.
     pub(crate) provider: Option<Arc<str>>,
-    /// The connection it came from, and what its answer refers to.
+    /// The connection that sent it, and the reference for the reply.
     pub(crate) from: Option<(u64, Option<i64>)>,
-    /// Who else waits for it.
+    /// Receives the result, for a caller without a connection.
     pub(crate) answer: Option<oneshot::Sender<Result<Appended, StoreError>>>,
-    /// Whom a stored message counts for, where nothing is reserved for it. Absent for the gateway.
+    /// The participant that a stored message is charged to, if nothing is reserved. `None` for
+    /// the gateway.
     pub(crate) owner: Option<Arc<str>>,
-    /// What it takes of what may be stored.
+    /// The storage quota reserved for it.
     pub(crate) reserved: Option<Reservation>,
-    /// What it takes in memory, until everybody has been sent it.
+    /// The memory budget that it uses until it was sent to all readers.
     pub(crate) pending: Option<Permit>,
-    /// What is noted about presence: before a join is stored, and after a leave was.
+    /// The presence note: written before a join is stored, and after a leave was stored.
     pub(crate) presence: Option<Bytes>,
-    /// Its place in the queue. What the gateway itself has to say has none, and never waits.
+    /// Its slot in the queue. The gateway's own messages have none, and never wait.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -66,6 +69,7 @@ impl Item {
         Self {
             body,
             persist,
+            stored: None,
             attached: None,
             key: None,
             message_id: None,
@@ -99,37 +103,50 @@ pub(crate) async fn run(
             }
         }
     }
-    // The channel is let go of; what it was given is still stored.
+    // The channel is closed; the queued messages are still stored.
     while let Some((item, result)) = stored.next().await {
         release(&channel, &log, item, result);
     }
 }
 
-async fn store(log: Arc<dyn Log>, stream: Arc<str>, item: Item) -> (Item, Result<Option<Appended>, StoreError>) {
-    if !item.persist {
-        return (item, Ok(None));
-    }
+async fn store(
+    log: Arc<dyn Log>,
+    stream: Arc<str>,
+    item: Item,
+) -> (Item, Result<Option<Appended>, StoreError>) {
     if let Some(note) = item.presence.as_ref().filter(|note| presence::is_arrival(note)) {
         log.record(presence::STREAM, None, note);
     }
+    if !item.persist {
+        return (item, Ok(None));
+    }
     let body = match &item.attached {
-        None => Bytes::copy_from_slice(item.body.as_bytes()),
+        None => Bytes::copy_from_slice(item.stored.as_ref().unwrap_or(&item.body).as_bytes()),
         Some((_, file)) => format!("@{file}\n{}", item.body).into(),
     };
     let result = log.append(NewEntry { stream, key: item.key.clone(), body }).await;
     (item, result.map(Some))
 }
 
-fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, mut item: Item, result: Result<Option<Appended>, StoreError>) {
+fn release(
+    channel: &Weak<Channel>,
+    log: &Arc<dyn Log>,
+    mut item: Item,
+    result: Result<Option<Appended>, StoreError>,
+) {
     if let Some(channel) = channel.upgrade() {
         channel.on_way.fetch_sub(1, Ordering::AcqRel);
     }
     let appended = match result {
         Ok(appended) => appended,
         Err(failure) => {
-            error!(error = %failure, "a message could not be stored");
+            error!(error = %failure, "cannot store a message");
             if let (Some(channel), Some((from, reference))) = (channel.upgrade(), item.from) {
-                let text = encode_error(&format!("the message was not stored: {failure}"), "store-error", reference);
+                let text = encode_error(
+                    &format!("the message was not stored: {failure}"),
+                    "store-error",
+                    reference,
+                );
                 channel.tell(from, text);
             }
             if let Some(reserved) = item.reserved {
@@ -142,25 +159,36 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, mut item: Item, result: 
     if let Some(note) = item.presence.as_ref().filter(|note| !presence::is_arrival(note)) {
         log.record(presence::STREAM, None, note);
     }
-    if let (Some(reserved), Some(appended)) = (item.reserved.take_if(|_| !is_duplicate(appended)), appended) {
+    if let (Some(reserved), Some(appended)) =
+        (item.reserved.take_if(|_| !is_duplicate(appended)), appended)
+    {
         reserved.stored(appended.seq);
     }
     let pending = item.pending.take();
     if let Some(channel) = channel.upgrade() {
         let duplicate = is_duplicate(appended);
-        let (kind, id) = appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
+        let (kind, id) =
+            appended.map_or(("ephemeral", None), |appended| ("persisted", Some(appended.seq)));
         let bytes = item.attached.as_ref().map(|(bytes, _)| bytes);
-        let frame = |reference, duplicate| frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes);
+        let frame = |reference, duplicate| {
+            frame(&encode_message(kind, id, &item.body, reference, duplicate), bytes)
+        };
         if duplicate {
-            // Whoever else is here has had it. Whether it was this sender's is for the store to say.
+            // The other readers have already received it. The stored message shows whether it has
+            // the same sender.
             return channel.answer_duplicate(item, appended);
         }
         let readers = channel.released(id, item.message_id.as_deref());
-        let serving = item.provider.as_ref().and_then(|provider| Some((provider, channel.serving(provider)?)));
-        // A participant may be several programs. A call is for one of them, and the others do not get to see it.
+        let serving = item
+            .provider
+            .as_ref()
+            .and_then(|provider| Some((provider, channel.serving(provider)?)));
+        // A participant may run several programs. A call goes to one of them, and the others do
+        // not receive it.
         let elsewhere = |member: &Member| {
             serving.as_ref().is_some_and(|(provider, instance)| {
-                member.participant == **provider && member.instance.as_ref().is_some_and(|own| own != instance)
+                member.participant == **provider
+                    && member.instance.as_ref().is_some_and(|own| own != instance)
             })
         };
         let mut shared: Option<Message> = None;
@@ -168,12 +196,18 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, mut item: Item, result: 
         for member in readers.iter() {
             let own = item.from.filter(|(from, _)| *from == member.id);
             match own {
-                // Its own call, which another one runs: an answer, and nothing to act on.
-                Some((_, reference)) => send(&channel, member, frame(reference, elsewhere(member)), id),
-                // It has had it in what it missed, or is not to read.
-                None if !member.reads || id.is_some_and(|id| id <= member.seen) || elsewhere(member) => {}
+                // Its own call, which another program handles: sent as a duplicate, so that it
+                // only confirms the call.
+                Some((_, reference)) => {
+                    send(&channel, member, frame(reference, elsewhere(member)), id);
+                }
+                // It has already received the message, or may not read.
+                None if !member.reads
+                    || id.is_some_and(|id| id <= member.seen)
+                    || elsewhere(member) => {}
                 None => {
-                    let shared = shared.get_or_insert_with(|| counted(frame(None, false), pending.take()));
+                    let shared =
+                        shared.get_or_insert_with(|| counted(frame(None, false), pending.take()));
                     send(&channel, member, shared.clone(), id);
                 }
             }
@@ -185,7 +219,7 @@ fn release(channel: &Weak<Channel>, log: &Arc<dyn Log>, mut item: Item, result: 
     drop(item.permit);
 }
 
-/// A message for the wire.
+/// Encodes a message for the socket.
 pub(crate) fn frame(json: &str, attachments: Option<&Bytes>) -> Message {
     match attachments {
         None => Message::Text(json.into()),
@@ -197,7 +231,8 @@ fn is_duplicate(appended: Option<Appended>) -> bool {
     appended.is_some_and(|appended| appended.duplicate)
 }
 
-/// The same frame, which counts until the last of its readers has been sent it: they share its bytes.
+/// Returns the same frame, which holds the budget until it was sent to the last reader. The
+/// readers share its bytes.
 fn counted(frame: Message, permit: Option<Permit>) -> Message {
     struct Counted(Bytes, #[expect(dead_code, reason = "held until the frame is dropped")] Permit);
     impl AsRef<[u8]> for Counted {
@@ -216,11 +251,12 @@ fn counted(frame: Message, permit: Option<Permit>) -> Message {
     }
 }
 
-/// Queues a frame for a participant. One for whom there is no room is closed, and told from where to go on.
+/// Queues a frame for a participant. If the queue is full, closes the connection, with the
+/// message id to resume from.
 pub(crate) fn send(channel: &Channel, member: &Member, frame: Message, id: Option<u64>) {
     let overrun = || {
         let last = member.last.load(Ordering::Relaxed);
-        Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={last}"))
+        Close::new(close::TOO_SLOW, format!("read too slowly; reconnect with sinceId={last}"))
     };
     match member.outbox.send_else(frame, overrun) {
         Ok(()) => {

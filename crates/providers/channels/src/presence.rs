@@ -1,7 +1,8 @@
-//! Who is there, kept so that a crash leaves no ghosts.
+//! Tracks presence so that a crash leaves no stale presence.
 //!
-//! Every arrival is noted before it is stored in its channel, and every departure after. An arrival without its
-//! departure is somebody who was there when the gateway ended: at the next start the channel is told that they left.
+//! Each arrival is noted before it is stored in its channel, and each departure after. An arrival
+//! without a departure is a participant that was present when the gateway ended. At the next
+//! start, its departure is stored in the channel.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,20 +20,20 @@ use crate::stream;
 
 pub(crate) const STREAM: &str = "channels:present";
 const PAGE: usize = 1_000;
-/// The list of notes is written anew when it has become this long.
+/// The list of notes is compacted at this length.
 const LONG: u64 = 50_000;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Note {
-    /// Tells the presences of one participant apart.
+    /// Distinguishes the presences of one participant.
     n: String,
     channel: String,
     participant: String,
     here: bool,
 }
 
-/// Tells the presences of one participant apart. The notes are made of it when they are written, for everybody who is
-/// there would have them else.
+/// Identifies one presence of a participant. Its notes are created on demand, so that they take
+/// no memory for each present participant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Presenting(Uuid);
 
@@ -41,14 +42,14 @@ impl Presenting {
         Self(Uuid::now_v7())
     }
 
-    /// What is noted of a participant that comes, or of one that goes.
+    /// Returns the note for an arrival or a departure.
     pub(crate) fn note(self, channel: &str, participant: &str, here: bool) -> Bytes {
         let n = self.0.simple().to_string();
         let note = Note { n, channel: channel.into(), participant: participant.into(), here };
         serde_json::to_vec(&note).unwrap_or_default().into()
     }
 
-    /// Makes sure that the departure is stored once.
+    /// Returns the deduplication key, so that the departure is stored only once.
     pub(crate) fn departure_key(self) -> Arc<str> {
         departure_key(&self.0.simple().to_string())
     }
@@ -62,15 +63,19 @@ pub(crate) fn is_arrival(note: &[u8]) -> bool {
     note.ends_with(b"\"here\":true}")
 }
 
-/// Stores a departure for everybody who was there when the gateway ended, and says in which channels that was.
-pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<HashSet<String>, StoreError> {
+/// Stores a departure for each participant that was present when the gateway ended, and returns
+/// their channels.
+pub(crate) async fn clear_stale_presence(
+    log: &Arc<dyn Log>,
+) -> Result<HashSet<String>, StoreError> {
     let mut here: BTreeMap<String, Note> = BTreeMap::new();
     let mut after = 0;
     loop {
         let page = log.read(STREAM, after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
-        for note in page.iter().filter_map(|entry| serde_json::from_slice::<Note>(&entry.body).ok()) {
+        for note in page.iter().filter_map(|entry| serde_json::from_slice::<Note>(&entry.body).ok())
+        {
             if note.here {
                 here.insert(note.n.clone(), note);
             } else {
@@ -88,7 +93,7 @@ pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<HashSet<String>, St
             sender_metadata: "{}",
             attachments: &[],
         };
-        // Stored already if the gateway ended just after it was.
+        // The departure may already be stored, if the gateway ended just after that.
         let (stream, key) = (stream(&note.channel).into(), Some(departure_key(&note.n)));
         log.append(NewEntry { stream, key, body: encode_body(&envelope).into() })
     });
@@ -97,20 +102,29 @@ pub(crate) async fn lay_ghosts(log: &Arc<dyn Log>) -> Result<HashSet<String>, St
     Ok(here.into_values().map(|note| note.channel).collect())
 }
 
-/// Writes the notes of those who are here anew and deletes the old ones, once there are many.
-/// `here` is asked after the end of the list has been noted, so that nobody is deleted who came meanwhile.
-pub(crate) async fn compact(log: &Arc<dyn Log>, here: impl FnOnce() -> Vec<Bytes>) -> Result<(), StoreError> {
+/// Rewrites the notes of the present participants and deletes the old ones, once there are many.
+/// `here` is called after the end of the list was read, so that no newer note is deleted.
+pub(crate) async fn compact(
+    log: &Arc<dyn Log>,
+    here: impl FnOnce() -> Vec<Bytes>,
+) -> Result<(), StoreError> {
     let bounds = log.bounds(STREAM).await?;
     if bounds.last.saturating_sub(bounds.first) < LONG {
         return Ok(());
     }
     let here = here();
-    try_join_all(here.into_iter().map(|body| log.append(NewEntry { stream: STREAM.into(), key: None, body }))).await?;
+    try_join_all(
+        here.into_iter()
+            .map(|body| log.append(NewEntry { stream: STREAM.into(), key: None, body })),
+    )
+    .await?;
     let now = log.bounds(STREAM).await?.last;
-    log.trim(STREAM, Retention { entries: Some(now - bounds.last), ..Retention::default() }).await.map(drop)
+    log.trim(STREAM, Retention { entries: Some(now - bounds.last), ..Retention::default() })
+        .await
+        .map(drop)
 }
 
-/// The payload of a presence message. `metadata` is JSON.
+/// Returns the payload of a presence message. `metadata` is JSON.
 pub(crate) fn payload(action: &str, metadata: &str, reason: Option<&str>) -> String {
     let mut out = format!("{{\"action\":\"{action}\",\"metadata\":{metadata}");
     if let Some(reason) = reason {

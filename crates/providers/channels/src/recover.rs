@@ -1,4 +1,4 @@
-//! Calls that the gateway knows from its log alone: it was restarted since, or they are long ago.
+//! Calls that are only in the log: the gateway was restarted, or they are old.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::calls::{Running, Standing, Stored};
 use crate::channel::Channel;
 use crate::publish::Refusal;
 
-/// How far back calls are looked for whose end the gateway did not live to see.
+/// The maximum number of messages to search for calls that were running when the gateway ended.
 const LOOK_BACK: usize = 4_096;
 const PAGE: usize = 512;
 
-/// What a stored message says about a call.
+/// The fields of a stored message about a call.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct About {
@@ -64,7 +64,7 @@ impl About {
 }
 
 impl Channel {
-    /// What the log has about a call between participants.
+    /// Returns the state of a call between participants in the log.
     pub(crate) async fn stored_call(&self, id: &str) -> Result<Option<Stored>, StoreError> {
         let found = self.hub.log.find(&self.stream, &format!("call:{id}")).await?;
         let call = found.as_ref().and_then(About::of).and_then(About::call);
@@ -74,16 +74,23 @@ impl Channel {
         Ok(Some(if ended { Stored::Ended } else { Stored::Open(call) }))
     }
 
-    /// Whether a stored message is a call to a participant that another program of the participant's is given.
-    pub(crate) fn runs_elsewhere(&self, stored: &crate::Stored, participant: &str, instance: Option<&str>) -> bool {
+    /// Returns whether a stored message is a call to this participant that another of its
+    /// programs handles.
+    pub(crate) fn runs_elsewhere(
+        &self,
+        stored: &crate::Stored,
+        participant: &str,
+        instance: Option<&str>,
+    ) -> bool {
         let Some(own) = instance else { return false };
         self.serving(participant).is_some_and(|serving| *serving != *own)
             && About::read(stored).is_some_and(|about| {
-                about.kind == "method-call" && about.payload.provider_id.as_deref() == Some(participant)
+                about.kind == "method-call"
+                    && about.payload.provider_id.as_deref() == Some(participant)
             })
     }
 
-    /// Looks a call up, unless it is known.
+    /// Loads a call from the log, unless it is already known.
     pub(crate) async fn remember_call(&self, id: &str) -> Result<(), Refusal> {
         let known = {
             let mut state = self.state();
@@ -93,28 +100,34 @@ impl Channel {
         if known {
             return Ok(());
         }
-        let stored = self.stored_call(id).await.map_err(|error| Refusal::new("store-error", error.message))?;
+        let stored = self
+            .stored_call(id)
+            .await
+            .map_err(|error| Refusal::new("store-error", error.message))?;
         if let Some(stored) = stored {
             self.state().calls.correct(id, stored);
         }
         Ok(())
     }
 
-    /// Takes up the calls that ran when the gateway ended. A provider may come back and answer, and a caller may ask again;
-    /// what is still open after the time in which a dead connection is noticed has come to nothing.
+    /// Restores the calls that were running when the gateway ended. A provider may reconnect and
+    /// answer, and a caller may repeat its call. Calls that are still open after the timeout for
+    /// dead connections fail.
     pub(crate) async fn take_up_calls(self: &Arc<Self>) -> Result<(), StoreError> {
         let open = self.open_calls().await?;
         if open.is_empty() {
             return Ok(());
         }
-        let (tools, calls): (Vec<_>, Vec<_>) = open.into_iter().partition(|call| *call.provider == *GATEWAY);
-        let providers: HashSet<Arc<str>> = calls.iter().map(|call| Arc::clone(&call.provider)).collect();
+        let (tools, calls): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|call| *call.provider == *GATEWAY);
+        let providers: HashSet<Arc<str>> =
+            calls.iter().map(|call| Arc::clone(&call.provider)).collect();
         for call in calls {
             let _ = self.state().calls.begin(call);
         }
-        let (channel, patience) = (Arc::downgrade(self), self.hub.options.liveness.dead_after);
+        let (channel, timeout) = (Arc::downgrade(self), self.hub.options.liveness.dead_after);
         tokio::spawn(async move {
-            tokio::time::sleep(patience).await;
+            tokio::time::sleep(timeout).await;
             let Some(channel) = channel.upgrade() else { return };
             channel.give_up(&providers);
             for call in tools {
@@ -124,7 +137,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Ends what was asked of those who have not come back.
+    /// Ends the calls to providers that have not reconnected.
     fn give_up(&self, providers: &HashSet<Arc<str>>) {
         let mut state = self.state();
         for provider in providers {
@@ -132,13 +145,15 @@ impl Channel {
                 continue;
             }
             for call in state.calls.provider_left(provider) {
-                let why = format!("the participant \"{provider}\" did not come back after the gateway was restarted");
+                let why = format!(
+                    "the participant \"{provider}\" did not reconnect after the gateway restarted"
+                );
                 self.enqueue(call.failure("provider-offline", &why));
             }
         }
     }
 
-    /// The latest calls that have neither a last result nor a caller who gave up, oldest first.
+    /// Returns the latest calls without a last result or a cancel, oldest first.
     async fn open_calls(&self) -> Result<Vec<Running>, StoreError> {
         let (mut over, mut open) = (HashSet::new(), Vec::new());
         let (mut before, mut seen) = (u64::MAX, 0);
@@ -149,8 +164,12 @@ impl Channel {
             for about in page.iter().filter_map(About::of) {
                 match about.kind.as_str() {
                     "method-cancel" => drop(over.insert(about.payload.call_id)),
-                    "method-result" if about.payload.is_last() => drop(over.insert(about.payload.call_id)),
-                    "method-call" if !over.contains(&about.payload.call_id) => open.extend(about.call()),
+                    "method-result" if about.payload.is_last() => {
+                        over.insert(about.payload.call_id);
+                    }
+                    "method-call" if !over.contains(&about.payload.call_id) => {
+                        open.extend(about.call());
+                    }
                     _ => {}
                 }
             }
@@ -160,6 +179,6 @@ impl Channel {
     }
 }
 
-/// What became of a tool's call that ran when the gateway ended.
+/// The error of a tool's call that was running when the gateway ended.
 pub(crate) const RESTARTED: &str =
-    "the gateway was restarted in the middle of the call, which may have been executed or not";
+    "the gateway restarted during the call, which may or may not have been executed";

@@ -1,15 +1,16 @@
-//! One connection of a participant's, from what it missed to its leaving.
+//! One connection of a participant, from the missed messages to its departure.
 
 mod catch_up;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sa_protocol::channel::{
-    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED, ClientFrame, INVALID,
-    binary, encode_closed, encode_error, encode_history,
+    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED,
+    ClientFrame, INVALID, binary, encode_closed, encode_error, encode_history,
 };
 use sa_protocol::close;
 use sa_socket::{Close, Next, Outbox, Received, WebSocket, Work, dismiss};
@@ -27,14 +28,19 @@ struct Session {
     participant: Arc<str>,
     sender: Sender,
     outbox: Outbox,
-    /// Set when it has had everything that it missed.
+    /// Set after it has received all missed messages.
     member: OnceLock<Arc<Member>>,
     ready: CancellationToken,
     graceful: AtomicBool,
     rate: Mutex<Rate>,
 }
 
-pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: Admission, entrance: Box<Entrance>) {
+pub(crate) async fn run(
+    hub: &Arc<Channels>,
+    socket: Box<WebSocket>,
+    admission: Admission,
+    entrance: Box<Entrance>,
+) {
     let channel = match Box::pin(admitted(hub, &admission, &entrance)).await {
         Ok(channel) => channel,
         Err(refusal) => {
@@ -42,7 +48,8 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
             return dismiss(socket, &refusal).await;
         }
     };
-    let overrun = Close::new(close::TOO_SLOW, "read too slowly; go on with the last id as sinceId");
+    let overrun =
+        Close::new(close::TOO_SLOW, "read too slowly; reconnect with the last id as sinceId");
     let session = Arc::new(Session {
         channel,
         participant: Arc::clone(&admission.principal.name),
@@ -59,18 +66,23 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
             let session = Arc::clone(&session);
             Work::Later(Box::pin(async move { session.on_message(message).await }))
         };
-        let serve = std::pin::pin!(sa_socket::serve_messages(socket, outbox, hub.options.liveness, on_message));
+        let serve = std::pin::pin!(sa_socket::serve_messages(
+            socket,
+            outbox,
+            hub.options.liveness,
+            on_message
+        ));
         let watch = std::pin::pin!(async {
             let entered = async {
-                // In a box: an idle connection has entered long ago.
+                // Boxed, so that an idle connection does not hold the memory of this future.
                 Box::pin(session.enter(entrance)).await;
                 std::future::pending::<()>().await;
             };
-            // From the beginning on: what was missed may be long, and its reader slow.
+            // Watched from the beginning: there may be many missed messages, and a slow reader.
             tokio::select! {
                 biased;
                 () = hub.shutdown.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
-                () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "unauthorized: the token is not valid any more")),
+                () = admission.revoked.cancelled() => outbox.close(Close::new(CLOSE_UNAUTHORIZED, "unauthorized: the token is no longer valid")),
                 () = entered => {}
             }
             std::future::pending::<()>().await;
@@ -88,40 +100,55 @@ pub(crate) async fn run(hub: &Arc<Channels>, socket: Box<WebSocket>, admission: 
         let how = if graceful { Leave::Graceful } else { Leave::Disconnect };
         session.channel.leave(&session.participant, member, how);
     }
-    debug!(channel = &*session.channel.name, participant = &*session.participant, code = ended.code, "left");
+    debug!(
+        channel = &*session.channel.name,
+        participant = &*session.participant,
+        code = ended.code,
+        "left"
+    );
 }
 
-/// Decides whether a connection may come in, and to which channel.
-async fn admitted(hub: &Arc<Channels>, admission: &Admission, entrance: &Entrance) -> Result<Arc<Channel>, Close> {
+/// Checks whether a connection is allowed, and opens its channel.
+async fn admitted(
+    hub: &Arc<Channels>,
+    admission: &Admission,
+    entrance: &Entrance,
+) -> Result<Arc<Channel>, Close> {
     if &*admission.principal.name == GATEWAY {
-        let why = "unauthorized: this name is the gateway's own; use a token with another name";
+        let why =
+            "unauthorized: the name is reserved for the gateway; use a token with another name";
         return Err(Close::new(CLOSE_UNAUTHORIZED, why));
     }
     if !admission.rights.read && !admission.rights.publish {
-        return Err(Close::new(CLOSE_UNAUTHORIZED, "unauthorized: the token is not for this channel"));
+        return Err(Close::new(
+            CLOSE_UNAUTHORIZED,
+            "unauthorized: the token has no access to this channel",
+        ));
     }
     let (context, config) = (entrance.context.as_deref(), entrance.config.as_deref());
-    let entered = hub.enter(&entrance.channel, &admission.principal, context, config, admission.rights.publish).await;
+    let entered = hub
+        .enter(&entrance.channel, &admission.principal, context, config, admission.rights.publish)
+        .await;
     entered.map_err(|failure| match failure {
         OpenError::Name => Close::new(CLOSE_CHANNEL_REQUIRED, format!("channel required: {failure}")),
         OpenError::Config | OpenError::Context => Close::new(CLOSE_INVALID_CONTEXT, failure.to_string()),
         OpenError::OtherContext => Close::new(CLOSE_CONTEXT_MISMATCH, failure.to_string()),
-        // A close has 123 bytes for its reason.
+        // The reason of a close frame is limited to 123 bytes.
         OpenError::TooMany(_) => {
             let why =
-                "this token has its share of channels (channels.max_channels): use one that exists, or delete some";
+                "the channel limit is reached (channels.max_channels): use an existing channel, or delete one";
             Close::new(close::TRY_AGAIN_LATER, why)
         }
         OpenError::Store(failure) => {
-            error!(error = %failure, "a channel cannot be opened");
+            error!(error = %failure, "cannot open a channel");
             Close::new(1011, "the channel cannot be opened; see the gateway's log")
         }
     })
 }
 
 impl Session {
-    /// Sends what the participant missed, makes a reader of it, and says that it is here.
-    /// Then sends changes of the gateway's tools, for as long as the connection lasts.
+    /// Sends the missed messages, adds the participant as a reader, and announces it. Then sends
+    /// changes of the gateway's tools until the connection ends.
     async fn enter(&self, entrance: Box<Entrance>) {
         let gateway = GatewayEntry::of(&self.channel.hub, &self.sender, self.pace());
         match self.catch_up(&entrance, gateway.as_ref()).await {
@@ -135,8 +162,11 @@ impl Session {
             }
             Ok(None) => {}
             Err(failure) => {
-                error!(error = %failure, "stored messages cannot be read");
-                self.outbox.close(Close::new(1011, "stored messages cannot be read; see the gateway's log"));
+                error!(error = %failure, "cannot read stored messages");
+                self.outbox.close(Close::new(
+                    1011,
+                    "stored messages cannot be read; see the gateway's log",
+                ));
             }
         }
     }
@@ -144,7 +174,8 @@ impl Session {
     async fn on_message(&self, message: Received) -> Next {
         self.ready.cancelled().await;
         let Some(member) = self.member.get() else { return ControlFlow::Continue(()) };
-        // Who goes on after being told to leave is not served: its token may be the reason.
+        // A client that still sends after a close is ignored: its token may be the reason for the
+        // close.
         if self.outbox.is_closed() {
             return ControlFlow::Continue(());
         }
@@ -175,7 +206,7 @@ impl Session {
                 if let Some(reference) = reference {
                     self.tell(encode_closed(reference));
                 }
-                return ControlFlow::Break(Close::new(1000, "closed as asked"));
+                return ControlFlow::Break(Close::new(1000, "closed by the client"));
             }
             ClientFrame::Publish(publish) => {
                 let reference = publish.reference;
@@ -188,18 +219,25 @@ impl Session {
                     bytes,
                 };
                 let result = match self.may_send() {
-                    Ok(()) => self.channel.submit(&self.sender, draft, Some((member.id, reference)), None).await,
+                    Ok(()) => {
+                        self.channel
+                            .submit(&self.sender, draft, Some((member.id, reference)), None)
+                            .await
+                    }
                     Err(refusal) => Err(refusal),
                 };
                 (reference, result)
             }
             ClientFrame::UpdateMetadata { metadata, reference } => {
-                let update = || self.channel.update_metadata(&self.sender, metadata, (member, reference));
+                let update =
+                    || self.channel.update_metadata(&self.sender, metadata, (member, reference));
                 (reference, self.may_send().and_then(|()| update()))
             }
             ClientFrame::GetMessagesBefore { before, limit, reference, answer } => {
                 let page = self.history(before, limit).await;
-                let told = page.map(|page| self.tell(encode_history(answer, &page.messages, page.more, reference)));
+                let told = page.map(|page| {
+                    self.tell(encode_history(answer, &page.messages, page.more, reference));
+                });
                 (reference, told)
             }
         };
@@ -216,7 +254,10 @@ impl Session {
 
     async fn history(&self, before: Option<u64>, limit: Option<usize>) -> Result<Page, Refusal> {
         if !self.sender.rights.read {
-            return Err(Refusal::new("not-allowed", "the token may not read this channel"));
+            return Err(Refusal::new(
+                "not-allowed",
+                "the token is not allowed to read this channel",
+            ));
         }
         self.may_send()?;
         let page = self.channel.page(before, limit.unwrap_or(100)).await;
@@ -224,11 +265,14 @@ impl Session {
     }
 
     fn may_send(&self) -> Result<(), Refusal> {
-        if self.rate.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if self.rate.lock().take() {
             return Ok(());
         }
         let limit = self.channel.hub.options.max_rate;
-        Err(Refusal::new("rate-limited", format!("more than {limit} messages in a second; send fewer")))
+        Err(Refusal::new(
+            "rate-limited",
+            format!("the limit is {limit} messages per second; send fewer"),
+        ))
     }
 
     fn tell(&self, frame: String) {
@@ -236,7 +280,7 @@ impl Session {
     }
 }
 
-/// So many in a second, all of which may come at once.
+/// A token bucket: a rate per second, which is also the burst size.
 struct Rate {
     per_second: f64,
     left: f64,
@@ -250,7 +294,8 @@ impl Rate {
 
     fn take(&mut self) -> bool {
         let now = Instant::now();
-        self.left = (self.left + (now - self.at).as_secs_f64() * self.per_second).min(self.per_second);
+        self.left =
+            (self.left + (now - self.at).as_secs_f64() * self.per_second).min(self.per_second);
         self.at = now;
         if self.left < 1.0 {
             return false;

@@ -1,4 +1,4 @@
-//! The gateway's own tools, called by participants as methods of the participant `switchboard`.
+//! The gateway's own tools, which participants call as methods of the participant `switchboard`.
 
 use std::sync::{Arc, Weak};
 
@@ -16,8 +16,14 @@ use crate::publish::{Draft, MethodCall, Sender};
 use crate::recover::RESTARTED;
 
 impl Channel {
-    /// Runs a tool of the gateway's for a participant, who is answered as by any other provider.
-    pub(crate) fn run_tool(self: &Arc<Self>, sender: &Sender, call: &MethodCall<'_>, persist: bool) {
+    /// Runs a tool of the gateway for a participant, and sends the result like any other
+    /// provider.
+    pub(crate) fn run_tool(
+        self: &Arc<Self>,
+        sender: &Sender,
+        call: &MethodCall<'_>,
+        persist: bool,
+    ) {
         let running = |id: CallId| Running {
             id: call.call_id.clone(),
             caller: Arc::clone(&sender.principal.name),
@@ -29,8 +35,10 @@ impl Channel {
         let args = match call.args.map_or_else(|| Ok(RawJson::empty_object()), RawJson::part) {
             Ok(args) => args,
             Err(error) => {
-                let why = format!("the arguments cannot be read: {error}");
-                return self.enqueue(running(CallId::new()).failure(code(CallErrorKind::InvalidArgs), &why));
+                let why = format!("the arguments are invalid: {error}");
+                return self.enqueue(
+                    running(CallId::new()).failure(code(CallErrorKind::InvalidArgs), &why),
+                );
             }
         };
         let scopes = vec![Scope::Channel(Arc::clone(&self.name))];
@@ -55,7 +63,7 @@ impl Channel {
         let channel = Arc::clone(self);
         tokio::spawn(async move {
             let finished = routed.outcome().await;
-            // One that was ended before was answered, or has nobody who waits.
+            // A call that ended earlier was already answered, or no client waits for it.
             if channel.state().calls.end(&call.id).is_none() {
                 return;
             }
@@ -66,8 +74,8 @@ impl Channel {
         });
     }
 
-    /// The same call came a second time. A tool is not run twice; whoever waits for a first run that nobody knows of any
-    /// more, because the gateway was restarted since, is told so.
+    /// Handles a repeated call. A tool is not run twice. If the gateway was restarted since the
+    /// first run, its result is unknown, and the caller receives an error.
     pub(crate) fn tool_called_again(&self, sender: &Sender, call: &MethodCall<'_>) {
         let caller = &sender.principal.name;
         if self.state().calls.was_made(&call.call_id, caller) {
@@ -95,7 +103,11 @@ impl Channel {
             name: attachment.name.clone(),
             size: attachment.data.len() as u64,
         });
-        let bytes: Vec<u8> = output.attachments.iter().flat_map(|attachment| attachment.data.iter().copied()).collect();
+        let bytes: Vec<u8> = output
+            .attachments
+            .iter()
+            .flat_map(|attachment| attachment.data.iter().copied())
+            .collect();
         let draft = Draft {
             kind: "method-result".into(),
             payload: "null",
@@ -107,7 +119,11 @@ impl Channel {
         match self.attach(&draft).await {
             Ok((attached, described)) => {
                 let owner = Some(Arc::clone(&call.caller));
-                let item = Item { attached, owner, ..Item::new(call.body(&fields, &described), call.persist) };
+                let item = Item {
+                    attached,
+                    owner,
+                    ..Item::new(call.body(&fields, &described), call.persist)
+                };
                 self.enqueue(call.last(item));
             }
             Err(refusal) => self.enqueue(call.failure("execution-error", &refusal.message)),
@@ -115,7 +131,7 @@ impl Channel {
     }
 }
 
-/// Writes what a tool says while it runs into the channel.
+/// Publishes the updates of a running tool in the channel.
 struct Told {
     channel: Weak<Channel>,
     call: Running,
@@ -126,16 +142,20 @@ impl UpdateSink for Told {
         let Some(channel) = self.channel.upgrade() else { return Ok(()) };
         let fields = match update {
             Update::Progress { progress, total, .. } => {
-                let percent = total.filter(|total| *total > 0.0).map_or(progress, |total| 100.0 * progress / total);
-                // Whatever a tool counts, this is a percentage; and what is infinite cannot be written as JSON.
+                let percent = total
+                    .filter(|total| *total > 0.0)
+                    .map_or(progress, |total| 100.0 * progress / total);
+                // The protocol requires a percentage, and JSON has no infinite numbers.
                 let percent = percent.clamp(0.0, 100.0);
                 format!(",\"progress\":{percent},\"complete\":false")
             }
-            Update::Chunk { content, .. } => format!(",\"content\":{},\"complete\":false", content.as_str()),
-            // A channel has no word for it.
+            Update::Chunk { content, .. } => {
+                format!(",\"content\":{},\"complete\":false", content.as_str())
+            }
+            // The channel protocol has no message for logs.
             Update::Log { .. } => return Ok(()),
         };
-        // What cannot be kept up with is not waited for: the result still comes.
+        // If the queue is full, the update is dropped: the result still arrives.
         if let Some(permit) = channel.place_now() {
             channel.enqueue(Item { permit: Some(permit), ..self.call.said(&fields) });
         }

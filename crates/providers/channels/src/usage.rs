@@ -1,25 +1,28 @@
-//! How many bytes a channel has stored, and for which participants.
+//! The number of bytes that a channel has stored, per participant.
 //!
-//! Messages count from the moment they are accepted until they are deleted. Deleting goes from the oldest on, so
-//! the bytes are kept in segments: a segment is given back when its last message is gone. That is exact to about
-//! 1/64 of what a channel may keep. The sums are written to the store from time to time; what a crash has
-//! left out is counted again when the channel is opened.
+//! A message counts from its acceptance until it is deleted. Messages are deleted from the oldest
+//! on, so the bytes are counted in segments. A segment is released when its last message is
+//! deleted, with a precision of about 1/64 of the channel's limit. The totals are written to the
+//! store from time to time. Messages that a crash has left out are counted again when the channel
+//! is opened.
 //!
-//! In channels the name of a token tells who speaks, and here it tells for whom a message counts.
+//! In channels the name of a token identifies the sender, and here it identifies the holder that
+//! a message is charged to.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::budget::{Holder, Permit, Refused, SharedBudget};
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::clock;
+use sa_limits::budget::{Holder, Permit, Refused, SharedBudget};
 use serde::{Deserialize, Serialize};
 
-/// Into how many parts the bytes, messages and days of a channel are divided.
+/// The number of parts into which the bytes, messages and days of a channel are divided.
 const SEGMENTS: u64 = 64;
 
-/// What one channel may have, and the size of its segments.
+/// The limits of one channel, which also determine the size of its segments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) max_bytes: usize,
@@ -38,7 +41,7 @@ pub(crate) struct Usage {
 #[derive(Debug, Default)]
 struct State {
     segments: VecDeque<Segment>,
-    /// Bytes of all segments, and of messages that are on their way to the disk.
+    /// The bytes of all segments, and of messages that are being stored.
     bytes: usize,
     /// The last message that is counted.
     through: u64,
@@ -56,7 +59,7 @@ struct Segment {
     held: BTreeMap<Arc<str>, Permit>,
 }
 
-/// The sums, as they are stored.
+/// The totals, as they are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UsageRecord {
     through: u64,
@@ -71,7 +74,8 @@ struct SegmentRecord {
     held: BTreeMap<String, usize>,
 }
 
-/// Bytes of a message on its way to the disk. Dropped, it gives them back, and deletes the file of its attachments.
+/// The budget of a message that is being stored. If it is dropped, it releases the budget and
+/// deletes the file of the attachments.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     usage: Arc<Usage>,
@@ -81,10 +85,15 @@ pub(crate) struct Reservation {
 
 impl Usage {
     pub(crate) fn new(channel: &str, budget: &Arc<SharedBudget>, bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { channel: channel.into(), budget: Arc::clone(budget), bounds, state: Mutex::default() })
+        Arc::new(Self {
+            channel: channel.into(),
+            budget: Arc::clone(budget),
+            bounds,
+            state: Mutex::default(),
+        })
     }
 
-    /// Takes up the sums that were written last.
+    /// Restores the stored totals.
     pub(crate) fn restore(&self, record: UsageRecord) {
         let mut state = self.state();
         state.through = record.through;
@@ -100,14 +109,19 @@ impl Usage {
         }
     }
 
-    /// Takes bytes for a message of a holder, if the channel, the holder and the gateway have them.
-    pub(crate) fn reserve(self: &Arc<Self>, holder: &Holder, bytes: usize) -> Result<Reservation, Refused> {
+    /// Reserves bytes for a message of a holder, within the limits of the channel, the holder and
+    /// the gateway.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        holder: &Holder,
+        bytes: usize,
+    ) -> Result<Reservation, Refused> {
         let mut state = self.state();
         let max = self.bounds.max_bytes;
         if state.bytes.saturating_add(bytes) > max {
             return Err(Refused {
                 message: format!(
-                    "the channel \"{}\" has stored {} of the {max} bytes that one channel may have; {bytes} more do not fit",
+                    "the channel \"{}\" uses {} of the {max} bytes allowed per channel; {bytes} more do not fit",
                     self.channel, state.bytes
                 ),
                 hint:
@@ -122,14 +136,14 @@ impl Usage {
         Ok(Reservation { usage: Arc::clone(self), permit: Some(permit), file: None })
     }
 
-    /// Counts bytes that are stored in any case: what the gateway itself has to say.
+    /// Counts bytes that are stored even beyond the limits: the gateway's own messages.
     pub(crate) fn charge(self: &Arc<Self>, name: &Arc<str>, bytes: usize) -> Reservation {
         self.state().bytes += bytes;
         let permit = self.budget.charge(&Holder::named(Arc::clone(name)), bytes);
         Reservation { usage: Arc::clone(self), permit: Some(permit), file: None }
     }
 
-    /// Messages before this one are gone.
+    /// Releases the segments of messages before this one, which were deleted.
     pub(crate) fn trimmed(&self, first: u64) {
         let mut state = self.state();
         while let Some(oldest) = state.segments.pop_front_if(|oldest| oldest.last < first) {
@@ -138,7 +152,8 @@ impl Usage {
         }
     }
 
-    /// The messages that are not counted yet, if the last one is `head`. They have to be counted before sums are written.
+    /// Returns the message after which messages are not counted yet, if the last one is `head`.
+    /// They must be counted before totals are written.
     pub(crate) fn missing(&self, head: u64) -> Option<u64> {
         let mut state = self.state();
         if state.counting || state.through >= head {
@@ -148,14 +163,14 @@ impl Usage {
         Some(state.through)
     }
 
-    /// All messages are counted, up to this one.
+    /// Records that all messages up to this one are counted.
     pub(crate) fn counted(&self, through: u64) {
         let mut state = self.state();
         state.through = state.through.max(through);
         (state.counting, state.changed) = (false, true);
     }
 
-    /// The sums, if they have changed since they were asked for last.
+    /// Returns the totals, if they have changed since the last call.
     pub(crate) fn record(&self) -> Option<UsageRecord> {
         let mut state = self.state();
         if state.counting || !std::mem::take(&mut state.changed) {
@@ -165,7 +180,11 @@ impl Usage {
             first: segment.first,
             last: segment.last,
             since_ms: segment.since_ms,
-            held: segment.held.iter().map(|(name, permit)| (name.to_string(), permit.amount())).collect(),
+            held: segment
+                .held
+                .iter()
+                .map(|(name, permit)| (name.to_string(), permit.amount()))
+                .collect(),
         });
         Some(UsageRecord { through: state.through, segments: segments.collect() })
     }
@@ -188,7 +207,8 @@ impl Usage {
         state.through = state.through.max(seq);
         state.changed = true;
         if state.segments.back().is_none_or(is_full) {
-            let new = Segment { first: seq, last: seq, since_ms: now, bytes: 0, held: BTreeMap::new() };
+            let new =
+                Segment { first: seq, last: seq, since_ms: now, bytes: 0, held: BTreeMap::new() };
             state.segments.push_back(new);
         }
         let Some(segment) = state.segments.back_mut() else { return };
@@ -201,12 +221,12 @@ impl Usage {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl Reservation {
-    /// The message is on disk as this one: its bytes count until it is deleted.
+    /// Counts the message, stored with this number, until it is deleted.
     pub(crate) fn stored(mut self, seq: u64) {
         self.file = None;
         if let Some(permit) = self.permit.take() {
@@ -214,7 +234,8 @@ impl Reservation {
         }
     }
 
-    /// It is not known whether the message is on disk: the file stays, and is deleted with old ones.
+    /// Keeps the file, because the message may be on disk. The file is deleted together with old
+    /// ones.
     pub(crate) fn failed(mut self) {
         self.file = None;
     }
@@ -235,12 +256,18 @@ impl Drop for Reservation {
 
 #[cfg(test)]
 mod tests {
-    use sa_core::budget::{Limit, Quota};
+    use sa_limits::budget::{Limit, Quota};
 
     use super::*;
 
     fn budget() -> Arc<SharedBudget> {
-        let limit = Limit { name: "stored", what: "bytes", key: "x.total", remedy: "delete", total: 100_000 };
+        let limit = Limit {
+            name: "stored",
+            what: "bytes",
+            key: "x.total",
+            remedy: "delete",
+            total: 100_000,
+        };
         SharedBudget::with_quota(limit, Quota { key: "x.each", max: 2_000 })
     }
 
@@ -248,7 +275,11 @@ mod tests {
         Usage::new(
             "room",
             budget,
-            Bounds { max_bytes: 6_400, keep_messages: 6_400, keep: Duration::from_secs(64 * 86_400) },
+            Bounds {
+                max_bytes: 6_400,
+                keep_messages: 6_400,
+                keep: Duration::from_secs(64 * 86_400),
+            },
         )
     }
 
@@ -262,7 +293,11 @@ mod tests {
         drop(usage.reserve(&ann, 500).unwrap());
         assert_eq!((usage.bytes(), budget.held_by(&ann)), (1_000, 1_000));
         usage.trimmed(4);
-        assert_eq!((usage.bytes(), budget.held_by(&ann)), (700, 700), "each is a segment of its own");
+        assert_eq!(
+            (usage.bytes(), budget.held_by(&ann)),
+            (700, 700),
+            "each is a segment of its own"
+        );
         usage.trimmed(11);
         assert_eq!((usage.bytes(), budget.used()), (0, 0));
     }
@@ -273,12 +308,18 @@ mod tests {
         let usage = usage(&budget);
         usage.reserve(&Holder::named("ann"), 2_000).unwrap().stored(1);
         let refused = usage.reserve(&Holder::named("ann"), 1).err().unwrap();
-        assert!(refused.message.contains("2000 of the 2000") && refused.hint.ends_with("x.each"), "{refused:?}");
+        assert!(
+            refused.message.contains("2000 of the 2000") && refused.hint.ends_with("x.each"),
+            "{refused:?}"
+        );
         for (seq, name) in [(2, "bob"), (3, "cas")] {
             usage.reserve(&Holder::named(name), 2_000).unwrap().stored(seq);
         }
         let refused = usage.reserve(&Holder::named("dan"), 401).err().unwrap();
-        assert!(refused.message.contains("6000 of the 6400") && refused.message.contains("\"room\""), "{refused:?}");
+        assert!(
+            refused.message.contains("6000 of the 6400") && refused.message.contains("\"room\""),
+            "{refused:?}"
+        );
         assert!(refused.hint.ends_with("channels.max_bytes_per_channel") && !refused.transient);
         assert_eq!(budget.held_by(&Holder::named("dan")), 0);
     }
@@ -297,8 +338,14 @@ mod tests {
         let after = budget();
         let second = usage(&after);
         second.restore(serde_json::from_str(&json).unwrap());
-        assert_eq!((second.bytes(), after.held_by(&Holder::named("ann")), after.used()), (210, 180, 210));
-        assert_eq!((second.missing(3), second.missing(5), second.missing(5)), (None, Some(3), None));
+        assert_eq!(
+            (second.bytes(), after.held_by(&Holder::named("ann")), after.used()),
+            (210, 180, 210)
+        );
+        assert_eq!(
+            (second.missing(3), second.missing(5), second.missing(5)),
+            (None, Some(3), None)
+        );
         assert_eq!(second.record(), None, "not while it counts");
         second.counted(5);
         assert!(second.record().is_some());

@@ -1,11 +1,13 @@
-//! Reading a node's hello: liberal in what it says, strict in what it takes.
+//! Reads the hello of a node: it tolerates unusable parts, but stores only valid ones.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_protocol::node::{Features, Hello, ToolSpec};
-use sa_protocol::{CapabilityError, PROTOCOL_VERSION, close, validate_name, validate_prefix, validate_tool_name};
+use sa_protocol::{
+    CapabilityError, PROTOCOL_VERSION, close, validate_name, validate_prefix, validate_tool_name,
+};
 use sa_socket::Close;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -14,69 +16,89 @@ use crate::{NodeOptions, machine};
 
 const MAX_ID: usize = 128;
 const MAX_DESCRIPTION: usize = 16 * 1024;
-/// The longest of a node's own words: its name, its type, its version.
+/// The maximum length of a node's name, type or version.
 const MAX_WORD: usize = 256;
-/// All tags of a node together.
+/// The maximum size of all tags of a node together.
 const MAX_TAGS: usize = 4 * 1024;
-/// What a node may say of its machine. Less of it is kept: see `machine.rs`.
+/// The maximum size of a node's machine description. The part that is stored is smaller, see
+/// `machine.rs`.
 const MAX_HOST: usize = 128 * 1024;
-/// What is kept of one hello, of its tools and their schemas above all. A thousand tools that are described at length
-/// have about a fourth of it.
+/// The maximum stored size of one hello, mostly tools and their schemas.
+///
+/// A thousand tools with long descriptions take about a fourth of it.
 const MAX_KEPT: usize = 4 * 1024 * 1024;
-/// How much text of schemas is looked at before the welcome: what usual nodes have, and little work for ten thousand of
-/// them. What is wrong with the others shows when they are first used.
+/// The total size of the schemas that are checked before the welcome.
+///
+/// It covers common nodes, and costs little even for ten thousand of them. Errors in the other
+/// schemas are reported when the tool is first used.
 const MAX_LOOKED_AT: usize = 64 * 1024;
-/// How many mistakes are told one by one.
+/// The maximum number of mistakes that are reported one by one.
 const MAX_TOLD: usize = 8;
 
-/// What a hello comes to, once checked.
+/// The result of a checked hello.
 pub(crate) struct Introduction {
     pub(crate) id: String,
     pub(crate) catalog: Catalog,
     pub(crate) about: RawJson,
     pub(crate) features: Features,
     pub(crate) modern: bool,
-    /// The largest request that it takes; `usize::MAX` when it does not say.
+    /// The largest request that the node accepts; `usize::MAX` if the hello does not set a limit.
     pub(crate) max_request_bytes: usize,
-    /// What is wrong with what it offers, for whoever wrote the node: each with its reason, as far as there is room.
+    /// The mistakes in the hello, each with its reason, for the author of the node. Their number is
+    /// limited.
     pub(crate) mistakes: Vec<String>,
 }
 
 impl Introduction {
-    /// About how many bytes are kept of it.
+    /// Returns the approximate size of the stored hello in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.catalog.weight() + self.about.len()
     }
 }
 
-pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Result<Introduction, Close> {
+pub(crate) fn read(
+    hello: &Hello<'_>,
+    options: &NodeOptions,
+    remote: &str,
+) -> Result<Introduction, Close> {
     let id = &hello.node.id;
     if hello.protocol_version != PROTOCOL_VERSION {
         let spoken = hello.protocol_version;
         return Err(Close::new(
             close::VERSION_NOT_SUPPORTED,
-            format!("protocol version {spoken} is not supported; this gateway speaks {PROTOCOL_VERSION}"),
+            format!(
+                "protocol version {spoken} is not supported; this gateway supports version {PROTOCOL_VERSION}"
+            ),
         ));
     }
     check_id(id).map_err(|why| bad(format!("node.id: {why}")))?;
     if hello.tools.len() + hello.capabilities.len() > options.max_tools {
-        return Err(bad(format!("a node may offer at most {} tools and capabilities", options.max_tools)));
+        return Err(bad(format!(
+            "a node may offer at most {} tools and capabilities",
+            options.max_tools
+        )));
     }
     brief(hello)?;
     let mut ignored = Vec::new();
     let host = machine::shown(hello.host, &mut ignored);
-    let mut usable = |name: &str, validate: fn(&str) -> Result<(), CapabilityError>| match validate(name) {
-        Ok(()) => true,
-        Err(error) => {
-            ignored.push(format!("{}: {error}", name.escape_debug().take(140).collect::<String>()));
-            false
-        }
-    };
-    let described: Vec<&ToolSpec> = hello.tools.iter().filter(|spec| usable(&spec.name, validate_tool_name)).collect();
+    let mut usable =
+        |name: &str, validate: fn(&str) -> Result<(), CapabilityError>| match validate(name) {
+            Ok(()) => true,
+            Err(error) => {
+                ignored.push(format!(
+                    "{}: {error}",
+                    name.escape_debug().take(140).collect::<String>()
+                ));
+                false
+            }
+        };
+    let described: Vec<&ToolSpec> =
+        hello.tools.iter().filter(|spec| usable(&spec.name, validate_tool_name)).collect();
     let capabilities = hello.capabilities.iter().filter(|name| usable(name, validate_prefix));
     let mut prefixes: Vec<String> = capabilities.cloned().collect();
-    // A host's `Bash` is a tool that every host has, and no space of names that one of them could hold.
-    prefixes.retain(|prefix| prefix.contains('.') || described.iter().all(|spec| spec.name != *prefix));
+    // A host's `Bash` is a tool that every host has. It is not a namespace that one host could own.
+    prefixes
+        .retain(|prefix| prefix.contains('.') || described.iter().all(|spec| spec.name != *prefix));
     let bare_names = host["role"] != "specialized";
     let open = undescribed(&prefixes, &described).map(|prefix| open(hello, prefix, bare_names));
     let mut tools: Vec<Tool> = open.collect();
@@ -86,20 +108,25 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         match spec.input_schema.as_deref().map(readable).transpose() {
             Ok(input) => {
                 let tool = tool(id, spec, input);
-                let looked_at = tool.input.as_ref().filter(|schema| {
-                    let left = room.checked_sub(schema.raw().len());
-                    room = left.unwrap_or(room);
-                    left.is_some()
-                });
-                if let Some(Err(why)) = looked_at.map(Schema::look) {
-                    flaws.push(format!("{}: its input_schema cannot be used, and every call fails: {why}", spec.name));
-                }
+                let mut look = |schema: &Option<Schema>, consequence: &str| {
+                    let Some(schema) = schema else { return };
+                    let Some(left) = room.checked_sub(schema.raw().len()) else { return };
+                    room = left;
+                    if let Err(why) = schema.look() {
+                        flaws.push(format!("{}: its {consequence}: {why}", spec.name));
+                    }
+                };
+                look(&tool.input, "input_schema is invalid, so every call fails");
+                look(&tool.output, "output_schema is invalid, so it is not listed");
                 tools.push(tool);
             }
-            Err(error) => ignored.push(format!("{}: its input_schema cannot be read: {error}", spec.name)),
+            Err(error) => {
+                ignored.push(format!("{}: its input_schema is not valid JSON: {error}", spec.name));
+            }
         }
     }
-    let modern = !hello.features.names().is_empty() || !hello.tools.is_empty() || hello.host.is_some();
+    let modern =
+        !hello.features.names().is_empty() || !hello.tools.is_empty() || hello.host.is_some();
     let about = json!({
         "name": hello.node.name,
         "node_type": hello.node.node_type,
@@ -125,16 +152,22 @@ pub(crate) fn read(hello: &Hello<'_>, options: &NodeOptions, remote: &str) -> Re
         about: RawJson::of(&about),
         features: hello.features,
         modern,
-        max_request_bytes: hello.max_request_bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(usize::MAX),
+        max_request_bytes: hello
+            .max_request_bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .unwrap_or(usize::MAX),
         mistakes: told(ignored, flaws),
     };
     match introduction.weight() {
         0..=MAX_KEPT => Ok(introduction),
-        bytes => Err(bad(format!("its tools and their schemas take {bytes} bytes, and may take {MAX_KEPT}"))),
+        bytes => Err(bad(format!(
+            "its tools and their schemas have {bytes} bytes; the maximum is {MAX_KEPT}"
+        ))),
     }
 }
 
-/// Refuses a node that says more of itself than anybody reads: each operator who lists the nodes is shown it.
+/// Refuses a node with descriptions that are too long. Every operator that lists the nodes sees
+/// them.
 fn brief(hello: &Hello<'_>) -> Result<(), Close> {
     let node = &hello.node;
     let tags = node.tags.iter().map(|tag| tag.len() + 3).sum();
@@ -146,24 +179,26 @@ fn brief(hello: &Hello<'_>) -> Result<(), Close> {
         ("host", hello.host.map_or(0, str::len), MAX_HOST),
     ];
     match said.into_iter().find(|(_, bytes, most)| bytes > most) {
-        Some((field, bytes, most)) => Err(bad(format!("{field} has {bytes} bytes, and may have at most {most}"))),
+        Some((field, bytes, most)) => {
+            Err(bad(format!("{field} has {bytes} bytes; the maximum is {most}")))
+        }
         None => Ok(()),
     }
 }
 
-/// The first of the mistakes, and how many there are beside them.
+/// Returns the first mistakes and the number of further ones.
 fn told(ignored: Vec<String>, flaws: Vec<String>) -> Vec<String> {
     let mut mistakes = ignored;
     mistakes.extend(flaws);
     let more = mistakes.len().saturating_sub(MAX_TOLD);
     mistakes.truncate(MAX_TOLD);
     if more > 0 {
-        mistakes.push(format!("and {more} more; switchboard doctor names them"));
+        mistakes.push(format!("and {more} more; run `switchboard doctor` to list them"));
     }
     mistakes
 }
 
-/// Why a node cannot have this id, if it cannot.
+/// Checks a node id, and returns the reason if it is invalid.
 pub fn check_id(id: &str) -> Result<(), String> {
     if id.len() > MAX_ID {
         return Err(format!("the id has more than {MAX_ID} bytes; shorten it"));
@@ -171,41 +206,52 @@ pub fn check_id(id: &str) -> Result<(), String> {
     validate_name(id).map_err(|error| error.to_string())
 }
 
-/// The capabilities at and below which the node describes no tool.
-fn undescribed<'a>(prefixes: &'a [String], described: &[&'a ToolSpec]) -> impl Iterator<Item = &'a String> {
-    let above = |name: &'a str| std::iter::successors(Some(name), |name| Some(name.rsplit_once('.')?.0));
+/// Returns the capabilities for which the node describes no tool, neither at the name nor below it.
+fn undescribed<'a>(
+    prefixes: &'a [String],
+    described: &[&'a ToolSpec],
+) -> impl Iterator<Item = &'a String> {
+    let above =
+        |name: &'a str| std::iter::successors(Some(name), |name| Some(name.rsplit_once('.')?.0));
     let known: HashSet<&str> = described.iter().flat_map(|spec| above(&spec.name)).collect();
     prefixes.iter().filter(move |prefix| !known.contains(prefix.as_str()))
 }
 
-/// A capability whose tools the node does not describe is listed as one tool, named like the capability.
+/// Lists a capability without described tools as one tool with the name of the capability.
 fn open(hello: &Hello<'_>, prefix: &str, bare_names: bool) -> Tool {
     let node = &hello.node;
     let description = format!(
-        "Tools of the node \"{}\" whose names begin with {prefix}. The node does not describe them. Put the rest of the dotted \
+        "Tools of the node \"{}\" with names that begin with {prefix}. The node does not describe them. Put the rest of the dotted \
          name into `tool` (\"search\" for {prefix}.search) and the arguments into `args`.",
         if node.name.is_empty() { &node.id } else { &node.name },
     );
     let tool = Tool::open(prefix, description);
-    let preferred_name =
-        if bare_names || prefix.contains('.') { prefix.to_owned() } else { with_host(&node.id, prefix) };
+    let preferred_name = if bare_names || prefix.contains('.') {
+        prefix.to_owned()
+    } else {
+        with_host(&node.id, prefix)
+    };
     Tool { preferred_name, ..tool }
 }
 
-/// The name of an undotted tool with that of its host.
+/// Returns the name of an undotted tool with its host's name in front.
 fn with_host(node: &str, name: &str) -> String {
     format!("{node}__{name}")
 }
 
-/// A dotted tool names its own space; any other one needs its host's name to be told from the next host's.
+/// Converts the specification of a tool.
+///
+/// A dotted tool name has its own namespace. Any other name needs the host's name to differ from
+/// the tools of other hosts.
 fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
-    let preferred_name = if spec.name.contains('.') { spec.name.clone() } else { with_host(node, &spec.name) };
+    let preferred_name =
+        if spec.name.contains('.') { spec.name.clone() } else { with_host(node, &spec.name) };
     Tool {
         preferred_name,
         title: spec.title.clone(),
         description: spec.description.as_deref().map(shortened),
         input: input.map(Schema::new),
-        output_schema: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()),
+        output: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()).map(Schema::new),
         annotations: spec.annotations.as_deref().and_then(|raw| readable(raw).ok()),
         capabilities: spec
             .capabilities
@@ -219,7 +265,8 @@ fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
     }
 }
 
-/// JSON in which everybody who lists the tool reads the same: of a key that is there twice, some take the first.
+/// Checks that all readers understand the JSON in the same way. For a duplicate key, for example,
+/// some readers take the first value.
 fn readable(raw: &RawValue) -> Result<RawJson, serde_json::Error> {
     let json = RawJson::part(raw)?;
     json.to_value().map(|_| json)
@@ -255,7 +302,7 @@ mod tests {
     fn options() -> NodeOptions {
         let second = Duration::from_secs(1);
         NodeOptions {
-            hello_patience: second,
+            hello_timeout: second,
             liveness: Liveness { ping_every: second, dead_after: second },
             max_pending: 1,
             max_frame_bytes: 1 << 20,
@@ -282,10 +329,14 @@ mod tests {
     fn capabilities_with_empty_words_are_refused_by_name() {
         let node = json!({ "id": "n", "name": "n", "node_type": "t", "version": "1" });
         let capabilities = ["macos..notes", ".macos", "macos.", "Bash"];
-        let read = introduction(&json!({ "type": "node_hello", "node": node, "capabilities": capabilities }));
+        let read = introduction(
+            &json!({ "type": "node_hello", "node": node, "capabilities": capabilities }),
+        );
         assert_eq!(read.catalog.prefixes, ["Bash"]);
         assert_eq!(read.mistakes.len(), 3);
-        for (mistake, words) in read.mistakes.iter().zip(["two dots", "begins or ends", "begins or ends"]) {
+        for (mistake, words) in
+            read.mistakes.iter().zip(["two dots", "begins or ends", "begins or ends"])
+        {
             let (name, why) = mistake.split_once(": ").unwrap();
             assert!(capabilities.contains(&name) && why.contains(words), "{mistake}");
         }
@@ -293,14 +344,21 @@ mod tests {
 
     #[test]
     fn a_capability_without_described_tools_is_listed_as_one_tool() {
-        let node = json!({ "id": "mac-01", "name": "Steph's Mac", "node_type": "macos", "version": "1" });
+        let node =
+            json!({ "id": "mac-01", "name": "Steph's Mac", "node_type": "macos", "version": "1" });
         let old = json!({ "type": "node_hello", "node": node, "capabilities": ["macos.notes", "clipboard"] });
         let tools = listed(&old);
-        let names: Vec<_> = tools.iter().map(|tool| (&*tool.name, tool.preferred_name.as_str())).collect();
+        let names: Vec<_> =
+            tools.iter().map(|tool| (&*tool.name, tool.preferred_name.as_str())).collect();
         assert_eq!(names, [("macos.notes", "macos.notes"), ("clipboard", "clipboard")]);
         for tool in &tools {
             let description = tool.description.as_deref().unwrap();
-            assert!(tool.open && description.contains("Steph's Mac") && description.contains(&*tool.name), "{tool:?}");
+            assert!(
+                tool.open
+                    && description.contains("Steph's Mac")
+                    && description.contains(&*tool.name),
+                "{tool:?}"
+            );
             let schema = tool.input.as_ref().unwrap().raw().to_value().unwrap();
             let rest = "rest of the dotted name, empty for the capability itself";
             let properties = json!({ "tool": { "type": "string", "description": rest }, "args": { "type": "object" } });

@@ -1,9 +1,10 @@
-//! What the gateway knows of one connected node beside its tools: which programs its machine has, and what it last said.
+//! State of one connected node beside its tools: the programs on its machine and its recent events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::{ProviderEvent, ProviderId, RawJson, clock};
 use sa_protocol::node::{self, BinProbe, BinProbeResult, NodeEvent};
 use sa_protocol::{MAX_EVENT_BYTES, validate_capability};
@@ -13,24 +14,26 @@ use tokio::time::Instant;
 
 use crate::KIND;
 
-/// How long a node may take to say which programs it has.
-pub const PROBE_PATIENCE: Duration = Duration::from_secs(5);
-/// Programs that one question may name.
+/// The timeout for a node to answer a probe.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of programs in one probe.
 pub const MAX_BINS: usize = 64;
-/// The longest name of a program.
+/// The maximum length of a program name.
 const MAX_BIN_NAME: usize = 128;
-/// Questions that one node may have to answer at once.
+/// The maximum number of open probes per node.
 const MAX_ASKED: usize = 16;
-/// Programs of which the answer is kept, the latest.
+/// The maximum number of programs with a cached answer. The oldest answers are removed first.
 const MAX_KNOWN: usize = 1_024;
-/// Events that one node may send in one go, and in a second from then on.
+/// The rate limit of a node's events: the burst size, and the events per second after it.
 const EVENT_BURST: f64 = 64.0;
 const EVENTS_PER_SECOND: f64 = 16.0;
-/// Events that are remembered, and the largest data that is remembered with one.
+/// The number of recent events that are kept, and the largest data that is kept with one.
 const MAX_RECENT: usize = 16;
 const MAX_RECENT_BYTES: usize = 2 * 1024;
 
-/// One connection of a node. Another connection of the same node is another one, and knows nothing of this one's.
+/// One connection of a node.
+///
+/// Another connection of the same node has its own `Host`, and shares nothing with this one.
 #[derive(Debug)]
 pub struct Host {
     id: ProviderId,
@@ -48,16 +51,16 @@ struct State {
     closed: bool,
     recent: VecDeque<Arc<ProviderEvent>>,
     bad_frames: Option<BadFrames>,
-    /// How many events may come now.
+    /// The number of events that are allowed now.
     allowance: f64,
     allowed_at: Instant,
 }
 
-/// Frames of a node that could not be read.
+/// The frames of a node that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadFrames {
     pub count: u64,
-    /// What was wrong with the last one.
+    /// The error of the last one.
     pub last: String,
 }
 
@@ -67,33 +70,33 @@ struct Known {
     at: Instant,
 }
 
-/// A question that the node has not answered. Whoever waits for it sees the sender go.
+/// A probe that the node has not answered. Waiting tasks notice when the sender is dropped.
 #[derive(Debug)]
 struct Asked {
     bins: Vec<String>,
     open: watch::Sender<()>,
 }
 
-/// Why it is not known which programs a node has.
+/// The reason why a node's programs are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    #[error("a probe names 1 to {MAX_BINS} programs, not {0}")]
+    #[error("a probe must name 1 to {MAX_BINS} programs, not {0}")]
     Count(usize),
     #[error(
-        "\"{0}\" is not the name of a program: 1 to {MAX_BIN_NAME} bytes, without slashes, spaces and control characters"
+        "\"{0}\" is not a valid program name: use 1 to {MAX_BIN_NAME} bytes without slashes, spaces or control characters"
     )]
     Name(String),
-    #[error("the node does not answer such questions (the feature bin_probe)")]
+    #[error("the node does not support probes (the feature bin_probe)")]
     Unsupported,
-    #[error("the node has been asked {MAX_ASKED} such questions already and has not answered")]
+    #[error("the node has not answered {MAX_ASKED} earlier probes")]
     Busy,
-    #[error("the node did not answer within {} s", PROBE_PATIENCE.as_secs())]
+    #[error("the node did not answer within {} s", PROBE_TIMEOUT.as_secs())]
     Timeout,
-    #[error("the node went away")]
+    #[error("the node disconnected")]
     Gone,
 }
 
-/// Checks the names that a probe asks about.
+/// Checks the program names of a probe.
 pub fn check_bins(bins: &[String]) -> Result<(), ProbeError> {
     if !(1..=MAX_BINS).contains(&bins.len()) {
         return Err(ProbeError::Count(bins.len()));
@@ -103,7 +106,9 @@ pub fn check_bins(bins: &[String]) -> Result<(), ProbeError> {
         (1..=MAX_BIN_NAME).contains(&bin.len()) && !bin.contains(odd) && bin != "." && bin != ".."
     };
     match bins.iter().find(|bin| !usable(bin)) {
-        Some(bin) => Err(ProbeError::Name(bin.chars().take(MAX_BIN_NAME).flat_map(char::escape_debug).collect())),
+        Some(bin) => Err(ProbeError::Name(
+            bin.chars().take(MAX_BIN_NAME).flat_map(char::escape_debug).collect(),
+        )),
         None => Ok(()),
     }
 }
@@ -121,26 +126,35 @@ impl Host {
             allowance: EVENT_BURST,
             allowed_at: Instant::now(),
         };
-        Arc::new(Self { id: ProviderId::new(KIND, id), outbox, can_probe, state: Mutex::new(state) })
+        Arc::new(Self {
+            id: ProviderId::new(KIND, id),
+            outbox,
+            can_probe,
+            state: Mutex::new(state),
+        })
     }
 
-    /// Every program that was asked about on this connection, and when the last answer came (milliseconds since 1970).
+    /// Returns all programs that were probed on this connection, and the time of the last answer in
+    /// milliseconds since 1970.
     pub fn bin_status(&self) -> (BTreeMap<String, bool>, Option<i64>) {
         let state = self.state();
-        (state.known.iter().map(|(bin, known)| (bin.clone(), known.there)).collect(), state.updated_at_ms)
+        (
+            state.known.iter().map(|(bin, known)| (bin.clone(), known.there)).collect(),
+            state.updated_at_ms,
+        )
     }
 
-    /// What the node last said outside of its calls, oldest first; large data is left out.
+    /// Returns the node's recent events, oldest first. Large data is left out.
     pub fn recent_events(&self) -> Vec<Arc<ProviderEvent>> {
         self.state().recent.iter().cloned().collect()
     }
 
-    /// The frames on this connection that could not be read, if there were any.
+    /// Returns the unreadable frames on this connection, if there were any.
     pub fn bad_frames(&self) -> Option<BadFrames> {
         self.state().bad_frames.clone()
     }
 
-    /// Takes down that a frame cannot be read, and says how many those are by now.
+    /// Records an unreadable frame, and returns the number of such frames so far.
     pub(crate) fn bad_frame(&self, why: &str) -> u64 {
         let mut state = self.state();
         let count = state.bad_frames.as_ref().map_or(0, |bad| bad.count) + 1;
@@ -148,19 +162,26 @@ impl Host {
         count
     }
 
-    /// Says which of these programs the node's machine has. What was answered since then counts; for the rest the node is
-    /// asked, once for everybody who wants to know at the same time.
-    pub async fn probe(&self, bins: &[String], since: Option<Instant>) -> Result<BTreeMap<String, bool>, ProbeError> {
+    /// Returns which of these programs exist on the node's machine.
+    ///
+    /// Answers that are not older than `since` come from the cache. The node is asked about the
+    /// other programs. Concurrent callers share one probe.
+    pub async fn probe(
+        &self,
+        bins: &[String],
+        since: Option<Instant>,
+    ) -> Result<BTreeMap<String, bool>, ProbeError> {
         check_bins(bins)?;
-        let over = Instant::now() + PROBE_PATIENCE;
+        let over = Instant::now() + PROBE_TIMEOUT;
         loop {
-            // Dropped at the end of the round: a question whose asker has left is not waited for.
+            // Dropped at the end of the iteration, so that no task waits for the probe of a
+            // cancelled caller.
             let (_question, waits) = match self.ask(bins, since)? {
                 Step::Known(answer) => return Ok(answer),
                 Step::Wait(question, waits) => (question, waits),
             };
             for mut open in waits {
-                // Ends with an error when the question is answered, or given up.
+                // Returns an error when the probe is answered or cancelled.
                 let wait = async { while open.changed().await.is_ok() {} };
                 tokio::time::timeout_at(over, wait).await.map_err(|_| ProbeError::Timeout)?;
             }
@@ -170,8 +191,11 @@ impl Host {
     fn ask(&self, bins: &[String], since: Option<Instant>) -> Result<Step<'_>, ProbeError> {
         let mut state = self.state();
         let fresh = |known: &&Known| since.is_none_or(|since| known.at >= since);
-        let known = |bin: &String| state.known.get(bin).filter(fresh).map(|known| (bin.clone(), known.there));
-        let mut unknown: Vec<String> = bins.iter().filter(|bin| known(bin).is_none()).cloned().collect();
+        let known = |bin: &String| {
+            state.known.get(bin).filter(fresh).map(|known| (bin.clone(), known.there))
+        };
+        let mut unknown: Vec<String> =
+            bins.iter().filter(|bin| known(bin).is_none()).cloned().collect();
         if unknown.is_empty() {
             return Ok(Step::Known(bins.iter().filter_map(known).collect()));
         }
@@ -200,7 +224,10 @@ impl Host {
         state.questions += 1;
         let number = state.questions;
         let mut frame = String::new();
-        node::encode_bin_probe(&mut frame, &BinProbe { probe_id: number.to_string().into(), bins: unknown.clone() });
+        node::encode_bin_probe(
+            &mut frame,
+            &BinProbe { probe_id: number.to_string().into(), bins: unknown.clone() },
+        );
         let open = watch::Sender::new(());
         waits.push(open.subscribe());
         self.outbox.send(frame).map_err(|_| ProbeError::Gone)?;
@@ -208,27 +235,31 @@ impl Host {
         Ok(Step::Wait(Some(Question { host: self, number }), waits))
     }
 
-    /// Takes the node's answer; `false` when it had not been asked, or has answered already.
+    /// Records the node's answer to a probe. Returns `false` if no such probe is open.
     pub(crate) fn answered(&self, answer: &BinProbeResult<'_>) -> bool {
         let mut state = self.state();
-        let Some(asked) = answer.probe_id.parse().ok().and_then(|number: u64| state.asked.remove(&number)) else {
+        let Some(asked) =
+            answer.probe_id.parse().ok().and_then(|number: u64| state.asked.remove(&number))
+        else {
             return false;
         };
         let at = Instant::now();
-        // What it was not asked about is not believed, and what it says nothing of is not there.
+        // Only programs that were asked about are recorded. A program that the answer omits counts
+        // as absent.
         for bin in asked.bins {
             let there = answer.bins.get(&bin).copied().unwrap_or(false);
             state.known.insert(bin, Known { there, at });
         }
         while state.known.len() > MAX_KNOWN {
-            let oldest = state.known.iter().min_by_key(|(_, known)| known.at).map(|(bin, _)| bin.clone());
+            let oldest =
+                state.known.iter().min_by_key(|(_, known)| known.at).map(|(bin, _)| bin.clone());
             oldest.and_then(|bin| state.known.remove(&bin));
         }
         state.updated_at_ms = Some(clock::now_ms());
         true
     }
 
-    /// Takes what the node says outside of its calls, or says by which rule it is dropped.
+    /// Records an event of the node, or returns the rule by which it is dropped.
     pub(crate) fn event(&self, frame: &NodeEvent<'_>) -> Result<Arc<ProviderEvent>, &'static str> {
         let mut state = self.state();
         let now = Instant::now();
@@ -244,11 +275,19 @@ impl Host {
             return Err("event_too_large");
         }
         let data = RawJson::well_formed(data);
-        let (Ok(()), Ok(data)) = (validate_capability(&frame.event), data) else { return Err("bad_event") };
-        // A node may be late, and its clock may be wrong; nothing happens in the future.
+        let (Ok(()), Ok(data)) = (validate_capability(&frame.event), data) else {
+            return Err("bad_event");
+        };
+        // An event may be delayed and the node's clock may be wrong, but a timestamp is never in
+        // the future.
         let now_ms = clock::now_ms();
         let at_ms = frame.at_ms.filter(|at| (0..=now_ms).contains(at)).unwrap_or(now_ms);
-        let event = ProviderEvent { provider: self.id.clone(), event: frame.event.to_string(), data, at_ms };
+        let event = ProviderEvent {
+            provider: self.id.clone(),
+            event: frame.event.to_string(),
+            data,
+            at_ms,
+        };
         if state.recent.len() == MAX_RECENT {
             state.recent.pop_front();
         }
@@ -261,7 +300,7 @@ impl Host {
         Ok(event)
     }
 
-    /// The connection has ended: nobody answers any more.
+    /// Marks the connection as ended, so that open probes fail.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -269,7 +308,7 @@ impl Host {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -278,7 +317,7 @@ enum Step<'a> {
     Wait(Option<Question<'a>>, Vec<watch::Receiver<()>>),
 }
 
-/// Takes the question back when its asker leaves.
+/// Removes the probe when its caller is cancelled.
 struct Question<'a> {
     host: &'a Host,
     number: u64,

@@ -1,7 +1,8 @@
-//! Nodes: processes that connect over a WebSocket, say which tools they have, and answer calls.
+//! Nodes: processes that connect over a WebSocket, list their tools, and answer calls.
 //!
-//! [`Nodes::serve`] takes an upgraded socket through its life: hello, a place in the directory, requests out and
-//! responses in, and the clean-up. Who may connect at all has been decided before, and arrives as an [`Admission`].
+//! [`Nodes::serve`] handles an upgraded socket from the hello to the clean-up. It registers the
+//! node in the directory, sends requests and receives responses. The decision whether a node may
+//! connect is made earlier, and arrives as an [`Admission`].
 
 mod hello;
 mod host;
@@ -11,17 +12,18 @@ mod session;
 mod too_large;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::budget::{Holder, Limit, Permit, Refused, SharedBudget};
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::directory::SavedProvider;
 use sa_core::{Grant, ProviderId, Rank, Router};
+use sa_limits::budget::{Holder, Limit, Permit, Refused, SharedBudget};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
 pub use hello::check_id;
-pub use host::{BadFrames, Host, MAX_BINS, PROBE_PATIENCE, ProbeError, check_bins};
+pub use host::{BadFrames, Host, MAX_BINS, PROBE_TIMEOUT, ProbeError, check_bins};
 pub use session::TOOK_PLACE;
 
 /// The provider kind of nodes, in addresses and lists.
@@ -29,40 +31,43 @@ pub const KIND: &str = "node";
 
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    /// How long a node may take to say who it is.
-    pub hello_patience: Duration,
+    /// The timeout for a node to send its hello.
+    pub hello_timeout: Duration,
     pub liveness: Liveness,
-    /// Calls that one node may be given at once.
+    /// The maximum number of concurrent calls of one node.
     pub max_pending: usize,
-    /// The largest frame that the sockets take; nodes are told.
+    /// The largest frame that the sockets accept. It is sent to nodes in the welcome.
     pub max_frame_bytes: usize,
-    /// Bytes that may wait for a node that reads slowly.
+    /// The maximum number of bytes that are queued for a slow node.
     pub max_outbox_bytes: usize,
-    /// The same for all nodes together, but for a little of each.
+    /// The maximum number of queued bytes for all nodes together. A small amount per node is not
+    /// counted.
     pub outboxes_bytes: usize,
-    /// Tools and prefixes that one node may offer.
+    /// The maximum number of tools and prefixes that one node may offer.
     pub max_tools: usize,
-    /// What is kept of all nodes' hellos together, in bytes, of nodes that are remembered, too.
+    /// The maximum number of bytes that all stored hellos take, including those of remembered
+    /// nodes.
     pub hello_bytes: usize,
-    /// The node on which the operator wants bare names to run.
+    /// The node that the operator prefers for bare tool names.
     pub primary: Option<String>,
     pub gateway_version: &'static str,
 }
 
-/// By what right a node connects.
+/// The permissions with which a node connects.
 #[derive(Debug, Clone)]
 pub struct Admission {
     pub grant: Grant,
-    /// The only id that its token may use; any, when absent.
+    /// The only id that the token may use. If it is `None`, any id is allowed.
     pub bound_id: Option<Arc<str>>,
-    /// Where it connects from, for the record.
+    /// The address that the node connects from, for the audit log.
     pub remote: String,
-    /// Fires when the token does not count any more.
+    /// Cancelled when the token is no longer valid.
     pub revoked: CancellationToken,
 }
 
 impl Admission {
-    /// What the node takes from budgets as: its token, or one of all without a token.
+    /// Returns the budget holder of the node: its token, or the shared holder of all nodes without
+    /// a token.
     pub fn holder(&self) -> Holder {
         holder(&self.grant)
     }
@@ -75,69 +80,78 @@ fn holder(grant: &Grant) -> Holder {
     }
 }
 
-/// How many attempts of one connection to answer for others are recorded one by one. All are counted.
+/// The number of forged replies of one connection that are recorded individually. All are counted.
 const MAX_FORGERIES: u32 = 20;
 
-/// How many frames of one connection that cannot be read are warned of one by one. All are counted.
+/// The number of unreadable frames of one connection that are logged as warnings. All are counted.
 const MAX_BAD_TOLD: u64 = 3;
 
-/// Makes providers of node sockets.
+/// Registers node sockets as providers.
 #[derive(Debug)]
 pub struct Nodes {
     router: Arc<Router>,
     options: NodeOptions,
-    /// Fires when the gateway stops and nodes are to be told.
+    /// Cancelled when the gateway stops and nodes must be notified.
     shutdown: CancellationToken,
-    /// Those that are connected, by id.
+    /// The connected nodes by id.
     hosts: Mutex<HashMap<String, Arc<Host>>>,
-    /// For what is kept of hellos.
+    /// The budget for stored hellos.
     hellos: Arc<SharedBudget>,
-    /// For what nodes still have to read.
+    /// The budget for requests that nodes have not read yet.
     unread: Arc<SharedBudget>,
 }
 
 impl Nodes {
-    pub fn new(router: Arc<Router>, options: NodeOptions, shutdown: CancellationToken) -> Arc<Self> {
+    pub fn new(
+        router: Arc<Router>,
+        options: NodeOptions,
+        shutdown: CancellationToken,
+    ) -> Arc<Self> {
         let hellos = SharedBudget::new(Limit {
             name: "node_hellos",
             what: "bytes of node hellos",
             key: "nodes.hello_bytes",
-            remedy: "disconnect nodes, or describe their tools in fewer words",
+            remedy: "disconnect nodes, or shorten the descriptions of their tools",
             total: options.hello_bytes,
         });
         let unread = SharedBudget::new(Limit {
             name: "node_requests",
-            what: "bytes of requests that nodes have not read",
+            what: "bytes of requests that the nodes have not read",
             key: "nodes.request_bytes",
-            remedy: "try again when the nodes have read them, or send less",
+            remedy: "try again when the nodes have read them, or send less data",
             total: options.outboxes_bytes,
         });
         Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), hellos, unread })
     }
 
-    /// Takes up the nodes that an earlier process has saved, as far as their grants are `valid` and the budget has room.
+    /// Restores the nodes that an earlier process has saved, if their grant is `valid` and the
+    /// budget has space.
     pub fn restore(&self, saved: Vec<SavedProvider>, valid: impl Fn(&Grant) -> bool) {
         let mut saved = saved;
         for node in &mut saved {
             node.preferred = self.options.primary.as_deref() == Some(&*node.id);
         }
         self.router.directory().restore(KIND, saved, |node| {
-            let room = || self.hellos.acquire(&holder(&node.grant), node.weight()).ok().map(Arc::new);
+            let room =
+                || self.hellos.acquire(&holder(&node.grant), node.weight()).ok().map(Arc::new);
             if valid(&node.grant) { room() } else { None }
         });
     }
 
-    /// What bounds the memory that nodes take.
+    /// Returns the budgets that bound the memory of all nodes.
     pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
         [&self.hellos, &self.unread]
     }
 
-    /// What is known of a node that is connected, beside its tools.
+    /// Returns the state of a connected node beside its tools.
     pub fn host(&self, id: &str) -> Option<Arc<Host>> {
         self.hosts().get(id).cloned()
     }
 
-    /// Counts what is kept of a node's hello. When that is refused, a node that comes back keeps the permit that it had.
+    /// Takes a node's hello from the budget.
+    ///
+    /// If the budget refuses, a node that reconnects keeps its previous permit if that is large
+    /// enough.
     fn count_hello(&self, id: &str, holder: &Holder, bytes: usize) -> Result<Arc<Permit>, Refused> {
         self.hellos.acquire(holder, bytes).map(Arc::new).or_else(|_| {
             let directory = self.router.directory();
@@ -145,14 +159,14 @@ impl Nodes {
             if let Some(own) = own.filter(|permit| permit.amount() >= bytes) {
                 return Ok(own);
             }
-            // Those whose time is over may not have been forgotten yet.
+            // Expired nodes may still be in the directory.
             directory.sweep();
             self.hellos.acquire(holder, bytes).map(Arc::new)
         })
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<String, Arc<Host>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hosts.lock()
     }
 
     /// Serves one node until its connection ends.
@@ -161,7 +175,8 @@ impl Nodes {
         socket: Box<WebSocket>,
         admission: Admission,
     ) -> impl Future<Output = ()> + Send + 'static {
-        // What a future is given, it has room for as long as it lives, though it passes it on: a pointer is less.
+        // A future stores its arguments as long as it lives, even after it has moved them. A box is
+        // smaller.
         let admission = Box::new(admission);
         async move { session::run(&self, socket, &admission).await }
     }
@@ -175,10 +190,11 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Ten thousand nodes are ten thousand of these.
+    /// Ten thousand nodes are ten thousand of these futures.
     #[test]
     fn an_idle_node_is_a_small_future() {
-        let size = size_of_future(|nodes: Arc<Nodes>, socket, admission| nodes.serve(socket, admission));
+        let size =
+            size_of_future(|nodes: Arc<Nodes>, socket, admission| nodes.serve(socket, admission));
         assert!(size <= 1_600, "{size} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! How the gateway talks to one node.
+//! Sends requests and cancels to one node.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -12,49 +12,51 @@ use sa_socket::{Declined, Outbox};
 
 use crate::Host;
 
-/// Room for a request beside its arguments.
+/// The usual size of a request without its arguments.
 const USUAL_REQUEST: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct NodeLink {
     pub(crate) outbox: Outbox,
     pub(crate) features: Features,
-    /// Whether the node knows of extensions at all. One that does not gets exactly the frames it was written for.
+    /// Whether the node supports protocol extensions. An older node only gets the frames that it
+    /// knows.
     pub(crate) modern: bool,
-    /// The largest request that it takes; `usize::MAX` when it does not say.
+    /// The largest request that the node accepts; `usize::MAX` if the hello does not set a limit.
     pub(crate) max_request_bytes: usize,
     pub(crate) id: String,
-    /// How often it has tried to answer for others.
+    /// The number of forged replies from this node.
     pub(crate) forgeries: AtomicU32,
     pub(crate) host: Arc<Host>,
 }
 
 fn too_large(node: &str, bytes: usize, limit: usize) -> CallError {
-    let message =
-        format!("the request has {bytes} bytes with its arguments, and the node \"{node}\" takes at most {limit}");
+    let message = format!(
+        "the request has {bytes} bytes with its arguments; the node \"{node}\" accepts at most {limit}"
+    );
     CallError::new(CallErrorKind::InvalidArgs, message)
-        .hint("send less; or raise what the node takes, with the SDK: NodeClientBuilder::max_request_bytes")
+        .hint("send less data; or raise the node's limit in the SDK: NodeClientBuilder::max_request_bytes")
 }
 
 fn unusable(tool: &str, error: &CapabilityError) -> CallError {
     let name: String = tool.escape_debug().take(140).collect();
     CallError::new(CallErrorKind::NotFound, format!("there is no tool \"{name}\": {error}"))
-        .hint("list the tools with: switchboard tools")
+        .hint("run `switchboard tools` to list the tools")
 }
 
 fn busy(node: &str, bytes: usize, waiting: usize) -> CallError {
     let message = format!(
-        "the request has {bytes} bytes, and the node \"{node}\" still has to read {waiting} bytes of other calls; there is no room for both"
+        "the request has {bytes} bytes, but the node \"{node}\" still has to read {waiting} bytes of other calls, and its queue cannot hold both"
     );
     CallError::new(CallErrorKind::Overloaded, message).hint(
-        "try again when the node has read them, or send less; an operator can make room with limits.max_outbox_bytes",
+        "try again when the node has read them, or send less data; an operator can raise limits.max_outbox_bytes",
     )
 }
 
 impl Link for NodeLink {
     fn send_request(&self, call: &Call) -> Result<(), CallError> {
-        // Tools that the node describes were checked in its hello. Below a capability a caller chooses the name, which must not
-        // look like another one in the record and in rules, either.
+        // The tools in a hello were checked when it was read. Below a capability the caller chooses
+        // the name. That name must not look like another one in the audit log and in rules either.
         validate_name(&call.tool).map_err(|error| unusable(&call.tool, &error))?;
         let mut id = [0; CallId::LEN];
         let mut frame = String::with_capacity(USUAL_REQUEST + call.args.len());
@@ -71,14 +73,18 @@ impl Link for NodeLink {
                 principal_role: self.modern.then(|| call.principal.role.as_str().into()),
             },
         );
-        // A node that is sent more than it takes may hang up, and end everybody's calls for the sake of one.
+        // A node may hang up if it receives a frame over its limit. That would end all calls
+        // because of one.
         if frame.len() > self.max_request_bytes {
             return Err(too_large(&self.id, frame.len(), self.max_request_bytes));
         }
-        // Many callers share the connection: what is too much for it is refused by itself, and the others go on.
+        // Many callers share the connection. A request that does not fit is refused alone, and the
+        // other calls continue.
         let bytes = frame.len();
         self.outbox.offer(frame).map_err(|declined| match declined {
-            Declined::Closed => CallError::undelivered(format!("the node \"{}\" went away", self.id)),
+            Declined::Closed => {
+                CallError::undelivered(format!("the node \"{}\" disconnected", self.id))
+            }
             Declined::Full(waiting) => busy(&self.id, bytes, waiting),
             Declined::NoRoom(refused) => refused.into(),
         })
@@ -89,9 +95,10 @@ impl Link for NodeLink {
             return;
         }
         let mut frame = String::new();
-        let cancel = ToolCancel { request_id: id.to_string().into(), reason: Some(reason.as_str().into()) };
+        let cancel =
+            ToolCancel { request_id: id.to_string().into(), reason: Some(reason.as_str().into()) };
         node::encode_cancel(&mut frame, &cancel);
-        // A connection that cannot take the cancel is closing, which cancels everything.
+        // If the connection cannot take the cancel, it is closing, and that cancels every call.
         let _ = self.outbox.send(frame);
     }
 }
@@ -104,18 +111,24 @@ mod tests {
     use sa_core::directory::{Attach, Directory};
     use sa_core::link::LinkProvider;
     use sa_core::{
-        CallRequest, Catalog, Grant, Notices, Policy, Principal, ProviderId, RawJson, Role, Router, RouterOptions,
-        Scope, TraceContext, View,
+        CallRequest, Catalog, Grant, Notices, Policy, Principal, ProviderId, RawJson, Role, Router,
+        RouterOptions, Scope, TraceContext, View,
     };
     use sa_socket::Close;
 
     use super::*;
 
-    /// How a call of a tool below the capability `macos.notes` fails: nobody answers.
+    /// Returns the error of a call of a tool below the capability `macos.notes`. No node answers
+    /// it.
     async fn failure(name: &str) -> CallError {
         let directory = Directory::new(Notices::new(), Duration::from_secs(600));
-        let router =
-            Router::new(Arc::clone(&directory), Arc::new(NoJournal), None, Policy::default(), RouterOptions::default());
+        let router = Router::new(
+            Arc::clone(&directory),
+            Arc::new(NoJournal),
+            None,
+            Policy::default(),
+            RouterOptions::default(),
+        );
         let outbox = Outbox::new(1 << 20, Close::new(4429, "too slow"));
         let link = NodeLink {
             outbox: outbox.clone(),
@@ -154,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_below_a_capability_is_checked_as_those_of_described_tools() {
         for (name, words) in [
-            ("macos.notes.del\u{200b}ete", "a character that cannot be seen (U+200B at position 16)"),
+            ("macos.notes.del\u{200b}ete", "an invisible character (U+200B at position 16)"),
             ("macos.notes.d\u{435}lete", "mixes scripts: U+0435 at position 14"),
         ] {
             let error = failure(name).await;

@@ -1,24 +1,28 @@
-//! What a node says of its machine: its role, its system, the keys of its environment.
+//! Reads the machine description of a node: its role, its system and the keys of its environment.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// Keys of the environment that are kept, and the longest.
+/// The maximum number of environment keys, and the maximum length of one.
 const MAX_ENV: usize = 512;
 const MAX_ENV_KEY: usize = 128;
-/// The longest name of a system.
+/// The maximum length of a system name.
 const MAX_OS: usize = 32;
-/// What a node may say of its machine beside that.
+/// The maximum size of the other fields of a machine description.
 const MAX_MORE: usize = 16 * 1024;
 
-/// The `host` of a hello, in the form in which it is shown: `role` as the node says it, `os`, `env` with keys alone, and
-/// whatever else there is; if that is too much, it is left out and `ignored` says so.
+/// Returns the `host` field of a hello in the form in which it is displayed.
+///
+/// It contains `role` as sent, `os`, only the keys of `env`, and all other fields. If the other
+/// fields are too large, they are left out and `ignored` gets a message.
 pub(crate) fn shown(host: Option<&str>, ignored: &mut Vec<String>) -> Value {
-    let Some(Value::Object(mut host)) = host.and_then(|host| serde_json::from_str(host).ok()) else {
+    let Some(Value::Object(mut host)) = host.and_then(|host| serde_json::from_str(host).ok())
+    else {
         return Value::Null;
     };
-    let role = host.remove("role").filter(|role| role.as_str().is_some_and(|role| role.len() <= MAX_OS));
+    let role =
+        host.remove("role").filter(|role| role.as_str().is_some_and(|role| role.len() <= MAX_OS));
     let os = host.remove("os").and_then(|os| Some(os.as_str()?.to_lowercase())).filter(|os| {
         (1..=MAX_OS).contains(&os.len())
             && os.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -26,19 +30,24 @@ pub(crate) fn shown(host: Option<&str>, ignored: &mut Vec<String>) -> Value {
     let env = host.remove("env").map(|env| keys(&env));
     let more = Value::Object(host.clone()).to_string().len();
     let mut shown = if more > MAX_MORE {
-        ignored.push(format!("host: what it says beside role, os and env has {more} bytes, and may have {MAX_MORE}"));
+        ignored.push(format!(
+            "host: the fields other than role, os and env have {more} bytes; the maximum is {MAX_MORE}"
+        ));
         Map::new()
     } else {
         host
     };
-    for (name, value) in [("role", role), ("os", os.map(Value::from)), ("env", env.map(|env| json!(env)))] {
+    for (name, value) in
+        [("role", role), ("os", os.map(Value::from)), ("env", env.map(|env| json!(env)))]
+    {
         shown.extend(value.map(|value| (name.to_owned(), value)));
     }
     Value::Object(shown)
 }
 
-/// The keys of an environment, in whatever form it comes. A value is a secret until shown otherwise, so that nothing is
-/// kept that follows a `=`, or that cannot be a key.
+/// Returns the keys of an environment in any form.
+///
+/// A value may be a secret. Text after a `=` and names that cannot be a key are dropped.
 fn keys(env: &Value) -> BTreeSet<String> {
     let names: Vec<&str> = match env {
         Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
@@ -66,13 +75,19 @@ mod tests {
     fn an_environment_is_its_keys() {
         check(r#"{"env":["B","A=secret","A"]}"#, json!({ "env": ["A", "B"] }));
         check(r#"{"env":{"LANG":"C","TOKEN":"secret"}}"#, json!({ "env": ["LANG", "TOKEN"] }));
-        check(r#"{"env":["=x","a b","\u001b[1m","","ProgramFiles(x86)",7]}"#, json!({ "env": ["ProgramFiles(x86)"] }));
+        check(
+            r#"{"env":["=x","a b","\u001b[1m","","ProgramFiles(x86)",7]}"#,
+            json!({ "env": ["ProgramFiles(x86)"] }),
+        );
         check(r#"{"env":"A=1"}"#, json!({ "env": [] }));
     }
 
     #[test]
     fn what_is_odd_is_left_out() {
-        check(r#"{"role":"execution","os":"Linux","cpu":8}"#, json!({ "role": "execution", "os": "linux", "cpu": 8 }));
+        check(
+            r#"{"role":"execution","os":"Linux","cpu":8}"#,
+            json!({ "role": "execution", "os": "linux", "cpu": 8 }),
+        );
         check(r#"{"role":7,"os":"a\u001b"}"#, json!({}));
         let mut ignored = Vec::new();
         let long = json!({ "os": "linux", "more": "x".repeat(20_000) }).to_string();
@@ -81,12 +96,15 @@ mod tests {
         check("{\"a\":1e999}", Value::Null);
         let many: Vec<String> = (0..2_000).map(|n| format!("K{n}")).collect();
         assert_eq!(
-            shown(Some(&json!({ "env": many }).to_string()), &mut ignored)["env"].as_array().map(Vec::len),
+            shown(Some(&json!({ "env": many }).to_string()), &mut ignored)["env"]
+                .as_array()
+                .map(Vec::len),
             Some(MAX_ENV)
         );
     }
 
-    const WORDS: &[&str] = &["role", "os", "env", "execution", "Linux", "A=secret", "PATH", "cpu", "="];
+    const WORDS: &[&str] =
+        &["role", "os", "env", "execution", "Linux", "A=secret", "PATH", "cpu", "="];
 
     proptest::proptest! {
         #[test]

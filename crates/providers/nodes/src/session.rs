@@ -1,4 +1,4 @@
-//! One node's connection, from its hello to its clean-up.
+//! The connection of one node, from its hello to its clean-up.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -18,37 +18,44 @@ use crate::hello::{self, Introduction};
 use crate::link::NodeLink;
 use crate::{Admission, Host, KIND, MAX_BAD_TOLD, MAX_FORGERIES, Nodes, too_large};
 
-/// The detail of `node.connected` where the new connection replaced an open one with the same id.
+/// The detail of `node.connected` if the new connection replaced an open one with the same id.
 pub const TOOK_PLACE: &str = "took an open connection's place";
 
-/// How those are counted who claim an id that is not theirs.
+/// The counter for nodes that claim the id of another one.
 const IMPOSTOR: &str = "impostor";
-/// How those are counted for whom there is no room.
+/// The counter for nodes that the budget refuses.
 const NO_ROOM: &str = "no_room";
 
 pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &Admission) {
     let said = match greet(nodes, &mut socket, admission).await {
         Ok(introduction) => introduction,
         Err(refusal) => {
-            // Two kinds of refusal have numbers of their own: the one that may be an attack, and the one that is no fault of
-            // the node's.
+            // Two kinds of refusal have their own counters: a possible attack, and a refusal that
+            // is not the node's fault.
             let why = match refusal.code {
                 close::ID_HELD => IMPOSTOR,
                 close::TRY_AGAIN_LATER => NO_ROOM,
                 _ => "refused",
             };
             nodes.router.journal().count("node", why);
-            info!(remote = admission.remote, code = refusal.code, reason = &*refusal.reason, "node refused");
+            info!(
+                remote = admission.remote,
+                code = refusal.code,
+                reason = &*refusal.reason,
+                "node refused"
+            );
             return dismiss(socket, &refusal).await;
         }
     };
     let (id, features) = (said.id, said.features);
-    let overrun = Close::new(close::TOO_SLOW, "the node reads more slowly than the gateway has to write");
-    // A request that the budget refuses fails by itself, and the connection goes on: many callers share it.
+    let overrun = Close::new(close::TOO_SLOW, "the node reads too slowly");
+    // A request that the budget refuses fails alone. The connection continues, because many callers
+    // share it.
     let share = nodes.unread.share(&admission.holder());
     let outbox = Outbox::within(&share, None, nodes.options.max_outbox_bytes, overrun);
     let takes_over = nodes.hosts().contains_key(&id);
-    // Queued before the directory can hand out the first call, so that it is the first thing the node reads.
+    // Queued before the directory can send the first call, so that the node reads the welcome
+    // first.
     let _ = outbox.send(welcome(nodes, takes_over, &said.mistakes));
     let provider = Arc::new(LinkProvider::new(NodeLink {
         outbox: outbox.clone(),
@@ -67,7 +74,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         catalog: said.catalog,
         max_running: nodes.options.max_pending,
         about: said.about,
-        // A token that is for this id alone is the operator's word on whose it is.
+        // A token that is bound to this id proves that the operator gave the id to this node.
         may_take_over: admission.bound_id.is_some(),
     };
     let registration = match nodes.router.directory().attach(attach) {
@@ -78,7 +85,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
             warn!(node = id, remote = admission.remote, %holder, "refused a node that claims the id of another provider");
             let why = match holder.kind {
                 KIND => format!(
-                    "the node id \"{}\" belongs to another token: choose another id, or use the token that it belongs to",
+                    "the node id \"{}\" belongs to another token: choose another id, or use that token",
                     shown(&id)
                 ),
                 kind => installed(&id, kind),
@@ -87,14 +94,14 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         }
     };
     for mistake in said.mistakes {
-        warn!(node = id, mistake, "something that the node's hello offers cannot be used");
+        warn!(node = id, mistake, "a part of the node's hello is invalid");
     }
     nodes.hosts().insert(id.clone(), Arc::clone(&provider.link().host));
     if takes_over {
         warn!(
             node = id,
             remote = admission.remote,
-            "node connected, in the place of an open connection with the same id"
+            "node connected and replaced an open connection with the same id"
         );
     } else {
         info!(node = id, remote = admission.remote, "node connected");
@@ -102,7 +109,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
     audit(nodes, "node.connected", &id, admission, if takes_over { TOOK_PLACE } else { "" });
 
     let ended = {
-        // Pinned where they are made: moved into the `select!`, each would have its room twice.
+        // Pinned where they are created. If they were moved into `select!`, the future would store
+        // each one twice.
         let watch = std::pin::pin!(async {
             let why = tokio::select! {
                 biased;
@@ -111,8 +119,8 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                     "the gateway is shutting down"
                 }
                 () = admission.revoked.cancelled() => {
-                    outbox.close(Close::new(close::UNAUTHORIZED, "the token is not valid any more"));
-                    "its token is not valid any more"
+                    outbox.close(Close::new(close::UNAUTHORIZED, "the token is no longer valid"));
+                    "its token is no longer valid"
                 }
                 () = registration.replaced().cancelled_owned() => {
                     nodes.router.journal().count("node", "replaced");
@@ -123,37 +131,45 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                         "an operator installed another provider with its id"
                     } else {
                         let why = format!(
-                            "a newer connection took the place of the node \"{}\"; two nodes need an id each",
+                            "a newer connection replaced the node \"{}\"; give each node its own id",
                             shown(&id)
                         );
                         outbox.close(Close::new(close::REPLACED, why));
-                        "a newer connection took its place"
+                        "a newer connection replaced it"
                     }
                 }
             };
-            // Calls end now, not when the node has read that it was dismissed.
-            provider.close(&format!("the node \"{id}\" was disconnected in the middle of the call: {why}"));
+            // Calls end at once, and do not wait until the node has read the close.
+            provider.close(&format!("the node \"{id}\" was disconnected during the call: {why}"));
             std::future::pending::<()>().await;
         });
         let on_message = |message: Received| {
             Work::Done(match message {
                 Received::Text(text) => on_frame(nodes, &provider, &outbox, &id, &text),
                 Received::Binary(_) => ControlFlow::Break(Close::binary()),
-                Received::Cut { beginning, bytes } => too_large::on_cut(nodes, &provider, &beginning, bytes),
+                Received::Cut { beginning, bytes } => {
+                    too_large::on_cut(nodes, &provider, &beginning, bytes)
+                }
             })
         };
-        let serve = std::pin::pin!(sa_socket::serve_messages(socket, &outbox, nodes.options.liveness, on_message));
+        let serve = std::pin::pin!(sa_socket::serve_messages(
+            socket,
+            &outbox,
+            nodes.options.liveness,
+            on_message
+        ));
         tokio::select! {
-            // Calls first: the watch hardly ever has something to say.
+            // Calls are polled first, because the watch is rarely ready.
             biased;
             ended = serve => ended,
             () = watch => unreachable!("the watch never ends by itself"),
         }
     };
     let said_goodbye = ended.code == 1000 && !nodes.shutdown.is_cancelled();
-    // The calls first: one that is resolved again must find the node gone, or back.
+    // Runs before the calls end. A call that is resolved again must find the node disconnected or
+    // reconnected.
     if admission.revoked.is_cancelled() {
-        // It will not come back as this; what it held is free.
+        // The node cannot return with this token, so its id becomes free.
         registration.withdraw();
     } else if said_goodbye {
         registration.stopped();
@@ -161,25 +177,29 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
         drop(registration);
     }
     provider.close(&match ended.fault() {
-        Some(_) => format!("the node \"{id}\" was disconnected in the middle of the call: {}", ended.reason),
-        None if said_goodbye => format!("the node \"{id}\" was stopped in the middle of the call"),
-        None => format!("the node \"{id}\" went away in the middle of the call"),
+        Some(_) => format!("the node \"{id}\" was disconnected during the call: {}", ended.reason),
+        None if said_goodbye => format!("the node \"{id}\" was stopped during the call"),
+        None => format!("the node \"{id}\" disconnected during the call"),
     });
     leave(nodes, &id, &provider.link().host);
     if let Some(fault) = ended.fault() {
         nodes.router.journal().count("node", fault);
     }
     info!(node = id, code = ended.code, reason = &*ended.reason, "node disconnected");
-    let detail = if said_goodbye { format!("it said goodbye: {}", ended.reason) } else { ended.reason.to_string() };
+    let detail = if said_goodbye {
+        format!("graceful shutdown: {}", ended.reason)
+    } else {
+        ended.reason.to_string()
+    };
     audit(nodes, "node.disconnected", &id, admission, &detail);
 }
 
-/// As much of an id as there is room for beside the words of a close, which has 123 bytes for all of them.
+/// Shortens an id so that it fits into a close reason, which has at most 123 bytes in all.
 fn shown(id: &str) -> String {
     if id.len() <= 20 { id.to_owned() } else { format!("{}...", &id[..id.floor_char_boundary(17)]) }
 }
 
-/// Why a node cannot have an id that an operator has given to a provider of another kind.
+/// Returns the close reason for an id that an operator has given to a provider of another kind.
 fn installed(id: &str, kind: &str) -> String {
     format!(
         "the id \"{}\" belongs to the {kind} of this name, which an operator installed: choose another id",
@@ -187,7 +207,7 @@ fn installed(id: &str, kind: &str) -> String {
     )
 }
 
-/// Takes a connection out of the list, if a newer one has not taken its place there.
+/// Removes a connection from the list, unless a newer one has replaced it.
 fn leave(nodes: &Nodes, id: &str, host: &Arc<Host>) {
     let mut hosts = nodes.hosts();
     if hosts.get(id).is_some_and(|current| Arc::ptr_eq(current, host)) {
@@ -197,31 +217,41 @@ fn leave(nodes: &Nodes, id: &str, host: &Arc<Host>) {
     host.close();
 }
 
-/// Waits for the hello, and checks it.
-async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> Result<Box<Introduction>, Close> {
+/// Waits for the hello and checks it.
+async fn greet(
+    nodes: &Nodes,
+    socket: &mut WebSocket,
+    admission: &Admission,
+) -> Result<Box<Introduction>, Close> {
     let mut skipped = 0;
     let first = tokio::select! {
         biased;
-        first = tokio::time::timeout(nodes.options.hello_patience, hello_text(socket, &mut skipped)) => first,
+        first = tokio::time::timeout(nodes.options.hello_timeout, hello_text(socket, &mut skipped)) => first,
         () = nodes.shutdown.cancelled() => return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
     };
     let text = match (first, skipped) {
         (Ok(Ok(text)), _) => text,
         (Ok(Err(close)), _) => return Err(close),
-        (Err(_), 0) => return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello came in time")),
+        (Err(_), 0) => {
+            return Err(Close::new(close::HELLO_TOO_LATE, "no node_hello was received in time"));
+        }
         (Err(_), frames) => {
-            let why = format!("no node_hello came in time; {frames} frames that are none were skipped");
+            let why =
+                format!("no node_hello was received in time; {frames} other frames were skipped");
             return Err(Close::new(close::HELLO_TOO_LATE, why));
         }
     };
     let hello = match Incoming::decode(&text) {
         Ok(Incoming::Hello(hello)) => hello,
         Ok(_) => return Err(hello::bad("the first frame must be a node_hello")),
-        Err(error) => return Err(hello::bad(format!("the node_hello cannot be read: {error}"))),
+        Err(error) => return Err(hello::bad(format!("the node_hello is invalid: {error}"))),
     };
     let mut introduction = hello::read(&hello, &nodes.options, &admission.remote)?;
-    // One that comes back may be what a call waits for that still runs; for a new one there will be no calls.
-    if nodes.router.is_draining() && nodes.router.directory().room(&ProviderId::new(KIND, &introduction.id)).is_none() {
+    // During shutdown, a running call may still wait for a node that reconnects. A new node would
+    // not get any calls.
+    if nodes.router.is_draining()
+        && nodes.router.directory().room(&ProviderId::new(KIND, &introduction.id)).is_none()
+    {
         return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
     }
     if let Some(bound) = &admission.bound_id
@@ -237,26 +267,34 @@ async fn greet(nodes: &Nodes, socket: &mut WebSocket, admission: &Admission) -> 
         ));
     }
     let counted = nodes.count_hello(&introduction.id, &admission.holder(), introduction.weight());
-    // A close has 123 bytes for its reason, which is not enough for all that the refusal says.
+    // A close reason has at most 123 bytes, which is too little for the whole refusal.
     let counted = counted.map_err(|refused| {
         warn!(
             node = introduction.id,
             remote = admission.remote,
             reason = refused.message,
-            "no budget for a node's hello"
+            "the budget for node hellos is exhausted"
         );
-        Close::new(close::TRY_AGAIN_LATER, "no room for this hello beside those of other nodes (nodes.hello_bytes)")
+        Close::new(
+            close::TRY_AGAIN_LATER,
+            "the budget for the hellos of all nodes is exhausted (nodes.hello_bytes)",
+        )
     })?;
     introduction.catalog.room = Some(counted);
-    // A future has room for each of its variables as long as it lives, however often they are moved: a pointer is less.
+    // A future stores each of its variables as long as it lives, even if they are moved. A box is
+    // smaller.
     Ok(Box::new(introduction))
 }
 
-/// The first frame that is a hello, readable or not. Some nodes send a ping before it, so other frames are counted and skipped.
+/// Returns the first frame that is a hello, valid or not.
+///
+/// Some nodes send a ping before it, so other frames are counted and skipped.
 async fn hello_text(socket: &mut WebSocket, skipped: &mut u32) -> Result<String, Close> {
     loop {
         match socket.next().await {
-            Some(Ok(Message::Text(_) | Message::Binary(_))) if socket.get_ref().take_cut().is_some() => {
+            Some(Ok(Message::Text(_) | Message::Binary(_)))
+                if socket.get_ref().take_cut().is_some() =>
+            {
                 return Err(Close::too_large());
             }
             Some(Ok(Message::Text(text))) if is_hello(&text) => return Ok(text.to_string()),
@@ -268,7 +306,7 @@ async fn hello_text(socket: &mut WebSocket, skipped: &mut u32) -> Result<String,
     }
 }
 
-/// Whether a frame means to be a hello.
+/// Whether a frame is a hello, valid or not.
 fn is_hello(text: &str) -> bool {
     match Incoming::decode(text) {
         Ok(frame) => matches!(frame, Incoming::Hello(_)),
@@ -276,7 +314,10 @@ fn is_hello(text: &str) -> bool {
     }
 }
 
-/// Two processes with one id look like one that came back over another network; only whoever runs them can tell.
+/// The notice for a node that replaced an open connection.
+///
+/// Two processes with one id look like one node that reconnected over another network. Only the
+/// operator of the nodes can distinguish these cases.
 const TOOK_OVER: &str = "an open connection with the same node id was closed for this one; if that is another process, \
 give each of the two an id of its own";
 
@@ -285,21 +326,35 @@ fn welcome(nodes: &Nodes, takes_over: bool, mistakes: &[String]) -> String {
     let features = Features::ALL;
     let gateway_version = nodes.options.gateway_version.into();
     let max_frame_bytes = Some(nodes.options.max_frame_bytes as u64);
-    let mistakes =
-        (!mistakes.is_empty()).then(|| format!("not all that the hello offers can be used: {}", mistakes.join("; ")));
-    let notice: Vec<&str> = takes_over.then_some(TOOK_OVER).into_iter().chain(mistakes.as_deref()).collect();
+    let mistakes = (!mistakes.is_empty())
+        .then(|| format!("parts of the hello are invalid: {}", mistakes.join("; ")));
+    let notice: Vec<&str> =
+        takes_over.then_some(TOOK_OVER).into_iter().chain(mistakes.as_deref()).collect();
     let notice = (!notice.is_empty()).then(|| notice.join(". ").into());
-    let welcome = Welcome { protocol_version: PROTOCOL_VERSION, gateway_version, features, max_frame_bytes, notice };
+    let welcome = Welcome {
+        protocol_version: PROTOCOL_VERSION,
+        gateway_version,
+        features,
+        max_frame_bytes,
+        notice,
+    };
     node::encode_welcome(&mut frame, &welcome);
     frame
 }
 
-fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, id: &str, text: &str) -> Next {
+fn on_frame(
+    nodes: &Nodes,
+    provider: &LinkProvider<NodeLink>,
+    outbox: &Outbox,
+    id: &str,
+    text: &str,
+) -> Next {
     let frame = match Incoming::decode(text) {
         Ok(frame) => frame,
         Err(error) => {
             bad_frame(nodes, provider.link(), &error);
-            // An answer that cannot be used is an answer: its call need not wait for the deadline.
+            // An unreadable response still ends its call, so that the caller need not wait for the
+            // deadline.
             if error.frame_type() == Some("tool_response")
                 && let Some(call) = error.id().and_then(|id| id.parse().ok())
             {
@@ -321,14 +376,17 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
         }
         Incoming::Chunk(frame) => {
             let call = frame.request_id.parse().ok().filter(|call| provider.has(*call));
-            let known = call.is_some_and(|call| match readable(frame.content, &frame.attachments) {
-                Ok((content, attachments)) => provider.update(call, Update::Chunk { content, attachments }),
-                // A result with a piece missing would be wrong.
-                Err(error) => {
-                    bad_frame(nodes, provider.link(), &error);
-                    provider.complete(call, Err(unreadable(id, error)))
-                }
-            });
+            let known =
+                call.is_some_and(|call| match readable(frame.content, &frame.attachments) {
+                    Ok((content, attachments)) => {
+                        provider.update(call, Update::Chunk { content, attachments })
+                    }
+                    // A result with a missing chunk would be wrong.
+                    Err(error) => {
+                        bad_frame(nodes, provider.link(), &error);
+                        provider.complete(call, Err(unreadable(id, error)))
+                    }
+                });
             (frame.request_id, known)
         }
         Incoming::Ping(timestamp) => {
@@ -359,8 +417,11 @@ fn on_frame(nodes: &Nodes, provider: &LinkProvider<NodeLink>, outbox: &Outbox, i
 }
 
 fn answer(nodes: &Nodes, provider: &LinkProvider<NodeLink>, response: ToolResponse<'_>) -> bool {
-    // Looked at before the answer is: nothing need be done for what nobody waits for.
-    let Some(id) = response.request_id.parse().ok().filter(|id| provider.has(*id)) else { return false };
+    // Checked before the response is parsed, because a response without a waiting call needs no
+    // work.
+    let Some(id) = response.request_id.parse().ok().filter(|id| provider.has(*id)) else {
+        return false;
+    };
     let outcome = match response.outcome {
         Ok(result) => readable(result.unwrap_or("null"), &response.attachments)
             .map(|(content, attachments)| Output::from_provider(content, attachments))
@@ -373,21 +434,24 @@ fn answer(nodes: &Nodes, provider: &LinkProvider<NodeLink>, response: ToolRespon
     provider.complete(id, outcome)
 }
 
-/// Counts a frame that cannot be read, or that says what cannot be. Whoever wrote the node has to hear of it, and a flood of
-/// them is told from the number.
+/// Counts and logs an unreadable frame.
+///
+/// The author of the node must see the error. The counter shows how frequent such frames are.
 fn bad_frame(nodes: &Nodes, link: &NodeLink, error: &dyn std::fmt::Display) {
     nodes.router.journal().count("node", "bad_frame");
     let node = &*link.id;
     match link.host.bad_frame(&error.to_string()) {
-        count @ 0..MAX_BAD_TOLD => warn!(node, %error, count, "a frame of the node cannot be read"),
-        MAX_BAD_TOLD => warn!(node, %error, "a frame of the node cannot be read; from now on they are only counted"),
-        _ => debug!(node, %error, "a frame of the node cannot be read"),
+        count @ 0..MAX_BAD_TOLD => warn!(node, %error, count, "the node sent an invalid frame"),
+        MAX_BAD_TOLD => {
+            warn!(node, %error, "the node sent an invalid frame; further invalid frames are only counted");
+        }
+        _ => debug!(node, %error, "the node sent an invalid frame"),
     }
 }
 
-/// What becomes of a call whose answer, or a part of it, cannot be read.
+/// Returns the error of a call with an unreadable response or chunk.
 fn unreadable(node: &str, error: impl std::fmt::Display) -> CallError {
-    let failure = format!("the node \"{node}\" gave an answer that cannot be read: {error}");
+    let failure = format!("the node \"{node}\" returned an invalid response: {error}");
     CallError::new(CallErrorKind::Failed, failure)
 }
 
@@ -402,14 +466,19 @@ fn kind(kind: ErrorKind) -> CallErrorKind {
     }
 }
 
-/// What a node gives for a call, once all of it has been read: a result without one of its files would be another one.
-fn readable(content: &str, wire: &[sa_protocol::Attachment<'_>]) -> Result<(RawJson, Vec<Attachment>), String> {
+/// Reads the content and all attachments of a result. A result without one of its files would be
+/// wrong.
+fn readable(
+    content: &str,
+    wire: &[sa_protocol::Attachment<'_>],
+) -> Result<(RawJson, Vec<Attachment>), String> {
     let content = RawJson::well_formed(content).map_err(|error| error.to_string())?;
     let read = |(at, attachment): (usize, &sa_protocol::Attachment<'_>)| {
         let name = attachment.name.as_ref().map(ToString::to_string);
         let data = attachment.bytes().map_err(|error| {
-            let called = name.as_deref().map_or_else(String::new, |name| format!(" ({})", excerpt(name)));
-            format!("the data of attachment {}{called} is no base64: {error}", at + 1)
+            let called =
+                name.as_deref().map_or_else(String::new, |name| format!(" ({})", excerpt(name)));
+            format!("the data of attachment {}{called} is not valid base64: {error}", at + 1)
         })?;
         Ok(Attachment { mime_type: attachment.mime_type.to_string(), name, data: data.into() })
     };
@@ -417,21 +486,23 @@ fn readable(content: &str, wire: &[sa_protocol::Attachment<'_>]) -> Result<(RawJ
     Ok((content, attachments))
 }
 
-/// As much of a name as shows which one is meant.
+/// Shortens a name to the length that is needed to identify it.
 fn excerpt(name: &str) -> String {
     name.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
-/// A word on a call that this connection does not have. Mostly it is late, after a cancel; one that names a call which
-/// runs elsewhere is an attempt to answer for somebody else, and is recorded. The node is told nothing either way.
+/// Counts a reply to a call that this connection does not have.
+///
+/// Usually the reply is late, after a cancel. A reply to a call of another provider is a forgery
+/// and is recorded. The node gets no answer in either case.
 pub(crate) fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
     let asked = request_id.parse().ok().and_then(|id| nodes.router.asked(id));
     let forged = asked.is_some_and(|asked| asked != ProviderId::new(KIND, &link.id));
     let journal = nodes.router.journal();
     journal.count("node", if forged { "forged_reply" } else { "stray_reply" });
-    // A flood of them is told from the counter; the trail has room for other things, too.
+    // The counter shows how frequent forgeries are. The audit log must keep space for other events.
     if forged && link.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
-        warn!(node = link.id, "a node answered a call that was not its own");
+        warn!(node = link.id, "a node answered a call of another provider");
         journal.audit(AuditEvent {
             what: "reply.forged",
             who: format!("node {}", link.id),
@@ -445,7 +516,7 @@ fn audit(nodes: &Nodes, what: &'static str, id: &str, admission: &Admission, det
     nodes.router.journal().audit(event(what, id, admission, detail));
 }
 
-/// Somebody claims an id that is not theirs, and can do so as often as they connect.
+/// Records that a node claimed the id of another one. This can happen on every connection.
 fn impostor(nodes: &Nodes, id: &str, admission: &Admission, detail: &str) {
     nodes.router.journal().refused(event("node.impostor", id, admission, detail));
 }

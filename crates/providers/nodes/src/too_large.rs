@@ -1,4 +1,6 @@
-//! A message that is larger than the gateway takes ends the call that it is about, and not the connection: others' calls
+//! Handles messages that exceed the size limit.
+//!
+//! Such a message ends the call that it belongs to. The connection stays open, because other calls
 //! share it.
 
 use std::ops::ControlFlow;
@@ -14,8 +16,13 @@ use crate::Nodes;
 use crate::link::NodeLink;
 use crate::session::stray;
 
-/// Takes the beginning of a message that had so many bytes.
-pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning: &str, bytes: u64) -> Next {
+/// Handles the beginning of a cut message that had `bytes` bytes.
+pub(crate) fn on_cut(
+    nodes: &Nodes,
+    provider: &LinkProvider<NodeLink>,
+    beginning: &str,
+    bytes: u64,
+) -> Next {
     let beginning = Beginning::read(beginning);
     let link = provider.link();
     debug!(node = link.id, bytes, kind = beginning.kind.as_deref(), "a message is too large");
@@ -25,7 +32,8 @@ pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning
         return ControlFlow::Continue(());
     }
     let Some(request_id) = &beginning.request_id else {
-        // Somebody would wait for it in vain, and nobody can tell who; so all of them are told.
+        // A caller would wait for this answer until its deadline, and the call is unknown. The
+        // connection is therefore closed, which ends all of its calls.
         return ControlFlow::Break(Close::too_large());
     };
     let is_answer = !matches!(beginning.kind.as_deref(), Some("tool_progress" | "tool_chunk"));
@@ -35,7 +43,7 @@ pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning
         Some(call) => {
             count();
             if !is_answer {
-                // It goes on with what nobody waits for any more.
+                // The node would otherwise continue a call that no caller waits for.
                 link.send_cancel(call, CancelReason::Requested);
             }
         }
@@ -45,7 +53,9 @@ pub(crate) fn on_cut(nodes: &Nodes, provider: &LinkProvider<NodeLink>, beginning
 }
 
 fn refusal(node: &str, what: &str, bytes: u64, limit: usize) -> CallError {
-    let message = format!("the node \"{node}\" gave {what} of {bytes} bytes, and the gateway takes at most {limit}");
+    let message = format!(
+        "the node \"{node}\" returned {what} of {bytes} bytes; the gateway accepts at most {limit}"
+    );
     CallError::new(CallErrorKind::Failed, message)
-        .hint("have the tool return less, or in several parts; an operator can raise the limit: limits.max_frame_bytes")
+        .hint("let the tool return less data, or several parts; an operator can raise limits.max_frame_bytes")
 }

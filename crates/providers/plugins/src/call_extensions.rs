@@ -1,28 +1,30 @@
-//! What the gateway surface and the provider know of one call beyond what the core carries: settings that came with the
-//! request, and the answer as the plugin server gave it.
+//! Call extensions: data of one call that the core does not carry, shared between the gateway
+//! surface and the provider. These are the settings of the request, and the plugin server's
+//! original answer.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sa_core::{CallError, CallId};
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 
 use crate::settings::Settings;
 
-/// The errands of the calls that run, by their ids.
+/// The extensions of the running calls, by their ids.
 #[derive(Default)]
-pub(crate) struct Errands(Mutex<HashMap<CallId, Arc<Errand>>>);
+pub(crate) struct ExtensionsByCall(Mutex<HashMap<CallId, Arc<CallExtensions>>>);
 
 #[derive(Default)]
-pub(crate) struct Errand {
-    /// What the host has sent along; instead of what is stored.
+pub(crate) struct CallExtensions {
+    /// The settings that the host has sent, which replace the stored ones.
     pub(crate) settings: Option<Settings>,
     pub(crate) end: Mutex<Option<Result<Answer, Fault>>>,
 }
 
-/// What a plugin server has said.
+/// A plugin server's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -30,21 +32,23 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// A failure in the words of the plugin gateway, and in those of all other surfaces.
+/// A failure in the plugin gateway's form, and in that of all other surfaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub(crate) error_type: PluginErrorType,
     pub(crate) body: Value,
     pub(crate) error: CallError,
-    /// The plugin server's own answer, where the host gets it unchanged in place of `error_type` and `body`.
+    /// The plugin server's own answer, if the host receives it unchanged instead of `error_type`
+    /// and `body`.
     pub(crate) answer: Option<Answer>,
 }
 
-/// The reason of a call that fails for its plugin's settings. The console opens their form for it.
+/// The reason of a call that fails because of its plugin's settings. The console then opens their
+/// form.
 const SETTINGS_INVALID: &str = "settings_invalid";
 
 impl Fault {
-    /// With one sentence for both.
+    /// Creates a failure with the same message in both forms.
     pub(crate) fn new(error_type: PluginErrorType, error: CallError) -> Self {
         Self::with_body(error_type, message(&error), error)
     }
@@ -56,7 +60,7 @@ impl Fault {
     }
 }
 
-/// What a plugin host is told.
+/// Returns the error body for a plugin host.
 pub(crate) fn message(error: &CallError) -> Value {
     let mut body = serde_json::json!({ "message": error.message });
     if let Some(hint) = &error.hint {
@@ -65,40 +69,40 @@ pub(crate) fn message(error: &CallError) -> Value {
     body
 }
 
-impl Errands {
-    /// Enters an errand for as long as the guard lives.
-    pub(crate) fn enter(self: &Arc<Self>, id: CallId, errand: Errand) -> Entered {
-        let errand = Arc::new(errand);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&errand));
-        Entered { errands: Arc::clone(self), id, errand }
+impl ExtensionsByCall {
+    /// Adds a call's extensions until the guard is dropped.
+    pub(crate) fn enter(self: &Arc<Self>, id: CallId, extensions: CallExtensions) -> Entered {
+        let extensions = Arc::new(extensions);
+        self.0.lock().insert(id, Arc::clone(&extensions));
+        Entered { extensions_by_call: Arc::clone(self), id, extensions }
     }
 
-    pub(crate) fn of(&self, id: CallId) -> Option<Arc<Errand>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    pub(crate) fn of(&self, id: CallId) -> Option<Arc<CallExtensions>> {
+        self.0.lock().get(&id).cloned()
     }
 }
 
-impl Errand {
+impl CallExtensions {
     pub(crate) fn settle(&self, end: Result<Answer, Fault>) {
-        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        *self.end.lock() = Some(end);
     }
 }
 
 pub(crate) struct Entered {
-    errands: Arc<Errands>,
+    extensions_by_call: Arc<ExtensionsByCall>,
     id: CallId,
-    errand: Arc<Errand>,
+    extensions: Arc<CallExtensions>,
 }
 
 impl Entered {
-    /// How it ended, if it came to that.
+    /// Returns the call's answer or failure, if there is one.
     pub(crate) fn end(&self) -> Option<Result<Answer, Fault>> {
-        self.errand.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.extensions.end.lock().take()
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.errands.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.extensions_by_call.0.lock().remove(&self.id);
     }
 }

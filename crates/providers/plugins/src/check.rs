@@ -1,4 +1,4 @@
-//! What is wrong with a manifest, for its author.
+//! Checks a manifest for its author.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,19 @@ use crate::source::{FetchError, Validators};
 use crate::{Plugins, openapi};
 
 impl Plugins {
-    /// What is wrong with a manifest, line by line, and whether it could be added on these terms.
-    pub async fn check(&self, addition: Addition, terms: &Terms) -> Result<(bool, Vec<Problem>), ChangeError> {
+    /// Returns the problems of a manifest with their lines, and whether it could be added on
+    /// these terms.
+    pub async fn check(
+        &self,
+        addition: Addition,
+        terms: &Terms,
+    ) -> Result<(bool, Vec<Problem>), ChangeError> {
         let allowed = terms.allowed()?;
         let (text, base) = match addition {
             Addition::Url(url) => {
-                let fetched = self.fetch(&url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                let fetched = self
+                    .fetch(&url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT)
+                    .await?;
                 (fetched.ok_or(FetchError::Status(304))?.text, Some(url))
             }
             Addition::Text(text) => (text, None),
@@ -25,7 +32,7 @@ impl Plugins {
         let reading = manifest::read(&text, base.as_ref());
         let mut problems = reading.problems;
         let Some(manifest) = &reading.manifest else {
-            // Perhaps it is an OpenAPI document, without a manifest.
+            // The text may be an OpenAPI document without a manifest.
             return Ok(match openapi::read(&text, base.as_ref()) {
                 Ok(document) => {
                     let servers = self.servers(&document, "/servers", &allowed);
@@ -40,7 +47,8 @@ impl Plugins {
         problems.extend(self.unreachable(&text, manifest, &allowed));
         let mut usable = true;
         if let Some(url) = &manifest.openapi {
-            let fetched = self.fetch(url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
+            let fetched =
+                self.fetch(url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
             let document = fetched.map_err(|error| error.to_string()).and_then(|fetched| {
                 let text = fetched.map(|fetched| fetched.text).unwrap_or_default();
                 openapi::read(&text, Some(url))
@@ -62,23 +70,37 @@ impl Plugins {
         Ok((usable, problems))
     }
 
-    /// A document without a server that could be called, and servers that could never be called from here.
-    fn servers(&self, document: &sa_openapi::Document, path: &str, allowed: &Allowed) -> Vec<Problem> {
-        let origins: BTreeSet<String> =
-            document.operations().iter().flat_map(|operation| openapi::origins(document, operation)).collect();
+    /// Reports a document without any callable server, and servers that cannot be called from
+    /// this gateway.
+    fn servers(
+        &self,
+        document: &sa_openapi::Document,
+        path: &str,
+        allowed: &Allowed,
+    ) -> Vec<Problem> {
+        let origins: BTreeSet<String> = document
+            .operations()
+            .iter()
+            .flat_map(|operation| openapi::origins(document, operation))
+            .collect();
         if origins.is_empty() {
             return vec![problem(Severity::Error, path, openapi::NO_SERVER.to_owned())];
         }
-        let refused = |origin: &String| self.shared.egress.check(&Url::parse(origin).ok()?, allowed).err();
+        let refused =
+            |origin: &String| self.shared.egress.check(&Url::parse(origin).ok()?, allowed).err();
         let refused = origins.iter().filter_map(|origin| Some((origin, refused(origin)?)));
         refused
             .map(|(origin, error)| {
-                problem(Severity::Warning, path, format!("{origin} cannot be called from here: {error}"))
+                problem(
+                    Severity::Warning,
+                    path,
+                    format!("the gateway cannot call {origin}: {error}"),
+                )
             })
             .collect()
     }
 
-    /// Functions at addresses that could never be called from here.
+    /// Reports functions with addresses that cannot be called from this gateway.
     fn unreachable(&self, text: &str, manifest: &Manifest, allowed: &Allowed) -> Vec<Problem> {
         let refused = |url| self.shared.egress.check(url, allowed).err();
         let apis = manifest.apis.iter().filter_map(|api| Some((api, refused(api.url.as_ref()?)?)));
@@ -91,13 +113,18 @@ impl Plugins {
                     .position(|entry| entry.get("name") == Some(&api.name.as_str().into()))
             });
             let path = format!("/api/{}/url", at.unwrap_or_default());
-            problem(Severity::Warning, &path, format!("\"{}\" cannot be called from here: {error}", api.name))
+            problem(
+                Severity::Warning,
+                &path,
+                format!("the gateway cannot call \"{}\": {error}", api.name),
+            )
         })
         .collect()
     }
 }
 
-/// What a document's author should know. Within a manifest all of it stands where the document is named.
+/// Returns the problems of an OpenAPI document. Within a manifest, all of them are reported where
+/// the document is named.
 fn mentioned(document: &sa_openapi::Document, at: &str) -> Vec<Problem> {
     let problems = document.problems().iter().map(|problem| {
         let path = if at.is_empty() { &problem.pointer } else { at };
@@ -107,7 +134,7 @@ fn mentioned(document: &sa_openapi::Document, at: &str) -> Vec<Problem> {
     problems.collect()
 }
 
-/// A problem whose line is yet to be found.
+/// Returns a problem without its line, which is set later.
 fn problem(severity: Severity, path: &str, message: String) -> Problem {
     Problem { severity, line: 1, path: path.to_owned(), message }
 }

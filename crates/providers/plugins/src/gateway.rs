@@ -1,23 +1,28 @@
-//! THE PLUGIN GATEWAY: parse → find the manifest → find the function → call it → answer as its server did.
+//! The plugin gateway: it parses the request, finds the manifest and the function, calls it, and
+//! returns the server's answer.
 //!
-//! The call itself goes through the router like every other: policy, schema, limits, deadline and record are there.
+//! The call itself goes through the router like every other, with its policy, schema, limits,
+//! deadline and record.
 
 use bytes::Bytes;
-use sa_core::json::{object, shortened, why};
-use sa_core::{CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext, View};
+use sa_core::{
+    CallError, CallErrorKind, CallId, CallRequest, Principal, ProviderId, RawJson, TraceContext,
+    View,
+};
 use sa_egress::Allowed;
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
+use sa_text::json::{object, shortened, why};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::errand::{Answer, Errand, Fault, message};
+use crate::call_extensions::{Answer, CallExtensions, Fault, message};
 use crate::plugin::Function;
 use crate::settings::parse_header;
 use crate::source::Validators;
 use crate::transient::Found;
 use crate::{KIND, Plugins, manifest, openapi};
 
-/// What a host posts.
+/// A request from a plugin host.
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub body: &'a [u8],
@@ -27,25 +32,30 @@ pub struct Asked<'a> {
     pub trace: TraceContext,
 }
 
-/// What it gets back.
+/// The response to the host.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,
     pub content_type: String,
     pub body: Bytes,
-    /// Once there was a call.
+    /// The call's id, if a call was made.
     pub call: Option<CallId>,
 }
 
 impl Reply {
-    /// A failure in the plugin gateway's own form.
+    /// Creates an error response in the plugin gateway's form.
     pub fn error(error_type: PluginErrorType, body: &Value) -> Self {
         let content_type = "application/json; charset=utf-8".to_owned();
-        Self { status: error_type.status(), content_type, body: plugin_error(error_type, body).into(), call: None }
+        Self {
+            status: error_type.status(),
+            content_type,
+            body: plugin_error(error_type, body).into(),
+            call: None,
+        }
     }
 }
 
-/// What is answered instead of a call's outcome.
+/// An error before the call.
 type Refusal = (PluginErrorType, Value);
 
 fn refusal(error_type: PluginErrorType, message: impl Into<String>) -> Refusal {
@@ -54,7 +64,10 @@ fn refusal(error_type: PluginErrorType, message: impl Into<String>) -> Refusal {
 
 fn read(body: &[u8]) -> Result<PluginRequestPayload<'_>, Refusal> {
     object(body).map_err(|error| {
-        let why = format!("the body must be a JSON object with \"identifier\" and \"apiName\": {}", why(&error));
+        let why = format!(
+            "the body must be a JSON object with \"identifier\" and \"apiName\": {}",
+            why(&error)
+        );
         refusal(PluginErrorType::Status(400), why)
     })
 }
@@ -62,13 +75,16 @@ fn read(body: &[u8]) -> Result<PluginRequestPayload<'_>, Refusal> {
 impl Plugins {
     /// Runs a function of a plugin for a host.
     pub async fn run(&self, asked: Asked<'_>) -> Reply {
-        self.try_run(asked).await.unwrap_or_else(|(error_type, body)| Reply::error(error_type, &body))
+        self.try_run(asked)
+            .await
+            .unwrap_or_else(|(error_type, body)| Reply::error(error_type, &body))
     }
 
     async fn try_run(&self, asked: Asked<'_>) -> Result<Reply, Refusal> {
         let payload = read(asked.body)?;
         let settings = asked.settings.map(parse_header).transpose();
-        let settings = settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
+        let settings =
+            settings.map_err(|why| refusal(PluginErrorType::PluginSettingsInvalid, why))?;
         let refused = |error: CallError| (error_type(&error), message(&error));
         self.router.policy().authorise_role(&asked.view.principal).map_err(refused)?;
         let found = self.find(&payload, &asked.view.principal).await?;
@@ -76,10 +92,16 @@ impl Plugins {
         let arguments = payload.arguments_text().map_err(|error| why(&error));
         let args = arguments.and_then(|text| RawJson::parse(&text).map_err(|error| why(&error)));
         let args = args.map_err(|error| {
-            refusal(PluginErrorType::PluginApiParamsError, format!("\"arguments\" must be a JSON text: {error}"))
+            refusal(
+                PluginErrorType::PluginApiParamsError,
+                format!("\"arguments\" must be JSON text: {error}"),
+            )
         })?;
         let tool = self.router.directory().exposed_name(&found.id, &own).ok_or_else(|| {
-            refusal(PluginErrorType::PluginGatewayError, "the plugin has just been switched off; try again")
+            refusal(
+                PluginErrorType::PluginGatewayError,
+                "the plugin has just been disabled; try again",
+            )
         })?;
         let mut view = asked.view;
         view.scopes.extend(found.scope);
@@ -95,45 +117,64 @@ impl Plugins {
             trace: asked.trace,
         };
         let running = self.router.start(request, None);
-        let errand = self.shared.errands.enter(running.id(), Errand { settings, ..Errand::default() });
+        let extensions = self
+            .shared
+            .extensions_by_call
+            .enter(running.id(), CallExtensions { settings, ..CallExtensions::default() });
         let finished = running.outcome().await;
         let call = Some(finished.id);
-        let reply = match (errand.end(), finished.outcome) {
+        let reply = match (extensions.end(), finished.outcome) {
             (Some(Ok(answer)), Ok(_)) | (Some(Err(Fault { answer: Some(answer), .. })), Err(_)) => {
                 let Answer { status, content_type, body } = answer;
-                let content_type = content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into());
+                let content_type =
+                    content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into());
                 Reply { status, content_type, body, call: None }
             }
             (Some(Err(Fault { error_type, body, .. })), Err(_)) => Reply::error(error_type, &body),
             (_, Err(error)) => Reply::error(error_type(&error), &message(&error)),
-            (_, Ok(_)) => {
-                Reply::error(PluginErrorType::PluginGatewayError, &json!({ "message": "the answer was lost" }))
-            }
+            (_, Ok(_)) => Reply::error(
+                PluginErrorType::PluginGatewayError,
+                &json!({ "message": "the response was lost" }),
+            ),
         };
         Ok(Reply { call, ..reply })
     }
 
-    /// The plugin that is meant: one that was added, one that the host has brought along, or one of an index.
-    async fn find(&self, payload: &PluginRequestPayload<'_>, asker: &Principal) -> Result<Found, Refusal> {
+    /// Finds the plugin: one that was added, one that the host has sent along, or one from an
+    /// index.
+    async fn find(
+        &self,
+        payload: &PluginRequestPayload<'_>,
+        asker: &Principal,
+    ) -> Result<Found, Refusal> {
         let identifier = payload.identifier.as_str();
-        let added = self.entries().get(identifier).map(|entry| (entry.plugin.clone(), entry.record.enabled));
-        // A plugin of which the token may call nothing is as good as one that was not added.
+        let added = self
+            .entries()
+            .get(identifier)
+            .map(|entry| (entry.plugin.clone(), entry.record.enabled));
+        // A plugin without any function for this token is treated as not added.
         let added = added.filter(|(plugin, _)| {
             let mut functions = plugin.functions.iter();
             let id = ProviderId::new(KIND, identifier);
             !asker.is_limited() || functions.any(|function| self.shows(asker, &id, function))
         });
         match added {
-            Some((plugin, true)) => return Ok(Found { plugin, id: ProviderId::new(KIND, identifier), scope: None }),
+            Some((plugin, true)) => {
+                return Ok(Found { plugin, id: ProviderId::new(KIND, identifier), scope: None });
+            }
             Some((_, false)) => {
-                let why = format!("the plugin \"{identifier}\" is disabled here");
+                let why = format!("the plugin \"{identifier}\" is disabled");
                 return Err(refusal(PluginErrorType::PluginMetaNotFound, why));
             }
             None => {}
         }
-        // What is not here is fetched, and nobody may have that done without end.
-        self.shared.rate.check(&asker.id, "that was not added").map_err(|fault| (fault.error_type, fault.body))?;
-        let inline = payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
+        // Other plugins are fetched, so the number of attempts is limited.
+        self.shared
+            .rate
+            .check(&asker.id, "(not installed)")
+            .map_err(|fault| (fault.error_type, fault.body))?;
+        let inline =
+            payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
         if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
             let from = format!("inline:{identifier}:{}", blake3::hash(text.as_bytes()));
             if let Some(found) = self.transients.fetched(&from) {
@@ -145,18 +186,20 @@ impl Plugins {
         }
         let named = payload.index_url.as_deref().filter(|url| !url.is_empty());
         let indexes: Vec<String> = match named {
-            Some(url) if self.options.allow_inline_manifest || self.indexes.has(url) => vec![url.to_owned()],
+            Some(url) if self.options.allow_inline_manifest || self.indexes.has(url) => {
+                vec![url.to_owned()]
+            }
             _ => self.indexes.urls(),
         };
         let hint = if inline.is_some() || named.is_some() {
-            "; what a host brings along counts only where plugins.allow_inline_manifest is set"
+            "; a manifest or index from the host is used only if plugins.allow_inline_manifest is set"
         } else {
             ""
         };
         let mut missing = refusal(
             PluginErrorType::PluginMarketIndexNotFound,
             format!(
-                "there is no plugin \"{}\" here, and no index that could have it; an operator adds it with: switchboard plugin add URL{hint}",
+                "the plugin \"{}\" is not installed, and there is no index to find it in; an operator can run `switchboard plugin add URL`{hint}",
                 shortened(identifier)
             ),
         );
@@ -170,17 +213,22 @@ impl Plugins {
     }
 
     async fn find_in(&self, index: &str, identifier: &str) -> Result<Found, Refusal> {
-        let index = Url::parse(index)
-            .map_err(|_| refusal(PluginErrorType::PluginMarketIndexNotFound, "the address of the index is no URL"))?;
+        let index = Url::parse(index).map_err(|_| {
+            refusal(
+                PluginErrorType::PluginMarketIndexNotFound,
+                "the address of the index is not a valid URL",
+            )
+        })?;
         let allowed = self.indexes.allowed(index.as_str());
         let found = self.look_up(&index, &allowed, identifier).await;
         let url = found.map_err(|(error_type, why)| refusal(error_type, why))?;
-        // Two indexes may name one manifest, and not be allowed the same.
+        // Two indexes may name the same manifest, but have different permissions.
         let from = format!("{index} {url}");
         if let Some(found) = self.transients.fetched(&from) {
             return Ok(found);
         }
-        let fetched = self.fetch(&url, &allowed, &Validators::default(), manifest::MAX_MANIFEST).await;
+        let fetched =
+            self.fetch(&url, &allowed, &Validators::default(), manifest::MAX_MANIFEST).await;
         let text = match fetched {
             Ok(Some(fetched)) => fetched.text,
             Ok(None) => String::new(),
@@ -194,7 +242,7 @@ impl Plugins {
         Ok(found)
     }
 
-    /// A plugin of a manifest that nobody has added, with its OpenAPI document.
+    /// Creates a plugin from a manifest (not installed), with its OpenAPI document.
     async fn brought(
         &self,
         text: &str,
@@ -205,10 +253,14 @@ impl Plugins {
         let reading = manifest::read(text, base);
         let errors = reading.errors();
         let manifest = reading.manifest.ok_or_else(|| invalid_manifest(identifier, &errors))?;
-        // One that a host sends along is under development, where the two often differ.
+        // A manifest that a host sends along is under development, and its identifier often
+        // differs.
         if base.is_some() && manifest.identifier != identifier {
-            let why =
-                format!("it is the manifest of \"{}\", not of \"{}\"", manifest.identifier, shortened(identifier));
+            let why = format!(
+                "it is the manifest of \"{}\", not of \"{}\"",
+                manifest.identifier,
+                shortened(identifier)
+            );
             return Err(invalid_manifest(identifier, &why));
         }
         let unusable = |why: String| {
@@ -218,7 +270,8 @@ impl Plugins {
         let source = manifest.openapi.clone();
         let document = match &source {
             Some(url) => {
-                let fetched = self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
+                let fetched =
+                    self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
                 Some(
                     fetched
                         .map_err(|error| unusable(error.to_string()))?
@@ -232,31 +285,43 @@ impl Plugins {
         self.transient(manifest, document, (base, allowed), text).map_err(unusable)
     }
 
-    /// The directory's own name for the function that is meant. One that the token may not call is as good as none.
+    /// Returns the directory's own name for the function. A function that the token may not call
+    /// is treated as missing.
     fn function(&self, found: &Found, name: &str, asker: &Principal) -> Result<String, Refusal> {
         let identifier = found.plugin.identifier();
         let included = |function: &&Function| self.shows(asker, &found.id, function);
         if let Some(function) = found.plugin.by_name(name).filter(included) {
             return match function.input.check() {
                 Ok(()) => Ok(function.own.to_string()),
-                Err(why) => Err(invalid_manifest(identifier, &format!("the parameters of \"{name}\": {why}"))),
+                Err(why) => Err(invalid_manifest(
+                    identifier,
+                    &format!("the parameters of \"{name}\": {why}"),
+                )),
             };
         }
         let shown: String = name.chars().take(128).collect();
-        let on_page =
-            found.plugin.by_name(name).is_none() && found.plugin.manifest.apis.iter().any(|api| api.name == name);
+        let on_page = found.plugin.by_name(name).is_none()
+            && found.plugin.manifest.apis.iter().any(|api| api.name == name);
         let why = if on_page && asker.includes(&[&format!("{identifier}__{name}")]) {
-            format!("\"{shown}\" of the plugin \"{identifier}\" has no server: the plugin's own page does the work")
+            format!(
+                "\"{shown}\" of the plugin \"{identifier}\" has no server: only the plugin's own page can run it"
+            )
         } else {
             let functions = found.plugin.functions.iter().filter(included);
-            let names = functions.map(|function| format!("\"{}\"", function.name)).take(20).collect::<Vec<_>>();
-            let has = if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
-            format!("the plugin \"{identifier}\" has no function \"{shown}\"; it has {has}")
+            let names = functions
+                .map(|function| format!("\"{}\"", function.name))
+                .take(20)
+                .collect::<Vec<_>>();
+            let has =
+                if names.is_empty() { "none for this token".to_owned() } else { names.join(", ") };
+            format!(
+                "the plugin \"{identifier}\" has no function \"{shown}\"; available functions: {has}"
+            )
         };
         Err(refusal(PluginErrorType::PluginApiNotFound, why))
     }
 
-    /// Whether a token includes a function, by one of its names as a tool.
+    /// Returns whether a token includes a function, by one of its tool names.
     fn shows(&self, asker: &Principal, id: &ProviderId, function: &Function) -> bool {
         let exposed = self.router.directory().exposed_name(id, &function.own);
         asker.includes(&[&function.own, exposed.as_deref().unwrap_or(&function.own)])
@@ -265,10 +330,13 @@ impl Plugins {
 
 fn invalid_manifest(identifier: &str, why: &str) -> Refusal {
     let identifier = shortened(identifier);
-    refusal(PluginErrorType::PluginManifestInvalid, format!("the manifest of \"{identifier}\" cannot be used: {why}"))
+    refusal(
+        PluginErrorType::PluginManifestInvalid,
+        format!("the manifest of \"{identifier}\" cannot be used: {why}"),
+    )
 }
 
-/// What the router has to say, in the plugin gateway's words.
+/// Converts a kind of router error to the plugin gateway's error type.
 fn error_type(error: &CallError) -> PluginErrorType {
     match error.kind {
         CallErrorKind::InvalidArgs => PluginErrorType::PluginApiParamsError,

@@ -1,4 +1,4 @@
-//! What has changed at a plugin's source, and is held back until an operator has seen it.
+//! Changes at a plugin's source, which are held back until an operator has reviewed them.
 
 use sa_core::{AuditEvent, clock};
 
@@ -8,7 +8,8 @@ use crate::source::Validators;
 use crate::{Plugins, openapi};
 
 impl Plugins {
-    /// Takes what is held back; with a `hash`, only if it is what had this one, and not something newer.
+    /// Accepts the change that is held back. With a `hash`, only if the change still has this
+    /// hash.
     pub async fn accept(&self, identifier: &str, hash: Option<&str>) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
         let held = self.held_back(identifier)?.texts.hash();
@@ -23,7 +24,7 @@ impl Plugins {
         .await
     }
 
-    /// Leaves what is held back, until there is something else.
+    /// Rejects the change that is held back, until there is a different one.
     pub async fn refuse(&self, identifier: &str) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
         let refused = self.held_back(identifier)?.texts.hash();
@@ -39,7 +40,7 @@ impl Plugins {
         held_back.ok_or_else(|| ChangeError::NothingHeldBack(identifier.into()))
     }
 
-    /// Looks at a plugin's source again.
+    /// Fetches a plugin's source again.
     pub async fn refresh(&self, identifier: &str) -> Result<View, ChangeError> {
         let result = self.look(identifier).await;
         if let Some(entry) = self.entries().get_mut(identifier) {
@@ -53,22 +54,25 @@ impl Plugins {
         let record = self.record(identifier)?;
         let source = record.base().ok_or_else(|| ChangeError::NoSource(identifier.into()))?;
         let allowed = record.allowed().map_err(ChangeError::Private)?;
-        // That a manifest is the same says nothing of the document that it names.
+        // An unchanged manifest does not mean that the document it names is unchanged.
         let names_document = record.texts.openapi.is_some() && !record.is_document;
-        let validators = if names_document { Validators::default() } else { record.validators.clone() };
+        let validators =
+            if names_document { Validators::default() } else { record.validators.clone() };
         let fetched = self.fetch(&source, &allowed, &validators, openapi::MAX_DOCUMENT).await?;
         let seen = match fetched {
             Some(fetched) => {
                 let validators = fetched.validators.clone();
                 let (texts, is_document) = self.collect(fetched, Some(&source), &allowed).await?;
                 if is_document != record.is_document {
-                    return Err(ChangeError::Invalid("at its source there is now something else than it was".into()));
+                    return Err(ChangeError::Invalid(
+                        "its source now provides another kind of document".into(),
+                    ));
                 }
                 Some((texts, validators))
             }
             None => None,
         };
-        // Only now: a slow source must not keep an operator from changing anything.
+        // Locked only now: a slow source must not block an operator's changes.
         let _one = self.changing.lock().await;
         let record = self.record(identifier)?;
         if record.base().as_ref() != Some(&source) {
@@ -77,7 +81,7 @@ impl Plugins {
         self.seen(identifier, &record, seen).await
     }
 
-    /// Makes something of what the source has now.
+    /// Applies or holds back the fetched version of the source.
     async fn seen(
         &self,
         identifier: &str,
@@ -88,25 +92,30 @@ impl Plugins {
         if let Some((mut texts, validators)) = seen {
             new.validators = validators;
             if record.is_document {
-                // Its name is what it was added by, though the title may have changed.
+                // The name under which it was added stays, even if the title has changed.
                 texts.manifest.clone_from(&record.texts.manifest);
             }
-            let now = Record { texts: texts.clone(), ..record.clone() }.plugin().map_err(ChangeError::Invalid)?;
+            let now = Record { texts: texts.clone(), ..record.clone() }
+                .plugin()
+                .map_err(ChangeError::Invalid)?;
             if now.identifier() != identifier {
-                let why = format!("at its source there is now the manifest of \"{}\"", now.identifier());
+                let why =
+                    format!("its source now provides the manifest of \"{}\"", now.identifier());
                 return Err(ChangeError::Invalid(why));
             }
             if self.options.accept_changes {
                 new.texts = texts;
                 new.held_back = None;
-            } else if record.difference(&texts).is_empty() || record.refused.as_ref() == Some(&texts.hash()) {
+            } else if record.difference(&texts).is_empty()
+                || record.refused.as_ref() == Some(&texts.hash())
+            {
                 new.held_back = None;
             } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
                 self.router.journal().audit(AuditEvent {
                     what: "plugin.held_back",
                     who: "its source".into(),
                     subject: identifier.into(),
-                    detail: "it has changed, and the change waits to be accepted".into(),
+                    detail: "it has changed; the change must be accepted".into(),
                 });
                 new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
             }

@@ -1,13 +1,15 @@
-//! Plugins: HTTP servers that a manifest describes, as providers; and the plugin gateway, by which hosts call them.
+//! Plugins: HTTP servers described by a manifest, as providers. The plugin gateway is the surface
+//! through which plugin hosts call them.
 //!
-//! [`Plugins`] is the registry. An operator adds a [`manifest`], and each of its functions is a tool on every surface;
-//! what changes at its source later is held back until it is accepted. A user's [`settings`] are sealed at rest and go
-//! only to the servers for which they were stored. [`Plugins::run`] is the surface for plugin hosts: it speaks
-//! their wire format, and makes calls like any other surface. Everything that leaves goes through `sa-egress`.
+//! [`Plugins`] is the registry. An operator adds a [`manifest`], and each of its functions
+//! becomes a tool on every surface. Later changes at its source are held back until they are
+//! accepted. A user's [`settings`] are encrypted at rest, and sent only to the servers for which
+//! they were stored. [`Plugins::run`] is the surface for plugin hosts: it uses their wire format,
+//! and makes calls like any other surface. All outgoing requests go through `sa-egress`.
 
 mod answer;
+mod call_extensions;
 mod check;
-mod errand;
 mod gateway;
 mod held_back;
 mod index;
@@ -30,9 +32,10 @@ mod user;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Records, StoreError};
 use sa_core::{Attach, Grant, ProviderId, RawJson, Registration, Router, Scope};
 use sa_egress::header::HeaderName;
@@ -46,7 +49,7 @@ pub use self::reach::Away;
 pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
 pub use self::user::SettingsView;
 
-use self::errand::Errands;
+use self::call_extensions::ExtensionsByCall;
 use self::index::Indexes;
 use self::plugin::Plugin;
 use self::provider::{PluginProvider, Rate, Shared};
@@ -54,32 +57,32 @@ use self::record::Record;
 use self::settings::SettingsStore;
 use self::transient::Transients;
 
-/// The kind of these providers.
+/// The provider kind of plugins.
 pub const KIND: &str = "plugin";
-/// How many plugins there may be.
+/// The maximum number of plugins.
 pub const MAX_PLUGINS: usize = 1_000;
 
-/// How plugins are treated here.
+/// The configuration of plugins.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether a host may bring a plugin's manifest, or the address of an index, along with a call.
+    /// Whether a host may send a plugin's manifest, or the address of an index, with a call.
     pub allow_inline_manifest: bool,
-    /// Whether a manifest that has changed at its source is used at once.
+    /// Whether a manifest that has changed at its source is used without review.
     pub accept_changes: bool,
-    /// `host:port` of servers that every plugin may call though their address is not public; see [`Terms`].
+    /// `host:port` of private servers that every plugin may call; see [`Terms`].
     pub allow_private: Vec<String>,
-    /// The headers that settings travel in.
+    /// The headers that carry settings.
     pub settings_headers: Vec<String>,
-    /// How long a call may take.
+    /// The timeout of a call.
     pub timeout: Duration,
     pub max_response_bytes: usize,
-    /// How often each principal may call each plugin.
+    /// The rate limit of each principal for each plugin.
     pub calls_per_second: NonZeroU32,
-    /// Calls that one plugin may be given at once.
+    /// The maximum number of concurrent calls to one plugin.
     pub max_running: usize,
-    /// How often manifests are looked at again.
+    /// The interval at which manifests are fetched again.
     pub refresh: Duration,
-    /// What seals settings.
+    /// The vault that encrypts settings.
     pub vault: Arc<Vault>,
 }
 
@@ -89,16 +92,17 @@ pub enum LoadError {
     Store(#[from] StoreError),
     #[error("plugins.allow_private: {0}")]
     Egress(#[from] EgressError),
-    #[error("plugins.settings_headers: \"{0}\" is no name of a header")]
+    #[error("plugins.settings_headers: \"{0}\" is not a valid header name")]
     Header(String),
 }
 
-/// Whether this can stand in `allow_private`.
+/// Checks an entry of `allow_private`.
 pub fn check_private(entry: &str) -> Result<(), String> {
     sa_egress::Allowed::parse(&[entry]).map(drop)
 }
 
-/// Whether settings can travel in a header of this name: those that a request has anyway are not for them.
+/// Checks that settings can be sent in a header with this name. Headers with another purpose are
+/// rejected.
 pub fn check_settings_header(name: &str) -> Result<(), String> {
     const TAKEN: [&str; 9] = [
         "authorization",
@@ -112,9 +116,9 @@ pub fn check_settings_header(name: &str) -> Result<(), String> {
         "transfer-encoding",
     ];
     match HeaderName::try_from(name) {
-        Ok(name) if TAKEN.contains(&name.as_str()) => Err(format!("\"{name}\" is taken")),
+        Ok(name) if TAKEN.contains(&name.as_str()) => Err(format!("\"{name}\" is reserved")),
         Ok(_) => Ok(()),
-        Err(_) => Err(format!("\"{name}\" is no name of a header")),
+        Err(_) => Err(format!("\"{name}\" is not a valid header name")),
     }
 }
 
@@ -127,7 +131,7 @@ pub struct Plugins {
     entries: Mutex<BTreeMap<String, Entry>>,
     indexes: Indexes,
     transients: Transients,
-    /// One change of the registry after another.
+    /// Serializes changes of the registry.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -135,20 +139,22 @@ pub struct Plugins {
 struct Entry {
     record: Record,
     plugin: Arc<Plugin>,
-    /// While the plugin is disabled, this reserves its id.
+    /// For a disabled plugin, the reservation of its id.
     registration: Option<Registration>,
     last_error: Option<String>,
 }
 
 impl Plugins {
-    /// Takes in the plugins that were added before. No server is waited for.
+    /// Loads the stored plugins. It does not contact any server.
     pub async fn load(
         router: Arc<Router>,
         records: Arc<dyn Records>,
         options: Options,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, LoadError> {
-        let header = |name: &String| HeaderName::try_from(name.as_str()).map_err(|_| LoadError::Header(name.clone()));
+        let header = |name: &String| {
+            HeaderName::try_from(name.as_str()).map_err(|_| LoadError::Header(name.clone()))
+        };
         let egress = sa_egress::Options {
             allow_private: options.allow_private.clone(),
             max_redirects: 5,
@@ -157,10 +163,14 @@ impl Plugins {
         let shared = Arc::new(Shared {
             egress: Egress::new(&egress)?,
             settings: SettingsStore::load(Arc::clone(&records), Arc::clone(&options.vault)).await?,
-            errands: Arc::new(Errands::default()),
+            extensions_by_call: Arc::new(ExtensionsByCall::default()),
             rate: Rate::new(options.calls_per_second),
             tokens: tokens::Tokens::default(),
-            settings_headers: options.settings_headers.iter().map(header).collect::<Result<_, _>>()?,
+            settings_headers: options
+                .settings_headers
+                .iter()
+                .map(header)
+                .collect::<Result<_, _>>()?,
             max_response: options.max_response_bytes,
             timeout: options.timeout,
         });
@@ -178,38 +188,49 @@ impl Plugins {
         for (identifier, record) in record::stored(&*plugins.records).await? {
             match record.plugin() {
                 Ok(plugin) => plugins.enter(record, plugin),
-                Err(why) => warn!(plugin = identifier, why, "it cannot be used any more; remove it and add it again"),
+                Err(why) => warn!(
+                    plugin = identifier,
+                    why, "a stored plugin is no longer valid; remove it and add it again"
+                ),
             }
         }
         tokio::spawn(source::keep_fresh(Arc::clone(&plugins), closing));
         Ok(plugins)
     }
 
-    /// Forgets what nobody has used for a while, and the settings of owners for whom `is_known` does not hold.
-    pub async fn keep_house(&self, is_known: impl Fn(&str) -> bool) {
+    /// Removes idle entries from all caches, and the settings of tokens that are no longer valid.
+    /// `is_token` tells whether a valid token has this id.
+    pub async fn keep_house(&self, is_token: impl Fn(&str) -> bool) {
         self.shared.rate.sweep();
         self.shared.tokens.sweep();
         self.transients.sweep();
-        let gone = |_: &str, owner: &str| owner != settings::SHARED && !is_known(owner);
-        if let Err(error) = self.shared.settings.delete_where(gone).await {
-            warn!(%error, "cannot delete settings whose owner is gone");
+        let orphaned = |_: &str, owner: &str| settings::is_orphaned(owner, &is_token);
+        if let Err(error) = self.shared.settings.delete_where(orphaned).await {
+            warn!(%error, "cannot delete the settings of removed owners");
         }
     }
 
-    /// Puts a plugin in its place, in front of one that was there.
+    /// Registers a plugin, and replaces its previous version.
     fn enter(&self, record: Record, plugin: Plugin) {
         let (identifier, plugin) = (plugin.identifier().to_owned(), Arc::new(plugin));
         let id = ProviderId::new(KIND, &identifier);
-        let registration = if record.enabled { self.attach(id, Scope::Everyone, &plugin) } else { self.reserve(id) };
-        let former = self.entries().insert(identifier, Entry { record, plugin, registration, last_error: None });
-        // The new registration has replaced this one, except where it was refused.
+        let registration = if record.enabled {
+            self.attach(id, Scope::Everyone, &plugin)
+        } else {
+            self.reserve(id)
+        };
+        let former = self
+            .entries()
+            .insert(identifier, Entry { record, plugin, registration, last_error: None });
+        // The new registration has replaced this one, unless it was rejected.
         if let Some(registration) = former.and_then(|former| former.registration) {
             registration.withdraw();
         }
     }
 
     fn attach(&self, id: ProviderId, scope: Scope, plugin: &Arc<Plugin>) -> Option<Registration> {
-        let provider = PluginProvider { plugin: Arc::clone(plugin), shared: Arc::clone(&self.shared) };
+        let provider =
+            PluginProvider { plugin: Arc::clone(plugin), shared: Arc::clone(&self.shared) };
         let attached = self.router.directory().attach(Attach {
             id: id.clone(),
             scope,
@@ -220,16 +241,22 @@ impl Plugins {
             about: RawJson::empty_object(),
             may_take_over: true,
         });
-        attached.map_err(|error| warn!(plugin = %id, %error, "cannot offer its functions")).ok()
+        attached
+            .map_err(|error| warn!(plugin = %id, %error, "cannot offer the functions of a plugin"))
+            .ok()
     }
 
     fn reserve(&self, id: ProviderId) -> Option<Registration> {
         let reserved = self.router.directory().reserve(id.clone(), Grant::installed(KIND));
-        reserved.map_err(|error| warn!(plugin = %id, %error, "cannot reserve the id of a disabled plugin")).ok()
+        reserved
+            .map_err(
+                |error| warn!(plugin = %id, %error, "cannot reserve the id of a disabled plugin"),
+            )
+            .ok()
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

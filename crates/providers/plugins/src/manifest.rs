@@ -1,4 +1,4 @@
-//! Manifests: what a plugin says of itself. [`reader`] reads one; its parts are read by a file each.
+//! Manifests: the descriptions of plugins. [`reader`] reads one, and each part has its own file.
 
 mod about;
 mod functions;
@@ -16,7 +16,7 @@ pub(crate) use self::about::is_identifier;
 pub use self::reader::{MAX_MANIFEST, Problem, Reading, Severity, read};
 pub(crate) use self::reader::{place, read_beside};
 
-/// What a plugin is, as far as its manifest can be used.
+/// The usable content of a plugin's manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     pub identifier: String,
@@ -24,7 +24,7 @@ pub struct Manifest {
     pub kind: Kind,
     pub ui: Option<Ui>,
     pub apis: Vec<Api>,
-    /// JSON Schema of what users can set.
+    /// The JSON Schema of the settings that users can store.
     pub settings: Option<Value>,
     pub openapi: Option<Url>,
 }
@@ -43,22 +43,22 @@ pub struct Meta {
     pub author: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub homepage: Option<String>,
-    /// What the author wants a model to be told about the plugin.
+    /// The author's instructions about the plugin for a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
 }
 
-/// What a host does with an answer.
+/// How a host handles an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Shows it to the model, which tells the user about it.
+    /// The host passes it to the model, which answers the user.
     Default,
-    /// Shows it to the user as it is.
+    /// The host shows it to the user unchanged.
     Markdown,
-    /// Leaves everything to the plugin's own page.
+    /// The plugin's own page handles everything.
     Standalone,
 }
 
@@ -79,7 +79,7 @@ pub struct Ui {
 pub struct Api {
     pub name: String,
     pub description: Option<String>,
-    /// Absent where the plugin's page does the work, and for an operation of its OpenAPI document.
+    /// `None` if the plugin's page does the work, and for an operation of its OpenAPI document.
     pub url: Option<Url>,
     pub parameters: RawJson,
 }

@@ -1,4 +1,4 @@
-//! OpenAPI documents behind a plugin: their operations as its functions.
+//! OpenAPI documents of plugins: their operations become functions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::errand::Fault;
+use crate::call_extensions::Fault;
 use crate::secrets;
-use crate::tokens::Purse;
+use crate::tokens::TokenFetcher;
 
-/// The largest document that is fetched.
+/// The maximum size of a document.
 pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
 
-/// What is said of a document that names no server by which it could be called.
-pub(crate) const NO_SERVER: &str = "none of its \"servers\" has an absolute URL, and it is not known where the document came from: give them one, or add it by its URL";
+/// The error for a document that names no usable server.
+pub(crate) const NO_SERVER: &str = "none of its \"servers\" has an absolute URL, and the address of the document is unknown: use absolute URLs, or add the document by its URL";
 
 pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
     Document::parse(text.as_bytes(), source).map_err(|error| error.to_string())
 }
 
-/// A manifest for a document that has none.
+/// Returns a manifest for a document that has none.
 pub(crate) fn manifest_for(document: &Document) -> Value {
     let slug: String = document
         .title()
@@ -40,7 +40,7 @@ pub(crate) fn manifest_for(document: &Document) -> Value {
     json!({ "identifier": identifier, "meta": { "title": document.title(), "description": document.description() }, "api": [] })
 }
 
-/// The settings of a manifest and those of its document, as one schema.
+/// Merges the settings schema of a manifest with that of its document.
 pub(crate) fn settings_schema(own: Option<&Value>, document: &Document) -> Option<Value> {
     let from_document = document.settings_schema();
     let mut schema = own.cloned().unwrap_or_else(|| json!({ "type": "object" }));
@@ -60,24 +60,27 @@ pub(crate) fn settings_schema(own: Option<&Value>, document: &Document) -> Optio
     Some(schema)
 }
 
-/// Everywhere that a call of an operation, or the fetching of its token, would send something.
+/// Returns the origins that receive data in a call of an operation, or in the token request for
+/// it.
 pub(crate) fn origins(document: &Document, operation: &Operation) -> Vec<String> {
-    // Any settings do: they decide which of the servers is used.
+    // Example values are sufficient: the settings only select the server.
     let schema = document.settings_schema();
     let example = |field: &Value| match (field.get("default"), field.pointer("/enum/0")) {
         (Some(value), _) | (None, Some(value)) => value.clone(),
         (None, None) => json!("x"),
     };
     let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-    let examples: Map<String, Value> = fields.map(|(name, field)| (name.clone(), example(field))).collect();
+    let examples: Map<String, Value> =
+        fields.map(|(name, field)| (name.clone(), example(field))).collect();
     let settings = document.settings(&Value::Object(examples));
     let server = operation.server(&settings).ok();
     server.iter().chain(&operation.token_urls(&settings)).map(origin).collect()
 }
 
-/// What of a document matters to models and to whoever stores a secret, to be compared with another one.
+/// Returns the parts of a document that matter to models and to users with stored secrets, for a
+/// comparison.
 pub(crate) fn summary(text: &str, source: Option<&Url>) -> Value {
-    let Ok(document) = read(text, source) else { return json!("it cannot be read") };
+    let Ok(document) = read(text, source) else { return json!("the document is invalid") };
     let operations = document.operations().iter().map(|operation| {
         let schema: Value = serde_json::from_str(operation.input_schema()).unwrap_or_default();
         let shown = json!({
@@ -98,37 +101,41 @@ pub(crate) struct OperationCall<'a> {
 }
 
 impl OperationCall<'_> {
-    /// Its request, with the tokens that it needs; these are fetched where there are none yet, or only ones that are as old
-    /// as one that was refused.
+    /// Returns its HTTP request with the required tokens. A token is fetched if none is cached,
+    /// or if the cached one is not newer than `newer_than`.
     pub(crate) async fn request(
         &self,
-        purse: &Purse<'_>,
+        fetcher: &TokenFetcher<'_>,
         time: Duration,
         newer_than: Option<Instant>,
         secrets: &mut Vec<String>,
     ) -> Result<HttpRequest, Fault> {
         let operation = self.document.operation(self.operation).ok_or_else(|| {
-            let error = CallError::new(CallErrorKind::NotFound, "the OpenAPI document has no such operation");
+            let error = CallError::new(
+                CallErrorKind::NotFound,
+                "the OpenAPI document has no such operation",
+            );
             Fault::new(PluginErrorType::PluginApiNotFound, error)
         })?;
         let mut settings = self.document.settings(self.settings);
         for token in operation.tokens(&settings).map_err(fault)? {
             secrets.extend(secrets::credentials(&token.request().headers));
-            let value = purse.token(&token, time, newer_than, secrets).await?;
+            let value = fetcher.token(&token, time, newer_than, secrets).await?;
             settings = settings.token(token.scheme.clone(), value);
         }
         operation.request(self.arguments, &settings).map_err(fault)
     }
 
-    /// Whether it is made with a token that is fetched.
+    /// Returns whether the call uses a fetched token.
     pub(crate) fn uses_tokens(&self) -> bool {
         let operation = self.document.operation(self.operation);
-        let tokens = operation.and_then(|operation| operation.tokens(&self.document.settings(self.settings)).ok());
+        let tokens = operation
+            .and_then(|operation| operation.tokens(&self.document.settings(self.settings)).ok());
         tokens.is_some_and(|tokens| !tokens.is_empty())
     }
 }
 
-/// A request as it leaves.
+/// Converts a request for the egress client.
 pub(crate) fn outgoing(
     request: HttpRequest,
     secret: bool,
@@ -138,8 +145,10 @@ pub(crate) fn outgoing(
 ) -> Result<Request, Fault> {
     let HttpRequest { method, url, headers: pairs, body } = request;
     let unusable = || {
-        let error =
-            CallError::new(CallErrorKind::Failed, "the OpenAPI document asks for a request that cannot be made");
+        let error = CallError::new(
+            CallErrorKind::Failed,
+            "the OpenAPI document describes a request that cannot be sent",
+        );
         Fault::new(PluginErrorType::PluginOpenApiInitError, error)
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| unusable())?;
@@ -183,11 +192,12 @@ mod tests {
         assert_eq!(manifest_for(&document)["identifier"], "pet-store");
         let origins = origins(&document, &document.operations()[0]);
         assert_eq!(origins, ["https://api.example", "https://auth.example"]);
-        // Also where another way to prove oneself comes first.
-        let alternative = DOCUMENT.replace("[{\"client\":[]}]", "[{\"key\":[]},{\"client\":[]}]").replace(
-            "\"securitySchemes\":{",
-            "\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"},",
-        );
+        // The same result if another authentication method comes first.
+        let alternative =
+            DOCUMENT.replace("[{\"client\":[]}]", "[{\"key\":[]},{\"client\":[]}]").replace(
+                "\"securitySchemes\":{",
+                "\"securitySchemes\":{\"key\":{\"type\":\"http\",\"scheme\":\"bearer\"},",
+            );
         let alternative = read(&alternative, None).unwrap();
         assert_eq!(super::origins(&alternative, &alternative.operations()[0]), origins);
         let own = json!({ "type": "object", "properties": { "units": { "type": "string" } }, "required": ["units"] });
@@ -206,7 +216,11 @@ mod tests {
             ("auth.example", "evil.example"),
             ("\"get\"", "\"delete\""),
         ] {
-            assert_ne!(summary(DOCUMENT, None), summary(&DOCUMENT.replace(change.0, change.1), None), "{change:?}");
+            assert_ne!(
+                summary(DOCUMENT, None),
+                summary(&DOCUMENT.replace(change.0, change.1), None),
+                "{change:?}"
+            );
         }
     }
 }

@@ -1,33 +1,38 @@
-//! On which line of a JSON text a part of it stands.
+//! Finds the lines of values in a JSON text.
 
 use std::collections::BTreeMap;
 
-pub(crate) use sa_core::json::difference::escape;
-use sa_core::json::is_too_deep;
+pub(crate) use sa_text::json::difference::escape;
+use sa_text::json::is_too_deep;
 
-/// The lines, from 1 on, on which the parts stand that these JSON pointers lead to, or the nearest that contain them. An
-/// object's member stands where its name does. A text that is no JSON has one line.
+/// Returns the line, counted from 1, of the value at each JSON pointer, or of its closest
+/// existing parent. An object's member is on the line of its name. A text that is not JSON has
+/// one line.
 ///
-/// Nothing is kept of parts that nobody asks for: each has a pointer that may be as long as the text.
+/// Only requested parts are recorded: the pointer of each part may be as long as the text.
 pub(crate) fn lines<'p>(text: &str, pointers: impl IntoIterator<Item = &'p str>) -> Vec<usize> {
     let mut wanted = Part { line: Some(1), parts: BTreeMap::new() };
     let pointers: Vec<&str> = pointers.into_iter().collect();
     for pointer in &pointers {
-        pointer.split('/').skip(1).fold(&mut wanted, |part, name| part.parts.entry(name).or_default());
+        pointer
+            .split('/')
+            .skip(1)
+            .fold(&mut wanted, |part, name| part.parts.entry(name).or_default());
     }
-    let is_json = || !is_too_deep(text) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    let is_json =
+        || !is_too_deep(text) && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
     if !wanted.parts.is_empty() && is_json() {
         Scanner { bytes: text.as_bytes(), at: 0, line: 1 }.value(Some(&mut wanted));
     }
     pointers.iter().map(|pointer| wanted.line(pointer)).collect()
 }
 
-/// A part that somebody asks for, or that contains one.
+/// A requested part, or one that contains a requested part.
 #[derive(Default)]
 struct Part<'p> {
-    /// Where it was found.
+    /// The line on which it was found.
     line: Option<usize>,
-    /// By name, as a pointer has it.
+    /// The inner parts by name, escaped as in a pointer.
     parts: BTreeMap<&'p str, Part<'p>>,
 }
 
@@ -35,14 +40,16 @@ impl Part<'_> {
     fn line(&self, pointer: &str) -> usize {
         let (mut part, mut line) = (self, self.line);
         for name in pointer.split('/').skip(1) {
-            let Some(inner) = part.parts.get(name).filter(|inner| inner.line.is_some()) else { break };
+            let Some(inner) = part.parts.get(name).filter(|inner| inner.line.is_some()) else {
+                break;
+            };
             (part, line) = (inner, inner.line);
         }
         line.unwrap_or(1)
     }
 }
 
-/// Goes through a text that is known to be JSON, and not too deep.
+/// Scans a text that is known to be valid JSON of limited depth.
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -61,7 +68,8 @@ impl Scanner<'_> {
             Some(b'"') => self.string(),
             _ => {
                 let rest = &self.bytes[self.at.min(self.bytes.len())..];
-                self.at += rest.iter().position(|byte| b",]} \t\r\n".contains(byte)).unwrap_or(rest.len());
+                self.at +=
+                    rest.iter().position(|byte| b",]} \t\r\n".contains(byte)).unwrap_or(rest.len());
             }
         }
     }
@@ -86,7 +94,7 @@ impl Scanner<'_> {
             if end == b'}' {
                 self.string();
             }
-            // Most parts have none that anybody asks for, and their names need not be known.
+            // Names are decoded only if the parent contains requested parts.
             let mut inner = part.as_mut().filter(|part| !part.parts.is_empty()).and_then(|part| {
                 let name = if end == b'}' { self.name(begin) } else { index.to_string() };
                 part.parts.get_mut(name.as_str())
@@ -95,7 +103,7 @@ impl Scanner<'_> {
                 self.space();
                 self.at += 1; // the colon
             }
-            // Of two of one name the last one counts.
+            // Of two members with the same name the last one counts.
             if let Some(inner) = &mut inner {
                 inner.line = (end == b'}').then_some(line);
             }
@@ -103,7 +111,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The text that began there, as a part of a pointer.
+    /// Returns the name that begins at this position, escaped for a pointer.
     fn name(&self, begin: usize) -> String {
         let name: String = serde_json::from_slice(&self.bytes[begin..self.at]).unwrap_or_default();
         escape(&name)
@@ -164,22 +172,27 @@ mod tests {
         assert_eq!(lines(&text, [outer.as_str(), &last, "/other"]), [1, 3, 1]);
     }
 
-    /// The pointers to all parts of a value.
+    /// Collects the pointers to all parts of a value.
     fn pointers(value: &Value, path: &str, found: &mut Vec<String>) {
         found.push(path.to_owned());
         match value {
             Value::Array(items) => {
-                items.iter().enumerate().for_each(|(at, item)| pointers(item, &format!("{path}/{at}"), found));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, item)| pointers(item, &format!("{path}/{at}"), found));
             }
             Value::Object(fields) => {
-                fields.iter().for_each(|(name, field)| pointers(field, &format!("{path}/{}", escape(name)), found));
+                fields.iter().for_each(|(name, field)| {
+                    pointers(field, &format!("{path}/{}", escape(name)), found);
+                });
             }
             _ => {}
         }
     }
 
     proptest! {
-        /// Written with one value on each line, the parts stand in the order in which they are found.
+        /// If each value is on its own line, the lines of all parts are in ascending order.
         #[test]
         fn the_parts_of_any_json_are_found(value in sa_hostile::json(&["a", "b/c", "~", "", "0"])) {
             let text = serde_json::to_string_pretty(&value).unwrap();

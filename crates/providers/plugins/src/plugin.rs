@@ -1,4 +1,4 @@
-//! A plugin that can be called: its manifest, made ready.
+//! A callable plugin, built from its manifest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ pub(crate) struct Plugin {
     pub(crate) manifest: Manifest,
     pub(crate) functions: Vec<Function>,
     pub(crate) settings: Option<SettingsSchema>,
-    /// Where its functions are: what settings are stored for.
+    /// The origins of its functions. Settings are stored for these origins.
     pub(crate) origins: BTreeSet<String>,
-    /// Whether an operator has accepted it. One that a caller has brought along never sees what is stored.
+    /// Whether an operator has accepted it. A plugin that a caller has sent along never receives
+    /// stored settings.
     pub(crate) accepted: bool,
-    /// What it may reach, and be fetched from, though it is not public.
+    /// The private addresses that it may reach, and be fetched from.
     pub(crate) allowed: Allowed,
 }
 
 /// A function as the gateway runs it.
 pub(crate) struct Function {
-    /// The directory's own name for it, without dots: a dotted name would be somebody's prefix.
+    /// The directory's own name for it, without dots: a dotted name would claim a namespace.
     pub(crate) own: Arc<str>,
     /// The plugin's name for it.
     pub(crate) name: String,
@@ -43,18 +44,19 @@ pub(crate) struct Function {
 /// How a function is called.
 #[derive(Debug, Clone)]
 pub(crate) enum Endpoint {
-    /// The arguments are posted here as JSON.
+    /// The arguments are posted to this URL as JSON.
     Post(Url),
-    /// The arguments make a request as the document says.
+    /// The arguments form a request that the document describes.
     Operation(Document, String),
 }
 
-/// An OpenAPI document's text, and where it came from.
+/// An OpenAPI document's text, and its URL.
 pub(crate) type DocumentText<'a> = (&'a str, Option<&'a Url>);
 
 impl Plugin {
-    /// An accepted plugin's tools are `{identifier}__{name}`, those of one that a caller has brought along `inline__` and
-    /// the same, so that a token which is for the former is not for the latter.
+    /// Builds a plugin. An accepted plugin's tools are named `{identifier}__{name}`. For a plugin
+    /// that a caller has sent along, the prefix `inline__` is added. So a token for the former
+    /// does not include the latter.
     pub(crate) fn new(
         manifest: Manifest,
         document: Option<DocumentText<'_>>,
@@ -70,14 +72,25 @@ impl Plugin {
         };
         plugin.settings = settings.map(SettingsSchema::new);
         for api in plugin.manifest.apis.clone() {
-            let operation = document.as_ref().and_then(|document| Some((document, document.operation(&api.name)?)));
+            let operation = document
+                .as_ref()
+                .and_then(|document| Some((document, document.operation(&api.name)?)));
             match (operation, api.url) {
-                (Some((document, operation)), _) => plugin.operation(document, operation, api.description, prefix),
+                (Some((document, operation)), _) => {
+                    plugin.operation(document, operation, api.description, prefix);
+                }
                 (None, Some(url)) => {
                     plugin.origins.insert(origin(&url));
                     let annotations = json!({ "openWorldHint": true });
                     let input = Schema::with_formats(api.parameters);
-                    plugin.function(prefix, api.name, api.description, input, annotations, Endpoint::Post(url));
+                    plugin.function(
+                        prefix,
+                        api.name,
+                        api.description,
+                        input,
+                        annotations,
+                        Endpoint::Post(url),
+                    );
                 }
                 (None, None) => {}
             }
@@ -90,19 +103,33 @@ impl Plugin {
         Ok(plugin)
     }
 
-    fn operation(&mut self, document: &Document, operation: &Operation, described: Option<String>, prefix: &str) {
+    fn operation(
+        &mut self,
+        document: &Document,
+        operation: &Operation,
+        described: Option<String>,
+        prefix: &str,
+    ) {
         let hints = operation.hints();
         let annotations = json!({
             "openWorldHint": true, "readOnlyHint": hints.read_only, "idempotentHint": hints.idempotent,
             "destructiveHint": hints.destructive,
         });
         let Ok(input) = RawJson::parse(operation.input_schema()) else { return };
-        let description =
-            described.or_else(|| Some(operation.description().to_owned())).filter(|text| !text.is_empty());
+        let description = described
+            .or_else(|| Some(operation.description().to_owned()))
+            .filter(|text| !text.is_empty());
         self.origins.extend(openapi::origins(document, operation));
         let name = operation.name().to_owned();
         let endpoint = Endpoint::Operation(document.clone(), name.clone());
-        self.function(prefix, name, description, Schema::with_formats(input), annotations, endpoint);
+        self.function(
+            prefix,
+            name,
+            description,
+            Schema::with_formats(input),
+            annotations,
+            endpoint,
+        );
     }
 
     fn function(
@@ -119,10 +146,18 @@ impl Plugin {
         if self.functions.iter().any(|function| *function.own == own) {
             own = naming::with_hash(&naming::expose(&own, &exposed), &exposed);
         }
-        self.functions.push(Function { own: own.into(), name, exposed, description, input, annotations, endpoint });
+        self.functions.push(Function {
+            own: own.into(),
+            name,
+            exposed,
+            description,
+            input,
+            annotations,
+            endpoint,
+        });
     }
 
-    /// The same with what the operator lets it reach.
+    /// Sets the private addresses that the operator allows.
     pub(crate) fn allowed(self, allowed: Allowed) -> Self {
         Self { allowed, ..self }
     }
@@ -142,8 +177,16 @@ impl Plugin {
     pub(crate) fn catalog(&self, timeout: Duration) -> Catalog {
         let tools = self.functions.iter().map(|function| Tool {
             preferred_name: function.exposed.clone(),
-            title: self.manifest.meta.title.as_ref().map(|title| format!("{title}: {}", function.name)),
-            description: function.description.clone().or_else(|| self.manifest.meta.description.clone()),
+            title: self
+                .manifest
+                .meta
+                .title
+                .as_ref()
+                .map(|title| format!("{title}: {}", function.name)),
+            description: function
+                .description
+                .clone()
+                .or_else(|| self.manifest.meta.description.clone()),
             input: Some(function.input.clone()),
             timeout: Some(timeout),
             annotations: Some(RawJson::of(&function.annotations)),

@@ -1,4 +1,4 @@
-//! A plugin as the core sees it.
+//! A plugin as a provider of the core.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -7,40 +7,42 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates, aside};
+use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates};
 use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
+use sa_limits::offload;
 use sa_openapi::Json;
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::answer;
-use crate::errand::{Answer, Errands, Fault};
+use crate::call_extensions::{Answer, ExtensionsByCall, Fault};
 use crate::openapi::{self, OperationCall};
 use crate::plugin::{Endpoint, Plugin};
 use crate::scrub::Hidden;
 use crate::secrets;
 use crate::settings::{Settings, SettingsSchema, SettingsStore, header, owner_of};
-use crate::tokens::{Purse, Tokens};
+use crate::tokens::{TokenFetcher, Tokens};
 
-/// What all copies of the settings may have together: common servers take 16 KB of headers.
+/// The maximum size of all copies of the settings together: common servers accept 16 KB of
+/// headers.
 const MAX_HEADERS: usize = 14 * 1024;
 
-/// What all plugins share.
+/// The state that all plugins share.
 pub(crate) struct Shared {
     pub(crate) egress: Egress,
     pub(crate) settings: SettingsStore,
-    pub(crate) errands: Arc<Errands>,
+    pub(crate) extensions_by_call: Arc<ExtensionsByCall>,
     pub(crate) rate: Rate,
     pub(crate) tokens: Tokens,
-    /// The headers that settings travel in.
+    /// The headers that carry settings.
     pub(crate) settings_headers: Vec<HeaderName>,
     pub(crate) max_response: usize,
     pub(crate) timeout: Duration,
 }
 
-/// How often each principal may call each plugin.
+/// The rate limit of each principal for each plugin.
 pub(crate) struct Rate {
     limiter: DefaultKeyedRateLimiter<(Arc<str>, Arc<str>)>,
     per_second: NonZeroU32,
@@ -53,7 +55,10 @@ impl Rate {
 
     pub(crate) fn check(&self, principal: &Arc<str>, plugin: &str) -> Result<(), Fault> {
         self.limiter.check_key(&(Arc::clone(principal), plugin.into())).map_err(|_| {
-            let message = format!("more than {} calls of the plugin \"{plugin}\" within a second", self.per_second);
+            let message = format!(
+                "the limit is {} calls of the plugin \"{plugin}\" per second",
+                self.per_second
+            );
             let error = CallError::new(CallErrorKind::Overloaded, message);
             Fault::new(
                 PluginErrorType::Status(429),
@@ -62,7 +67,7 @@ impl Rate {
         })
     }
 
-    /// Forgets who has not called for a while.
+    /// Removes the state of principals that have made no recent call.
     pub(crate) fn sweep(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
@@ -79,8 +84,8 @@ impl Provider for PluginProvider {
     fn call(&self, call: Arc<Call>, _: Updates) -> BoxFuture<'static, Outcome> {
         let Self { plugin, shared } = self.clone();
         Box::pin(async move {
-            let errand = shared.errands.of(call.id);
-            let sent_along = errand.as_ref().and_then(|errand| errand.settings.clone());
+            let extensions = shared.extensions_by_call.of(call.id);
+            let sent_along = extensions.as_ref().and_then(|extensions| extensions.settings.clone());
             let mut secrets = Vec::new();
             let ran = run(&shared, &plugin, &call, sent_along, &mut secrets).await;
             let hidden = Hidden::new(&secrets);
@@ -90,27 +95,32 @@ impl Provider for PluginProvider {
                     let shown = without(&answer, &hidden);
                     let outcome = answer::outcome(plugin.identifier(), &shown);
                     let recorded = outcome.clone().map_err(|fault| fault.error);
-                    // What is stored here is nobody's to read. What the host has sent itself, it may get back.
+                    // Stored settings must not be revealed to the host. Settings that the host
+                    // itself has sent may be returned to it.
                     let told = if stored { shown } else { answer };
-                    (outcome.map(|_| told.clone()).map_err(|fault| in_words_of(&told, fault)), recorded)
+                    (
+                        outcome.map(|_| told.clone()).map_err(|fault| in_words_of(&told, fault)),
+                        recorded,
+                    )
                 }
-                // Text from outside was masked before it entered the sentence. To mask the whole sentence would cut known words
-                // out of it, and so reveal the secret.
+                // External text was masked before it was inserted into the message. Masking the
+                // whole message would remove known words, and so reveal the secret.
                 Err(fault) => {
                     let error = fault.error.clone();
                     (Err(fault), Err(error))
                 }
             };
-            let (ended, recorded) = aside::in_turn(bytes, tell).await;
-            if let Some(errand) = errand {
-                errand.settle(ended);
+            let (ended, recorded) = offload::run_queued(bytes, tell).await;
+            if let Some(extensions) = extensions {
+                extensions.settle(ended);
             }
             recorded
         })
     }
 }
 
-/// Calls the function; the answer, and whether the settings are stored here. Everything secret is noted before it is sent.
+/// Calls the function. Returns the answer, and whether stored settings were used. All secrets are
+/// added to `secrets` before they are sent.
 async fn run(
     shared: &Shared,
     plugin: &Plugin,
@@ -119,41 +129,58 @@ async fn run(
     secrets: &mut Vec<String>,
 ) -> Result<(Answer, bool), Fault> {
     let function = plugin.by_own_name(&call.tool).ok_or_else(|| {
-        let message = format!("the plugin \"{}\" has no such function any more", plugin.identifier());
-        Fault::new(PluginErrorType::PluginApiNotFound, CallError::new(CallErrorKind::NotFound, message))
+        let message = format!("the plugin \"{}\" no longer has this function", plugin.identifier());
+        Fault::new(
+            PluginErrorType::PluginApiNotFound,
+            CallError::new(CallErrorKind::NotFound, message),
+        )
     })?;
     shared.rate.check(&call.principal.id, plugin.identifier())?;
     let asker = owner_of(&call.principal);
-    let Given { settings, stored, owner } = settings_for(shared, plugin, asker, sent_along, secrets)?;
-    // The router ends the call then, too; ours comes first, and knows the server's name.
+    let Given { settings, stored, owner } =
+        settings_for(shared, plugin, asker, sent_along, secrets)?;
+    // The router applies the same deadline; this timeout fires first, and its error names the
+    // server.
     let time = || call.time_left().saturating_sub(Duration::from_millis(20));
-    let (secret, allowed, max_bytes) = (!settings.is_empty(), plugin.allowed.clone(), shared.max_response);
+    let (secret, allowed, max_bytes) =
+        (!settings.is_empty(), plugin.allowed.clone(), shared.max_response);
     let answer = match &function.endpoint {
         Endpoint::Post(url) => {
             let headers = headers_for(shared, plugin, call, &settings)?;
             let body = Bytes::copy_from_slice(call.args.as_str().as_bytes());
             let (method, url) = (Method::POST, url.clone());
-            let request = Request { method, url, headers, body, secret, allowed, time: time(), max_bytes };
+            let request =
+                Request { method, url, headers, body, secret, allowed, time: time(), max_bytes };
             send(shared, plugin, request, secrets).await?
         }
         Endpoint::Operation(document, operation) => {
             let arguments = serde_json::from_str::<Json>(call.args.as_str()).map_err(|error| {
-                let error =
-                    CallError::new(CallErrorKind::InvalidArgs, format!("the arguments cannot be read: {error}"));
+                let error = CallError::new(
+                    CallErrorKind::InvalidArgs,
+                    format!("the arguments are invalid: {error}"),
+                );
                 Fault::new(PluginErrorType::PluginApiParamsError, error)
             })?;
             let values = Value::Object(settings);
-            let operation = OperationCall { document, operation, arguments: &arguments, settings: &values };
-            let purse = Purse { tokens: &shared.tokens, egress: &shared.egress, plugin, owner: &owner };
+            let operation =
+                OperationCall { document, operation, arguments: &arguments, settings: &values };
+            let fetcher = TokenFetcher {
+                tokens: &shared.tokens,
+                egress: &shared.egress,
+                plugin,
+                owner: &owner,
+            };
             let mut newer_than = None;
             loop {
-                let request = operation.request(&purse, time(), newer_than, secrets).await;
+                let request = operation.request(&fetcher, time(), newer_than, secrets).await;
                 let request = request.map_err(|fault| with_hint(plugin, fault))?;
                 let asked = Instant::now();
                 secrets.extend(secrets::credentials(&request.headers));
-                let request = openapi::outgoing(request, secret, allowed.clone(), time(), max_bytes)?;
+                let request =
+                    openapi::outgoing(request, secret, allowed.clone(), time(), max_bytes)?;
                 let answer = send(shared, plugin, request, secrets).await?;
-                // A token that was withdrawn before its time. The server has done nothing, so it may be asked again.
+                // The token was revoked early. The server has not executed the request, so it can
+                // be repeated.
                 if answer.status != 401 || newer_than.is_some() || !operation.uses_tokens() {
                     break answer;
                 }
@@ -164,13 +191,13 @@ async fn run(
     Ok((answer, stored))
 }
 
-/// What is kept and shown of an answer.
+/// Returns an answer without secrets, for the record and for display.
 fn without(answer: &Answer, hidden: &Hidden) -> Answer {
     let content_type = answer.content_type.as_ref().map(|kind| hidden.text(kind).into_owned());
     Answer { status: answer.status, content_type, body: hidden.body(&answer.body) }
 }
 
-/// A refusal by the plugin's server as the host gets it: with the text of this answer.
+/// Replaces the text of a plugin server's error with that of this answer, for the host.
 fn in_words_of(told: &Answer, fault: Fault) -> Fault {
     match (&fault.answer, fault.error_type) {
         (Some(_), _) => Fault { answer: Some(told.clone()), ..fault },
@@ -181,14 +208,24 @@ fn in_words_of(told: &Answer, fault: Fault) -> Fault {
     }
 }
 
-async fn send(shared: &Shared, plugin: &Plugin, request: Request, secrets: &[String]) -> Result<Answer, Fault> {
+async fn send(
+    shared: &Shared,
+    plugin: &Plugin,
+    request: Request,
+    secrets: &[String],
+) -> Result<Answer, Fault> {
     let sent = shared.egress.send(request).await;
     let response = sent.map_err(|error| answer::unanswered(plugin, error, secrets))?;
     let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
     Ok(Answer { status: response.status.as_u16(), content_type, body: response.body })
 }
 
-fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Settings) -> Result<HeaderMap, Fault> {
+fn headers_for(
+    shared: &Shared,
+    plugin: &Plugin,
+    call: &Call,
+    settings: &Settings,
+) -> Result<HeaderMap, Fault> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Ok(trace) = HeaderValue::from_str(&call.trace.traceparent()) {
@@ -196,7 +233,10 @@ fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Setting
     }
     if !settings.is_empty() {
         let mut value = HeaderValue::from_str(&header(settings)).map_err(|_| {
-            invalid(plugin, CallError::new(CallErrorKind::Failed, "the settings cannot be sent as a header"))
+            invalid(
+                plugin,
+                CallError::new(CallErrorKind::Failed, "the settings cannot be sent as a header"),
+            )
         })?;
         value.set_sensitive(true);
         for name in fitting(&shared.settings_headers, value.len()) {
@@ -206,22 +246,22 @@ fn headers_for(shared: &Shared, plugin: &Plugin, call: &Call, settings: &Setting
     Ok(headers)
 }
 
-/// The headers that a value of this size goes into: all of them, as far as a server takes so much.
+/// Returns the headers that can carry a value of this size, as many as a server accepts.
 fn fitting(names: &[HeaderName], bytes: usize) -> &[HeaderName] {
     let most = (MAX_HEADERS / bytes.max(1)).max(1);
     &names[..names.len().min(most)]
 }
 
-/// What the plugin is told of its user.
+/// The settings for one call.
 struct Given {
     settings: Settings,
-    /// Whether they are stored here, and nobody's to read.
+    /// Whether they are stored here, and must not be revealed.
     stored: bool,
-    /// Whose they are.
+    /// The owner of the settings.
     owner: Arc<str>,
 }
 
-/// What came with the request, or else what is stored, with defaults.
+/// Returns the settings of the request, or else the stored ones, with defaults.
 fn settings_for(
     shared: &Shared,
     plugin: &Plugin,
@@ -237,15 +277,23 @@ fn settings_for(
                 Given { settings: stored.settings, stored: true, owner: stored.owner }
             }
             Ok(Some(_)) => {
-                let message = "they were stored for another server than it has now, and have to be given again";
+                let message = "they were stored for another server and must be set again";
                 return Err(invalid(plugin, CallError::new(CallErrorKind::Failed, message)));
             }
             Ok(None) => none(Settings::new()),
-            Err(error) => return Err(invalid(plugin, CallError::new(CallErrorKind::Failed, error.to_string()))),
+            Err(error) => {
+                return Err(invalid(
+                    plugin,
+                    CallError::new(CallErrorKind::Failed, error.to_string()),
+                ));
+            }
         },
         None => none(Settings::new()),
     };
-    secrets.extend(secrets::secrets(&given.settings, plugin.settings.as_ref().map(SettingsSchema::value)));
+    secrets.extend(secrets::secrets(
+        &given.settings,
+        plugin.settings.as_ref().map(SettingsSchema::value),
+    ));
     let Some(schema) = &plugin.settings else { return Ok(given) };
     given.settings = schema.with_defaults(given.settings);
     schema.check(&given.settings).map_err(|error| invalid(plugin, error))?;
@@ -254,19 +302,22 @@ fn settings_for(
 
 fn invalid(plugin: &Plugin, error: CallError) -> Fault {
     let id = plugin.identifier();
-    let message = format!("the settings of the plugin \"{id}\" are not as it needs them: {}", error.message);
+    let message = format!("the settings of the plugin \"{id}\" are invalid: {}", error.message);
     with_hint(
         plugin,
-        Fault::new(PluginErrorType::PluginSettingsInvalid, CallError::new(CallErrorKind::Failed, message)),
+        Fault::new(
+            PluginErrorType::PluginSettingsInvalid,
+            CallError::new(CallErrorKind::Failed, message),
+        ),
     )
 }
 
-/// Settings that lack something are set by a command.
+/// Adds a hint with the command that sets the missing settings.
 fn with_hint(plugin: &Plugin, fault: Fault) -> Fault {
     if fault.error_type != PluginErrorType::PluginSettingsInvalid || fault.error.hint.is_some() {
         return fault;
     }
-    let hint = format!("set them: switchboard plugin settings {} --from FILE", plugin.identifier());
+    let hint = format!("run `switchboard plugin settings {} --from FILE`", plugin.identifier());
     Fault::new(fault.error_type, fault.error.hint(hint))
 }
 

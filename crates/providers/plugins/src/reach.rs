@@ -1,4 +1,5 @@
-//! Whether the servers of plugins are there. Nobody hears of one that is not before somebody calls it, unless they ask here.
+//! Checks whether the servers of plugins are reachable. Without this check, an unreachable server
+//! is noticed only at the next call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +12,13 @@ use url::Url;
 use crate::Plugins;
 use crate::plugin::Plugin;
 
-/// How long a server may take to say anything.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The timeout of a check.
+const TIMEOUT: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 16;
-/// Whatever it says will do, so no more of it is read.
+/// The maximum size of a response. Any response is sufficient, so no more of it is read.
 const ENOUGH: usize = 1_024;
 
-/// A server that a plugin's functions are at, and why it cannot be reached.
+/// An unreachable server of a plugin's functions, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Away {
     pub origin: String,
@@ -25,12 +26,14 @@ pub struct Away {
 }
 
 impl Plugins {
-    /// The servers that are away, by the identifiers of the plugins that are enabled and need them. A server is asked for
-    /// the head of its first page, which changes nothing there, and any answer means that it is there.
+    /// Returns the unreachable servers, by the identifiers of the enabled plugins that need them.
+    /// The check is a `HEAD` request for the root path, which has no side effects. Any response
+    /// means that the server is reachable.
     pub async fn away(&self) -> BTreeMap<String, Vec<Away>> {
         let places: Vec<(Arc<Plugin>, String)> = {
             let entries = self.entries();
-            let enabled = entries.values().filter(|entry| entry.record.enabled).map(|entry| &entry.plugin);
+            let enabled =
+                entries.values().filter(|entry| entry.record.enabled).map(|entry| &entry.plugin);
             let places = |plugin: &Arc<Plugin>| {
                 let plugin = Arc::clone(plugin);
                 plugin.origins.clone().into_iter().map(move |origin| (Arc::clone(&plugin), origin))
@@ -56,7 +59,7 @@ impl Plugins {
         if let Err(error) = self.shared.egress.check(&url, &plugin.allowed) {
             return Some(error.message);
         }
-        let mut request = Request::get(url, PATIENCE, ENOUGH);
+        let mut request = Request::get(url, TIMEOUT, ENOUGH);
         request.method = Method::HEAD;
         request.allowed = plugin.allowed.clone();
         let error = self.shared.egress.send(request).await.err()?;

@@ -1,11 +1,11 @@
-//! Adding, removing, switching.
+//! The registry: adding, removing, enabling and disabling plugins.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sa_core::json::difference::Change;
 use sa_core::store::{Expect, StoreError};
 use sa_core::{ProviderId, RawJson, clock};
 use sa_egress::{Allowed, EgressError};
+use sa_text::json::difference::Change;
 use serde_json::Value;
 use url::Url;
 
@@ -14,26 +14,27 @@ use crate::record::{BUCKET, HeldBack, Record, Texts};
 use crate::source::{FetchError, Fetched, Validators};
 use crate::{KIND, MAX_PLUGINS, Plugins, index, openapi};
 
-/// How many plugins an error about an index names.
+/// The maximum number of plugins that an error about an index names.
 const MAX_NAMED: usize = 5;
-/// Manifests of an index that are fetched at once.
+/// The number of an index's manifests that are fetched concurrently.
 const AT_ONCE: usize = 8;
 
-/// What an operator wants to add.
+/// The thing that an operator adds.
 #[derive(Debug, Clone)]
 pub enum Addition {
-    /// The address of a manifest or an index.
+    /// The URL of a manifest or an index.
     Url(Url),
-    /// A manifest or an index itself.
+    /// The text of a manifest or an index.
     Text(String),
 }
 
-/// How it is added.
+/// The terms on which it is added.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// Accept it in place of the plugin that has its identifier already.
+    /// Whether to replace the plugin that already has this identifier.
     pub replace: bool,
-    /// `host:port` of what it may reach, and be fetched from, though it is not public: it, and nothing else. For development.
+    /// `host:port` of the private servers that it may reach, and be fetched from. They are
+    /// allowed for this plugin only. Intended for development.
     pub allow_private: Vec<String>,
 }
 
@@ -43,15 +44,15 @@ impl Terms {
     }
 }
 
-/// What became of it.
+/// The result of adding.
 #[derive(Debug, Clone)]
 pub struct Added {
     pub plugins: Vec<View>,
-    /// Those of an index that could not be added, with the reason.
+    /// The plugins of an index that could not be added, with the reason.
     pub failed: Vec<(String, String)>,
-    /// What is wrong with those that were added, by their identifiers: an error names what was left out.
+    /// The problems of the added plugins, by their identifiers. An error names an omitted part.
     pub problems: Vec<(String, Problem)>,
-    /// The index, if it was one.
+    /// The URL of the index, if it was one.
     pub index: Option<String>,
 }
 
@@ -63,31 +64,31 @@ impl Added {
     }
 }
 
-/// A plugin as people see it.
+/// A plugin as users see it.
 #[derive(Debug, Clone)]
 pub struct View {
     pub manifest: Manifest,
     pub enabled: bool,
     pub source: Option<String>,
-    /// `host:port` of what it may reach though it is not public.
+    /// `host:port` of the private servers that it may reach.
     pub allow_private: Vec<String>,
     pub added_ms: i64,
     pub fetched_ms: i64,
-    /// Where its functions are, which is where settings go.
+    /// The origins of its functions, to which settings are sent.
     pub origins: Vec<String>,
     pub functions: Vec<FunctionView>,
-    /// JSON Schema of what its users can set, for its OpenAPI document too.
+    /// The JSON Schema of its settings, including those of its OpenAPI document.
     pub settings: Option<Value>,
-    /// What its source has now.
+    /// The change at its source that waits for review.
     pub held_back: Option<HeldBackView>,
     pub last_error: Option<String>,
 }
 
-/// A change that waits to be accepted.
+/// A change that waits for review.
 #[derive(Debug, Clone)]
 pub struct HeldBackView {
     pub at_ms: i64,
-    /// Tells it from what may come after it.
+    /// Distinguishes it from a later change.
     pub hash: String,
     pub changes: Vec<Change>,
 }
@@ -97,7 +98,8 @@ pub struct FunctionView {
     pub name: String,
     pub description: Option<String>,
     pub parameters: RawJson,
-    /// Its exposed name; absent for one that the plugin's page runs, and while the plugin is disabled.
+    /// Its exposed name; `None` for a function that the plugin's page runs, and while the plugin
+    /// is disabled.
     pub tool: Option<String>,
 }
 
@@ -109,19 +111,19 @@ pub enum ChangeError {
     Index(String),
     #[error("allow_private: {0}")]
     Private(String),
-    #[error("there is a plugin \"{0}\" already")]
+    #[error("the plugin \"{0}\" already exists")]
     Exists(String),
     #[error("the identifier belongs to the {0}")]
     Taken(ProviderId),
-    #[error("there is no plugin \"{0}\"")]
+    #[error("no plugin has the id \"{0}\"")]
     Unknown(String),
-    #[error("nothing of the plugin \"{0}\" is held back")]
+    #[error("the plugin \"{0}\" has no change to accept")]
     NothingHeldBack(String),
-    #[error("the plugin \"{0}\" has changed again since the change that is to be accepted")]
+    #[error("the plugin \"{0}\" has changed again since the change to accept")]
     Moved(String),
-    #[error("the plugin \"{0}\" was handed over as a file, and has no address to look at")]
+    #[error("the plugin \"{0}\" was added from a file, so it has no source to check")]
     NoSource(String),
-    #[error("there are {MAX_PLUGINS} plugins already, the most there may be")]
+    #[error("the limit of {MAX_PLUGINS} plugins is reached")]
     Full,
     #[error("it cannot be fetched: {0}")]
     Fetch(#[from] FetchError),
@@ -136,7 +138,7 @@ impl From<EgressError> for ChangeError {
 }
 
 impl Plugins {
-    /// Every plugin, by its identifier.
+    /// Returns every plugin, sorted by identifier.
     pub fn list(&self) -> Vec<View> {
         let identifiers: Vec<String> = self.entries().keys().cloned().collect();
         identifiers.iter().filter_map(|identifier| self.show(identifier).ok()).collect()
@@ -144,10 +146,13 @@ impl Plugins {
 
     pub fn show(&self, identifier: &str) -> Result<View, ChangeError> {
         let entries = self.entries();
-        let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
+        let entry =
+            entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
         let id = ProviderId::new(KIND, identifier);
-        let exposed = |own: &str| self.router.directory().exposed_name(&id, own).map(|name| name.to_string());
-        let Record { source, allow_private, enabled, added_ms, fetched_ms, held_back, .. } = &entry.record;
+        let exposed =
+            |own: &str| self.router.directory().exposed_name(&id, own).map(|name| name.to_string());
+        let Record { source, allow_private, enabled, added_ms, fetched_ms, held_back, .. } =
+            &entry.record;
         let held_view = |held: &HeldBack| HeldBackView {
             at_ms: held.at_ms,
             hash: held.texts.hash(),
@@ -165,7 +170,8 @@ impl Plugins {
             })
             .collect();
         for api in plugin.manifest.apis.iter().filter(|api| plugin.by_name(&api.name).is_none()) {
-            let (name, description, parameters) = (api.name.clone(), api.description.clone(), api.parameters.clone());
+            let (name, description, parameters) =
+                (api.name.clone(), api.description.clone(), api.parameters.clone());
             functions.push(FunctionView { name, description, parameters, tool: None });
         }
         Ok(View {
@@ -183,12 +189,13 @@ impl Plugins {
         })
     }
 
-    /// Adds a plugin, or all those of an index.
+    /// Adds a plugin, or all plugins of an index.
     pub async fn add(&self, addition: Addition, terms: &Terms) -> Result<Added, ChangeError> {
         let allowed = terms.allowed()?;
         let (fetched, source) = match addition {
             Addition::Url(url) => {
-                let fetched = self.fetch(&url, &allowed, &Validators::default(), index::MAX_INDEX).await?;
+                let fetched =
+                    self.fetch(&url, &allowed, &Validators::default(), index::MAX_INDEX).await?;
                 (fetched.ok_or(FetchError::Status(304))?, Some(url))
             }
             Addition::Text(text) => (Fetched { text, validators: Validators::default() }, None),
@@ -196,18 +203,28 @@ impl Plugins {
         if let Some(entries) = index::read(&fetched.text) {
             return self.add_index(entries, source, terms).await;
         }
-        let mut added = Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index: None };
+        let mut added =
+            Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index: None };
         added.take(self.add_manifest(fetched, source, terms).await?);
         Ok(added)
     }
 
-    async fn add_index(&self, entries: Vec<Value>, source: Option<Url>, terms: &Terms) -> Result<Added, ChangeError> {
+    async fn add_index(
+        &self,
+        entries: Vec<Value>,
+        source: Option<Url>,
+        terms: &Terms,
+    ) -> Result<Added, ChangeError> {
         let (listed, allowed) = (entries.len(), &terms.allowed()?);
-        let entries = entries.into_iter().take(MAX_PLUGINS).map(|entry| index::entry(&entry, source.as_ref()));
+        let entries = entries
+            .into_iter()
+            .take(MAX_PLUGINS)
+            .map(|entry| index::entry(&entry, source.as_ref()));
         let fetched = stream::iter(entries).map(|entry| async move {
             match entry {
                 Ok((identifier, url)) => {
-                    let fetched = self.fetch(&url, allowed, &Validators::default(), MAX_MANIFEST).await;
+                    let fetched =
+                        self.fetch(&url, allowed, &Validators::default(), MAX_MANIFEST).await;
                     (identifier, Ok((url, fetched)))
                 }
                 Err(why) => (String::from("?"), Err(why)),
@@ -215,13 +232,17 @@ impl Plugins {
         });
         let mut fetched = fetched.buffered(AT_ONCE);
         let index = source.as_ref().map(Url::to_string);
-        let mut added = Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index };
+        let mut added =
+            Added { plugins: Vec::new(), failed: Vec::new(), problems: Vec::new(), index };
         while let Some((identifier, result)) = fetched.next().await {
             let result = match result {
-                Ok((url, Ok(Some(fetched)))) => {
-                    self.add_manifest(fetched, Some(url), terms).await.map_err(|error| error.to_string())
+                Ok((url, Ok(Some(fetched)))) => self
+                    .add_manifest(fetched, Some(url), terms)
+                    .await
+                    .map_err(|error| error.to_string()),
+                Ok((_, Ok(None))) => {
+                    Err("the server returned \"not modified\" to an unconditional request".into())
                 }
-                Ok((_, Ok(None))) => Err("the server says that nothing has changed, though nothing was known".into()),
                 Ok((_, Err(error))) => Err(ChangeError::from(error).to_string()),
                 Err(why) => Err(why),
             };
@@ -233,13 +254,20 @@ impl Plugins {
         if listed > MAX_PLUGINS {
             added.failed.push((
                 "…".into(),
-                format!("{} more, beyond the {MAX_PLUGINS} that there may be", listed - MAX_PLUGINS),
+                format!("{} more exceed the limit of {MAX_PLUGINS} plugins", listed - MAX_PLUGINS),
             ));
         }
         if added.plugins.is_empty() && !added.failed.is_empty() {
-            let failed = added.failed.iter().take(MAX_NAMED).map(|(identifier, why)| format!("{identifier}: {why}"));
+            let failed = added
+                .failed
+                .iter()
+                .take(MAX_NAMED)
+                .map(|(identifier, why)| format!("{identifier}: {why}"));
             let more = if added.failed.len() > MAX_NAMED { "; …" } else { "" };
-            return Err(ChangeError::Index(format!("{}{more}", failed.collect::<Vec<_>>().join("; "))));
+            return Err(ChangeError::Index(format!(
+                "{}{more}",
+                failed.collect::<Vec<_>>().join("; ")
+            )));
         }
         if let Some(url) = &source {
             self.indexes.add(&*self.records, url, &terms.allow_private).await?;
@@ -247,7 +275,7 @@ impl Plugins {
         Ok(added)
     }
 
-    /// What was added, and what is wrong with it.
+    /// Adds one manifest. Returns the plugin and its problems.
     async fn add_manifest(
         &self,
         fetched: Fetched,
@@ -256,11 +284,14 @@ impl Plugins {
     ) -> Result<(View, Vec<Problem>), ChangeError> {
         let now = clock::now_ms();
         let validators = fetched.validators.clone();
-        let (texts, is_document) = self.collect(fetched, source.as_ref(), &terms.allowed()?).await?;
+        let (texts, is_document) =
+            self.collect(fetched, source.as_ref(), &terms.allowed()?).await?;
         let mut problems = Vec::new();
-        // That of a document alone was written here.
+        // The manifest of a plain document was generated here, so it has no problems to report.
         if !is_document {
-            problems = manifest::read_beside(&texts.manifest, source.as_ref(), texts.openapi.is_some()).problems;
+            problems =
+                manifest::read_beside(&texts.manifest, source.as_ref(), texts.openapi.is_some())
+                    .problems;
         }
         let mut record = Record {
             source: source.map(|url| url.to_string()),
@@ -297,7 +328,8 @@ impl Plugins {
         Ok((self.show(&identifier)?, problems))
     }
 
-    /// A manifest with the OpenAPI document that it names, or such a document alone, which is told by the `true`.
+    /// Collects a manifest and the OpenAPI document that it names, or such a document alone. The
+    /// second value is `true` for a document alone.
     pub(crate) async fn collect(
         &self,
         fetched: Fetched,
@@ -314,7 +346,9 @@ impl Plugins {
                     let manifest = format!("{:#}", openapi::manifest_for(&document));
                     Ok((Texts { manifest, openapi: Some(text) }, true))
                 }
-                Err(why) if !is_manifest && (text.contains("openapi") || text.contains("swagger")) => {
+                Err(why)
+                    if !is_manifest && (text.contains("openapi") || text.contains("swagger")) =>
+                {
                     Err(ChangeError::Invalid(format!("the OpenAPI document cannot be used: {why}")))
                 }
                 _ => Err(ChangeError::Invalid(reading.errors())),
@@ -322,7 +356,8 @@ impl Plugins {
         };
         let openapi = match &manifest.openapi {
             Some(url) => {
-                let fetched = self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await?;
+                let fetched =
+                    self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await?;
                 Some(fetched.ok_or(FetchError::Status(304))?.text)
             }
             None => None,
@@ -330,7 +365,7 @@ impl Plugins {
         Ok((Texts { manifest: text, openapi }, false))
     }
 
-    /// Removes a plugin, with everything that anybody has set for it.
+    /// Removes a plugin, and all settings that are stored for it.
     pub async fn remove(&self, identifier: &str) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
         let view = self.show(identifier)?;
@@ -343,12 +378,12 @@ impl Plugins {
         Ok(view)
     }
 
-    /// Forgets an index. The plugins that came with it stay.
+    /// Removes an index. The plugins that were added from it stay.
     pub async fn remove_index(&self, url: &str) -> Result<bool, StoreError> {
         self.indexes.remove(&*self.records, url).await
     }
 
-    /// The indexes that were added.
+    /// Returns the indexes that were added.
     pub fn indexes(&self) -> Vec<String> {
         self.indexes.urls()
     }
@@ -360,12 +395,17 @@ impl Plugins {
 
     pub(crate) fn record(&self, identifier: &str) -> Result<Record, ChangeError> {
         let entries = self.entries();
-        let entry = entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
+        let entry =
+            entries.get(identifier).ok_or_else(|| ChangeError::Unknown(identifier.into()))?;
         Ok(entry.record.clone())
     }
 
-    /// Changes a record, on disk first, and puts the plugin in its place as it now is.
-    pub(crate) async fn change(&self, identifier: &str, change: impl FnOnce(&mut Record)) -> Result<View, ChangeError> {
+    /// Changes a record, first on disk, and registers the changed plugin.
+    pub(crate) async fn change(
+        &self,
+        identifier: &str,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<View, ChangeError> {
         let mut record = self.record(identifier)?;
         change(&mut record);
         let plugin = record.plugin().map_err(ChangeError::Invalid)?;
@@ -375,7 +415,8 @@ impl Plugins {
     }
 
     pub(crate) async fn keep(&self, identifier: &str, record: &Record) -> Result<(), ChangeError> {
-        let json = serde_json::to_vec(record).map_err(|error| ChangeError::Invalid(error.to_string()))?;
+        let json =
+            serde_json::to_vec(record).map_err(|error| ChangeError::Invalid(error.to_string()))?;
         self.records.put(BUCKET, identifier, Bytes::from(json), Expect::Anything).await?;
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! Taking secrets out of what a server says, however it spells them.
+//! Removes secrets from a server's answer, in all common encodings.
 //!
-//! A server that repeats what it was sent does so as it came, or as the libraries around it write things down: in JSON, in a
-//! URL, in a page, in base64 or hex, in another encoding of text. All of these are found. One that sets out to hide a
-//! secret in its answer (reversed, encrypted, compressed, in pieces) cannot be kept from it: it was given the secret.
+//! A server may repeat a secret as it was sent, or in the encoding of a library: JSON, URL, HTML,
+//! base64, hex, or another text encoding. All of these are found. A server that deliberately
+//! hides a secret in its answer (reversed, encrypted, compressed or split) cannot be stopped: it
+//! has received the secret.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,30 +20,33 @@ use serde_json::Value;
 use crate::secrets::SHORTEST;
 use crate::settings::MASK;
 
-/// JSON within a text within JSON, and so on: deeper than this only what a spelling finds.
+/// The maximum depth of JSON nested in JSON strings. Below it, only the encoded forms are
+/// searched.
 const MAX_DEPTH: usize = 4;
-/// A shorter run of base64 would be found in texts that have nothing to do with it.
+/// The minimum length of a base64 fragment. A shorter one would match unrelated texts.
 const SHORTEST_BASE64: usize = 8;
 
-/// Secrets that are taken out.
+/// The secrets to remove.
 pub(crate) struct Hidden {
     secrets: Vec<String>,
     spellings: Option<AhoCorasick>,
-    /// From this one on, the spellings are parts of base64.
+    /// The index of the first pattern that is a base64 fragment.
     base64_from: usize,
 }
 
 impl Hidden {
     pub(crate) fn new(secrets: &[String]) -> Self {
-        let secrets: Vec<String> = secrets.iter().filter(|secret| secret.len() >= SHORTEST).cloned().collect();
-        let mut spellings: Vec<Vec<u8>> = secrets.iter().flat_map(|secret| spellings(secret)).collect();
+        let secrets: Vec<String> =
+            secrets.iter().filter(|secret| secret.len() >= SHORTEST).cloned().collect();
+        let mut spellings: Vec<Vec<u8>> =
+            secrets.iter().flat_map(|secret| spellings(secret)).collect();
         let base64_from = spellings.len();
         spellings.extend(secrets.iter().flat_map(|secret| base64_parts(secret)));
         let spellings = if secrets.is_empty() { None } else { searcher(&spellings) };
         Self { secrets, spellings, base64_from }
     }
 
-    /// A text without them. JSON stays JSON.
+    /// Removes the secrets from a text. JSON stays valid JSON.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let Some(spellings) = &self.spellings else { return Cow::Borrowed(text) };
         let numbers = self.secrets.iter().any(|secret| number(secret).is_some());
@@ -52,13 +56,14 @@ impl Hidden {
         self.within(text, 0)
     }
 
-    /// A body without them. In one that is no text they are covered and not cut out, so that the rest stays in its place.
+    /// Removes the secrets from a body. In a binary body they are overwritten, so that all other
+    /// bytes keep their positions.
     pub(crate) fn body(&self, body: &Bytes) -> Bytes {
         if self.spellings.is_none() {
             return body.clone();
         }
         match std::str::from_utf8(body) {
-            // Text of two bytes a character may look like this, too.
+            // UTF-16 text may look like this, too.
             Ok(text) if !body.contains(&0) => match self.text(text) {
                 Cow::Borrowed(_) => body.clone(),
                 Cow::Owned(text) => text.into(),
@@ -70,16 +75,22 @@ impl Hidden {
     fn covered_body(&self, body: &Bytes) -> Bytes {
         let stars = |found: usize| vec![b'*'; found];
         let narrow = self.covered(body, stars).map_or_else(|| body.clone(), Bytes::from);
-        let all = self.secrets.iter().flat_map(|secret| spellings(secret).into_iter().chain(base64_parts(secret)));
+        let all = self
+            .secrets
+            .iter()
+            .flat_map(|secret| spellings(secret).into_iter().chain(base64_parts(secret)));
         let texts = all.filter_map(|spelling| String::from_utf8(spelling).ok());
-        let wide: Vec<Vec<u8>> =
-            texts.flat_map(|text| [wide(&text, u16::to_le_bytes), wide(&text, u16::to_be_bytes)]).collect();
-        let wide = Self { secrets: Vec::new(), base64_from: wide.len(), spellings: searcher(&wide) };
+        let wide: Vec<Vec<u8>> = texts
+            .flat_map(|text| [wide(&text, u16::to_le_bytes), wide(&text, u16::to_be_bytes)])
+            .collect();
+        let wide =
+            Self { secrets: Vec::new(), base64_from: wide.len(), spellings: searcher(&wide) };
         wide.covered(&narrow, stars).map_or(narrow, Bytes::from)
     }
 
     fn within<'a>(&self, text: &'a str, depth: usize) -> Cow<'a, str> {
-        let compound = text.trim_start().starts_with(['{', '[', '"']) || (depth == 0 && number(text).is_some());
+        let compound = text.trim_start().starts_with(['{', '[', '"'])
+            || (depth == 0 && number(text).is_some());
         if compound && depth < MAX_DEPTH && serde_json::from_str::<IgnoredAny>(text).is_ok() {
             return self.json(text, depth);
         }
@@ -89,7 +100,7 @@ impl Hidden {
         }
     }
 
-    /// JSON, in which a number becomes a text.
+    /// Removes secrets from JSON. A secret number is replaced with a string.
     fn json<'a>(&self, text: &'a str, depth: usize) -> Cow<'a, str> {
         let (mut kept, mut copied, mut at) = (String::new(), 0, 0);
         let bytes = text.as_bytes();
@@ -103,7 +114,8 @@ impl Hidden {
                     Cow::Borrowed(_) => None,
                 }
             } else if bytes[at] == b'-' || bytes[at].is_ascii_digit() {
-                at += bytes[at..].iter().take_while(|byte| b"+-.eE0123456789".contains(byte)).count();
+                at +=
+                    bytes[at..].iter().take_while(|byte| b"+-.eE0123456789".contains(byte)).count();
                 self.is_number(&text[start..at]).then(|| Value::from(MASK).to_string())
             } else {
                 at += 1;
@@ -122,24 +134,27 @@ impl Hidden {
         Cow::Owned(kept)
     }
 
-    /// Whether a number is a secret, however many zeros it is written with.
+    /// Returns whether a number equals a secret, in any notation.
     fn is_number(&self, token: &str) -> bool {
         let value = number(token);
-        self.secrets.iter().any(|secret| secret == token || (value.is_some() && value == number(secret)))
+        self.secrets
+            .iter()
+            .any(|secret| secret == token || (value.is_some() && value == number(secret)))
     }
 
-    /// Bytes with something else in place of what was found; `None` when that is nothing.
+    /// Replaces all matches in the bytes; `None` if there are none.
     fn covered(&self, bytes: &[u8], cover: impl Fn(usize) -> Vec<u8>) -> Option<Vec<u8>> {
         let mut kept: Vec<u8> = Vec::new();
         let mut copied = 0;
         for found in self.spellings.as_ref()?.find_iter(bytes) {
             let (mut start, mut end) = (found.start(), found.end());
-            // Covered already. To look once more for the end of a run that is full of them would take forever.
+            // Already covered. Searching again for the end of a run that is full of matches would
+            // take quadratic time.
             if end <= copied {
                 continue;
             }
             if found.pattern().as_usize() >= self.base64_from {
-                // What stands around it belongs to it.
+                // The adjacent base64 characters belong to the match.
                 while start > copied && is_base64(bytes[start - 1]) {
                     start -= 1;
                 }
@@ -159,14 +174,15 @@ impl Hidden {
     }
 }
 
-/// Made for one answer, so that the kind counts that is made quickly. Of two that begin alike the longer one is meant.
+/// Builds the search automaton. It is used for one answer, so the kind with the fastest
+/// construction is chosen. The longest match wins.
 fn searcher(spellings: &[Vec<u8>]) -> Option<AhoCorasick> {
     let mut builder = AhoCorasick::builder();
     builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::NoncontiguousNFA));
     builder.build(spellings).ok()
 }
 
-/// A text in UTF-16.
+/// Encodes a text in UTF-16.
 fn wide(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
     text.encode_utf16().flat_map(bytes).collect()
 }
@@ -183,10 +199,11 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// The value of a JSON number of some length. A short one is found everywhere.
+/// Parses a JSON number of a minimum length. A short one would match everywhere.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
-    let plain = text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) && text.len() >= SHORTEST;
+    let plain =
+        text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) && text.len() >= SHORTEST;
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -194,8 +211,9 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"+/-_=".contains(&byte)
 }
 
-/// A secret as it was sent, and as a server writes it that repeats what it was sent: in JSON, as the settings header has
-/// it, that header within JSON, in a URL, in a form, in a page, in hex, and in Latin-1.
+/// Returns a secret in all encodings in which a server may repeat it: plain, in JSON, in a URL,
+/// in a form, in HTML, in hex, and in Latin-1. The settings header has its own encoding, which
+/// may also be nested in JSON.
 fn spellings(secret: &str) -> Vec<Vec<u8>> {
     let quoted = |text: String| text[1..text.len() - 1].to_owned();
     let json = |text: &str| quoted(Value::from(text).to_string());
@@ -224,21 +242,25 @@ fn spellings(secret: &str) -> Vec<Vec<u8>> {
         hex,
     ];
     let mut found: Vec<Vec<u8>> = texts.into_iter().map(String::into_bytes).collect();
-    found.extend(secret.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>());
+    found.extend(
+        secret.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>(),
+    );
     found
 }
 
 fn percent(secret: &str) -> String {
     secret.bytes().fold(String::new(), |mut text, byte| {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte));
+            }
             _ => drop(write!(text, "%{byte:02X}")),
         }
         text
     })
 }
 
-/// The same with `%2b` for `%2B`.
+/// Converts percent-encoding to lower case, such as `%2B` to `%2b`.
 fn lower_percent(encoded: &str) -> String {
     let mut left = 0;
     let lower = encoded.chars().map(|c| {
@@ -249,21 +271,29 @@ fn lower_percent(encoded: &str) -> String {
     lower.collect()
 }
 
-/// What base64 makes of a secret, and of a URL, a form or a header with it, wherever it stands in what is encoded.
+/// Returns the base64 fragments of a secret, and of its forms in a URL, a form or a header. They
+/// are found at any position in the encoded text.
 fn base64_parts(secret: &str) -> Vec<Vec<u8>> {
     let header = ascii_json(&Value::from(secret));
     let form = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
-    let inner = BTreeSet::from([secret.to_owned(), percent(secret), form, header[1..header.len() - 1].to_owned()]);
+    let inner = BTreeSet::from([
+        secret.to_owned(),
+        percent(secret),
+        form,
+        header[1..header.len() - 1].to_owned(),
+    ]);
     inner.iter().flat_map(|text| base64_part(text)).collect()
 }
 
-/// The characters of it that depend on nothing around the text.
+/// Returns the base64 characters that do not depend on the surrounding text.
 fn base64_part(text: &str) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
     for before in 0..3 {
         let padded = [&vec![0; before], text.as_bytes()].concat();
         let (first, last) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
-        for encoded in [BASE64_STANDARD_NO_PAD.encode(&padded), BASE64_URL_SAFE_NO_PAD.encode(&padded)] {
+        for encoded in
+            [BASE64_STANDARD_NO_PAD.encode(&padded), BASE64_URL_SAFE_NO_PAD.encode(&padded)]
+        {
             if last - first >= SHORTEST_BASE64 {
                 parts.push(encoded.as_bytes()[first..last].to_vec());
             }
@@ -317,11 +347,23 @@ mod tests {
             let found = Hidden::new(&[secret.to_owned()]).text(said).into_owned();
             assert_eq!(serde_json::from_str::<Value>(&found).unwrap(), shown, "{said}");
         };
-        check_json("12345678", r#"{"pin":12345678,"more":123456789}"#, json!({ "pin": "***", "more": 123_456_789 }));
-        check_json("12345678", "[12345678.0, 1.2345678e7, \"12345678\"]", json!(["***", "***", "***"]));
+        check_json(
+            "12345678",
+            r#"{"pin":12345678,"more":123456789}"#,
+            json!({ "pin": "***", "more": 123_456_789 }),
+        );
+        check_json(
+            "12345678",
+            "[12345678.0, 1.2345678e7, \"12345678\"]",
+            json!(["***", "***", "***"]),
+        );
         check_json("12345678", "12345678", json!("***"));
         check_json("schlüssel", r#"{"key":"schl\u00FCssel"}"#, json!({ "key": "***" }));
-        check_json("q\"uo", r#"{"q\"uo":"{\"in\":\"q\\\"uo\"}"}"#, json!({ "***": "{\"in\":\"***\"}" }));
+        check_json(
+            "q\"uo",
+            r#"{"q\"uo":"{\"in\":\"q\\\"uo\"}"}"#,
+            json!({ "***": "{\"in\":\"***\"}" }),
+        );
         check_json("true", r#"{"is":true,"said":"true"}"#, json!({ "is": true, "said": "***" }));
         let deep = (0..12).fold("canary".to_owned(), |text, _| json!([text]).to_string());
         assert!(!Hidden::new(&["canary".to_owned()]).text(&deep).contains("canary"), "{deep}");
@@ -335,13 +377,17 @@ mod tests {
         let wide: Vec<u8> = "ÿ schlüssel".encode_utf16().flat_map(u16::to_be_bytes).collect();
         let covered = hidden.body(&Bytes::from(wide.clone()));
         assert!(covered.len() == wide.len() && covered.ends_with(&[b'*'; 18]), "{covered:?}");
-        // The same as base64 in two bytes a character, which is also UTF-8.
-        let body: Vec<u8> = "key c2NobMO8c3NlbA==".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        // The same text as base64 in UTF-16, which is also valid UTF-8.
+        let body: Vec<u8> =
+            "key c2NobMO8c3NlbA==".encode_utf16().flat_map(u16::to_le_bytes).collect();
         let covered = hidden.body(&Bytes::from(body));
-        assert!(!String::from_utf8_lossy(&covered).replace('\0', "").contains("NobMO8c3N"), "{covered:?}");
+        assert!(
+            !String::from_utf8_lossy(&covered).replace('\0', "").contains("NobMO8c3N"),
+            "{covered:?}"
+        );
         let untouched = Bytes::from_static(b"\x89PNG\xff");
         assert_eq!(hidden.body(&untouched), untouched);
-        // In Latin-1 it begins in the middle of one of our characters.
+        // In Latin-1 it begins in the middle of a UTF-8 character.
         assert!(Hidden::new(&["©abc".to_owned()]).text("éabc").contains("***"));
     }
 
@@ -355,7 +401,7 @@ mod tests {
         }
     }
 
-    /// A server that was sent a secret may repeat it without end. Each part of the run is looked at once.
+    /// A server may repeat a secret many times. Each part of the run must be examined only once.
     #[test]
     fn an_answer_that_is_nothing_but_a_secret_is_soon_covered() {
         let secret = "NobMO8c3N-long-enough".to_owned();

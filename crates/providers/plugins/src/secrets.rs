@@ -1,4 +1,4 @@
-//! Which settings are secret.
+//! Determines which settings are secret.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,20 +6,23 @@ use serde_json::Value;
 
 use crate::settings::{MASK, Settings};
 
-/// Shorter ones are found everywhere, and cannot be much of a secret.
+/// The minimum length of a secret. Shorter values would match everywhere, and cannot protect
+/// much.
 pub(crate) const SHORTEST: usize = 4;
 
-/// All schemas that say something about one value. Where there is none the value is not described, and secret.
+/// All schemas that describe one value. A value without any schema is not described, and counts
+/// as secret.
 type Schemas<'a> = Vec<&'a Value>;
 
-/// For people: only what the schema describes, and nowhere calls a password, is shown.
+/// Masks settings for display. A value is shown only if the schema describes it, and nowhere
+/// marks it as a password.
 pub(crate) fn masked(settings: &Settings, schema: &Value) -> Value {
     let root = holding(schema);
     let shown = |(name, value): (&String, &Value)| (name.clone(), mask(value, &below(&root, name)));
     Value::Object(settings.iter().map(shown).collect())
 }
 
-/// The texts that must not be seen.
+/// Returns the texts that must not be revealed.
 pub(crate) fn secrets(settings: &Settings, schema: Option<&Value>) -> Vec<String> {
     let root = schema.map(holding).unwrap_or_default();
     let mut found = Vec::new();
@@ -29,8 +32,8 @@ pub(crate) fn secrets(settings: &Settings, schema: Option<&Value>) -> Vec<String
     found
 }
 
-/// Puts back the secrets that were stored and that nothing is said of now. Only those that the schema calls so: what it does
-/// not describe would stay for ever.
+/// Restores the stored secrets that are absent in the new settings. Only values that the schema
+/// marks as secret are restored: undescribed ones could never be removed.
 pub(crate) fn keep(settings: &mut Settings, former: &Settings, schema: &Value) {
     keep_in(settings, former, &holding(schema));
 }
@@ -48,21 +51,31 @@ fn keep_in(settings: &mut Settings, former: &Settings, schemas: &[&Value]) {
     }
 }
 
-/// The first name that the schema does not have, with the names that it has. Only where it lists them: one that says
-/// something about further names, or refers to another place, may mean any.
+/// Returns the first name that the schema does not list, with the listed names. A schema with
+/// rules for further names, or with a reference, may allow any name.
 pub(crate) fn undescribed(settings: &Settings, schema: &Value) -> Option<(String, Vec<String>)> {
     undescribed_in(settings, &holding(schema), "")
 }
 
-fn undescribed_in(settings: &Settings, schemas: &[&Value], path: &str) -> Option<(String, Vec<String>)> {
-    let open = ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"];
-    let fields = schemas.iter().filter_map(|schema| schema.get("properties")?.as_object()).flatten();
+fn undescribed_in(
+    settings: &Settings,
+    schemas: &[&Value],
+    path: &str,
+) -> Option<(String, Vec<String>)> {
+    let open =
+        ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"];
+    let fields =
+        schemas.iter().filter_map(|schema| schema.get("properties")?.as_object()).flatten();
     let known: Vec<String> = fields.clone().map(|(name, _)| name.clone()).collect();
-    // Another name for the same setting.
-    let aliases: Vec<&str> = fields.filter_map(|(_, field)| field.get("x-alias")?.as_str()).collect();
-    let closed = !schemas.iter().any(|schema| refers(schema) || open.iter().any(|key| schema.get(key).is_some()));
+    // An alternative name of the same setting.
+    let aliases: Vec<&str> =
+        fields.filter_map(|(_, field)| field.get("x-alias")?.as_str()).collect();
+    let closed = !schemas
+        .iter()
+        .any(|schema| refers(schema) || open.iter().any(|key| schema.get(key).is_some()));
     for (name, value) in settings {
-        if closed && !known.is_empty() && !known.contains(name) && !aliases.contains(&name.as_str()) {
+        if closed && !known.is_empty() && !known.contains(name) && !aliases.contains(&name.as_str())
+        {
             return Some((format!("{path}{name}"), known));
         }
         let Value::Object(inner) = value else { continue };
@@ -74,9 +87,11 @@ fn undescribed_in(settings: &Settings, schemas: &[&Value], path: &str) -> Option
     None
 }
 
-/// The schema and those that it is composed of: what one of several calls a password may be one.
+/// Returns the schema and its subschemas. If one of them marks a value as a password, the value
+/// counts as one.
 fn holding(schema: &Value) -> Schemas<'_> {
-    let lists = ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
+    let lists =
+        ["allOf", "anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)?.as_array()).flatten();
     let single = ["if", "then", "else", "not"].iter().filter_map(|key| schema.get(key));
     let dependent = schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flatten();
     let parts = lists.chain(single).chain(dependent.map(|(_, schema)| schema)).flat_map(holding);
@@ -92,17 +107,21 @@ fn is_secret(schemas: &[&Value]) -> bool {
     schemas.is_empty() || schemas.iter().any(says)
 }
 
-/// What a reference leads to is not looked at, and so may be a password.
+/// References are not resolved, so the target may be a password.
 fn refers(schema: &Value) -> bool {
     ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| schema.get(key).is_some())
 }
 
-/// What is said of a field.
+/// Returns the schemas of a field.
 fn below<'a>(schemas: &[&'a Value], name: &str) -> Schemas<'a> {
     if schemas.iter().any(|schema| refers(schema)) {
         return Schemas::new();
     }
-    schemas.iter().filter_map(|schema| schema.get("properties")?.get(name)).flat_map(holding).collect()
+    schemas
+        .iter()
+        .filter_map(|schema| schema.get("properties")?.get(name))
+        .flat_map(holding)
+        .collect()
 }
 
 fn items<'a>(schemas: &[&'a Value]) -> Schemas<'a> {
@@ -113,10 +132,14 @@ fn mask(value: &Value, schemas: &[&Value]) -> Value {
     match value {
         _ if is_secret(schemas) => Value::String(MASK.into()),
         Value::Object(fields) => {
-            let shown = |(name, value): (&String, &Value)| (name.clone(), mask(value, &below(schemas, name)));
+            let shown = |(name, value): (&String, &Value)| {
+                (name.clone(), mask(value, &below(schemas, name)))
+            };
             Value::Object(fields.iter().map(shown).collect())
         }
-        Value::Array(list) => Value::Array(list.iter().map(|item| mask(item, &items(schemas))).collect()),
+        Value::Array(list) => {
+            Value::Array(list.iter().map(|item| mask(item, &items(schemas))).collect())
+        }
         _ => value.clone(),
     }
 }
@@ -137,20 +160,24 @@ fn collect(value: &Value, schemas: &[&Value], found: &mut Vec<String>) {
             }
         }
         Value::String(text) if secret && text.len() >= SHORTEST => found.push(text.clone()),
-        Value::Number(number) if secret && number.to_string().len() >= SHORTEST => found.push(number.to_string()),
+        Value::Number(number) if secret && number.to_string().len() >= SHORTEST => {
+            found.push(number.to_string());
+        }
         _ => {}
     }
 }
 
-/// What stands in an `Authorization` header after the word for its kind: a password in another spelling, or a token that
-/// was fetched with one; and the password itself, without its user.
+/// Returns the credentials of `Authorization` headers: the part after the scheme, and for `Basic`
+/// also the password alone.
 pub(crate) fn credentials(headers: &[(String, String)]) -> Vec<String> {
     let mut found = Vec::new();
-    for (_, value) in headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+    for (_, value) in headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+    {
         let (kind, after) = value.split_once(' ').unwrap_or(("", value));
         let after = after.trim();
         found.push(after.to_owned());
-        let pair = BASE64_STANDARD.decode(after).ok().filter(|_| kind.eq_ignore_ascii_case("basic"));
+        let pair =
+            BASE64_STANDARD.decode(after).ok().filter(|_| kind.eq_ignore_ascii_case("basic"));
         let pair = pair.and_then(|pair| String::from_utf8(pair).ok());
         found.extend(pair.and_then(|pair| Some(pair.split_once(':')?.1.to_owned())));
     }
@@ -181,16 +208,21 @@ mod tests {
     fn a_password_is_one_however_the_schema_says_so() {
         let secret = json!({ "type": "string", "format": "password" });
         let plain = json!({ "type": "string" });
-        let both =
-            |field: Value| json!({ "properties": { "apiKey": field, "more": { "properties": { "pin": field } } } });
+        let both = |field: Value| json!({ "properties": { "apiKey": field, "more": { "properties": { "pin": field } } } });
         let simple = both(plain.clone());
         check_hidden(&both(secret.clone()));
         check_hidden(&both(json!({ "allOf": [plain, { "anyOf": [{}, secret] }] })));
         check_hidden(&both(json!({ "oneOf": [{ "type": "null" }, secret] })));
         check_hidden(&both(json!({ "$ref": "#/$defs/secret" })));
-        check_hidden(&json!({ "properties": simple["properties"], "allOf": [both(secret.clone())] }));
-        check_hidden(&json!({ "properties": simple["properties"], "if": {}, "then": both(secret.clone()) }));
-        check_hidden(&json!({ "properties": simple["properties"], "dependentSchemas": { "x": both(secret) } }));
+        check_hidden(
+            &json!({ "properties": simple["properties"], "allOf": [both(secret.clone())] }),
+        );
+        check_hidden(
+            &json!({ "properties": simple["properties"], "if": {}, "then": both(secret.clone()) }),
+        );
+        check_hidden(
+            &json!({ "properties": simple["properties"], "dependentSchemas": { "x": both(secret) } }),
+        );
         check_hidden(&json!({ "properties": simple["properties"], "$ref": "#/$defs/all" }));
         check_hidden(&json!({}));
         let settings = object(json!({ "apiKey": "shown", "more": { "pin": "shown" } }));
@@ -199,7 +231,8 @@ mod tests {
 
     #[test]
     fn without_a_schema_everything_is_secret() {
-        let settings = json!({ "a": "canary-1", "b": ["canary-2", 123_456], "c": "abc", "d": 7, "e": true });
+        let settings =
+            json!({ "a": "canary-1", "b": ["canary-2", 123_456], "c": "abc", "d": 7, "e": true });
         assert_eq!(secrets(&object(settings), None), ["canary-1", "canary-2", "123456"]);
     }
 
@@ -209,7 +242,9 @@ mod tests {
             "apiKey": { "format": "password" }, "endpoint": {},
             "more": { "properties": { "pin": { "writeOnly": true }, "depth": {} } }
         } });
-        let former = object(json!({ "apiKey": "k", "endpoint": "e", "more": { "pin": "p", "depth": 1 }, "else": 1 }));
+        let former = object(
+            json!({ "apiKey": "k", "endpoint": "e", "more": { "pin": "p", "depth": 1 }, "else": 1 }),
+        );
         let mut settings = object(json!({ "more": {} }));
         keep(&mut settings, &former, &schema);
         assert_eq!(Value::Object(settings), json!({ "apiKey": "k", "more": { "pin": "p" } }));
@@ -220,9 +255,10 @@ mod tests {
 
     #[test]
     fn a_name_is_unknown_only_where_the_schema_lists_the_names() {
-        let unknown = |settings: Value, schema: &Value| undescribed(&object(settings), schema).map(|(name, _)| name);
-        let listed =
-            json!({ "properties": { "a": { "properties": { "b": {} } } }, "allOf": [{ "properties": { "c": {} } }] });
+        let unknown = |settings: Value, schema: &Value| {
+            undescribed(&object(settings), schema).map(|(name, _)| name)
+        };
+        let listed = json!({ "properties": { "a": { "properties": { "b": {} } } }, "allOf": [{ "properties": { "c": {} } }] });
         assert_eq!(unknown(json!({ "a": { "b": 1 }, "c": 1 }), &listed), None);
         assert_eq!(unknown(json!({ "d": 1 }), &listed).as_deref(), Some("d"));
         assert_eq!(unknown(json!({ "a": { "e": 1 } }), &listed).as_deref(), Some("a/e"));
@@ -239,9 +275,14 @@ mod tests {
 
     #[test]
     fn credentials_are_what_follows_the_word() {
-        let headers =
-            [("Accept".to_owned(), "text/plain".to_owned()), ("authorization".into(), "Basic dTpwYTpzcw==".into())];
+        let headers = [
+            ("Accept".to_owned(), "text/plain".to_owned()),
+            ("authorization".into(), "Basic dTpwYTpzcw==".into()),
+        ];
         assert_eq!(credentials(&headers), ["dTpwYTpzcw==", "pa:ss"]);
-        assert_eq!(credentials(&[("Authorization".to_owned(), "Bearer dTpwYTpzcw==".to_owned())]).len(), 1);
+        assert_eq!(
+            credentials(&[("Authorization".to_owned(), "Bearer dTpwYTpzcw==".to_owned())]).len(),
+            1
+        );
     }
 }

@@ -1,14 +1,17 @@
-//! What users set for a plugin: checked by the manifest's schema, sealed at rest, and for one set of origins alone.
+//! The settings that users store for a plugin. They are validated by the manifest's schema,
+//! encrypted at rest, and bound to one set of origins.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use parking_lot::RwLock;
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{CallError, Principal, RawJson, Role, Schema, nearest};
+use sa_core::{CallError, Principal, RawJson, Role, Schema};
 use sa_protocol::plugin::ascii_json;
+use sa_text::closest;
 use sa_vault::{Vault, VaultError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,25 +20,36 @@ use tracing::warn;
 use crate::secrets;
 
 const BUCKET: &str = "plugin-settings";
-/// What stands in place of a secret; sent back, it stands for the value that is stored.
+/// Replaces a secret in displayed settings. In new settings it represents the stored value.
 pub const MASK: &str = "***";
-/// They travel in a header.
+/// The maximum size of settings, which are sent in a header.
 pub const MAX_SETTINGS: usize = 6 * 1024;
-/// The longest name of a setting that is repeated when it is wrong.
+/// The maximum length of a setting's name that an error repeats.
 const MAX_NAME: usize = 64;
-/// Stands for everyone who has stored nothing of their own.
+/// The owner of the settings for users without their own.
 pub const SHARED: &str = "*";
 
-/// Whose settings somebody's are. The operator is one person with several tokens: the one in the file, which may be replaced, and the
-/// console's sessions, which end by themselves. What is set with one of them counts with the others. No other role can have these names.
+/// The owner of the operator's settings. It is not the id of a token.
+const OPERATOR: &str = "operator";
+
+/// Returns the owner of a principal's settings. The operator is one person with several tokens: a
+/// replaceable one in the file, and the console's sessions, which expire. Settings that are
+/// stored with one token apply to all of them. No other role can have these names.
 pub fn owner_of(principal: &Principal) -> &str {
-    let operator = principal.role == Role::Operator && matches!(&*principal.name, "operator" | "console");
-    if operator { "operator" } else { &principal.id }
+    let operator =
+        principal.role == Role::Operator && matches!(&*principal.name, "operator" | "console");
+    if operator { OPERATOR } else { &principal.id }
+}
+
+/// Returns whether the owner of settings no longer exists. `is_token` tells whether a valid token
+/// has this id.
+pub(crate) fn is_orphaned(owner: &str, is_token: impl Fn(&str) -> bool) -> bool {
+    ![SHARED, OPERATOR].contains(&owner) && !is_token(owner)
 }
 
 pub(crate) type Settings = Map<String, Value>;
 
-/// A manifest's schema of settings.
+/// A manifest's settings schema.
 #[derive(Debug, Clone)]
 pub(crate) struct SettingsSchema {
     value: Value,
@@ -52,31 +66,35 @@ impl SettingsSchema {
         &self.value
     }
 
-    /// Fills in what is absent and has a default.
+    /// Adds the defaults of absent settings.
     pub(crate) fn with_defaults(&self, mut settings: Settings) -> Settings {
         fill(&mut settings, &self.value);
         settings
     }
 
-    /// Whether a plugin can be called with these. What is said names the field, never its value.
+    /// Checks that a plugin can be called with these settings. The error names the field, never
+    /// its value.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), CallError> {
         self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))
     }
 
-    /// Refuses a name that the schema does not have: it is a misspelling, and what was meant would be missing.
+    /// Rejects a name that the schema does not list: it is probably misspelled, and the intended
+    /// setting would be missing.
     fn check_names(&self, settings: &Settings) -> Result<(), SettingsError> {
-        let Some((name, known)) = secrets::undescribed(settings, &self.value) else { return Ok(()) };
-        let last = name.rsplit('/').next().unwrap_or(&name);
-        let meant = match nearest(last, known.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("there is: {}", known.join(", ")),
+        let Some((name, known)) = secrets::undescribed(settings, &self.value) else {
+            return Ok(());
         };
-        // Whoever forgets the name and writes the value has written a secret.
+        let last = name.rsplit('/').next().unwrap_or(&name);
+        let meant = match closest(last, known.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("known settings: {}", known.join(", ")),
+        };
+        // A long name may be a secret value that was entered as the name.
         let shown: String = if name.chars().count() > MAX_NAME { "…".into() } else { name };
         Err(SettingsError::Invalid(format!("the plugin has no setting \"{shown}\"; {meant}")))
     }
 
-    /// For people, without secrets.
+    /// Returns the settings for display, without secrets.
     pub(crate) fn masked(&self, settings: &Settings) -> Value {
         secrets::masked(settings, &self.value)
     }
@@ -96,17 +114,18 @@ fn fill(settings: &mut Settings, schema: &Value) {
     }
 }
 
-/// The value of a settings header.
+/// Encodes settings as the value of a header.
 pub(crate) fn header(settings: &Settings) -> String {
     ascii_json(&Value::Object(settings.clone()))
 }
 
-/// What a host has sent along, from its header.
+/// Parses the settings header of a host.
 pub(crate) fn parse_header(bytes: &[u8]) -> Result<Settings, String> {
     if bytes.len() > MAX_SETTINGS {
         return Err(format!("the settings have more than {MAX_SETTINGS} bytes"));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "the settings header is not text".to_owned())?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| "the settings header is not text".to_owned())?;
     if text.trim().is_empty() {
         return Ok(Settings::new());
     }
@@ -114,17 +133,17 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Settings, String> {
         Ok(Value::Object(settings)) => Ok(settings),
         Ok(Value::Null) => Ok(Settings::new()),
         Ok(_) => Err("the settings header must hold a JSON object".into()),
-        // The parser's own words may quote what is there.
+        // The parser's own message may quote the value.
         Err(_) => Err("the settings header is not JSON".into()),
     }
 }
 
-/// What somebody has stored for a plugin.
+/// The stored settings of one owner for a plugin.
 pub(crate) struct Stored {
     pub(crate) settings: Settings,
-    /// The only origins that may be sent these.
+    /// The only origins that these may be sent to.
     pub(crate) origins: BTreeSet<String>,
-    /// Who has stored them: a principal, or [`SHARED`].
+    /// The owner: a principal, or [`SHARED`].
     pub(crate) owner: Arc<str>,
 }
 
@@ -134,7 +153,7 @@ struct Sealed {
     sealed: String,
 }
 
-/// All settings that are stored, sealed in memory as well.
+/// All stored settings, also encrypted in memory.
 pub(crate) struct SettingsStore {
     records: Arc<dyn Records>,
     vault: Arc<Vault>,
@@ -152,18 +171,23 @@ pub enum SettingsError {
 }
 
 impl SettingsStore {
-    pub(crate) async fn load(records: Arc<dyn Records>, vault: Arc<Vault>) -> Result<Self, StoreError> {
+    pub(crate) async fn load(
+        records: Arc<dyn Records>,
+        vault: Arc<Vault>,
+    ) -> Result<Self, StoreError> {
         let mut known = HashMap::new();
         for (key, record) in records.list(BUCKET).await? {
             match serde_json::from_slice(&record.value) {
                 Ok(sealed) => drop(known.insert(key, sealed)),
-                Err(error) => warn!(%error, "settings of a plugin cannot be read, and have to be stored again"),
+                Err(error) => {
+                    warn!(%error, "the stored settings of a plugin are invalid; store them again");
+                }
             }
         }
         Ok(Self { records, vault, known: RwLock::new(known) })
     }
 
-    /// What this owner has stored, or else what is there for everyone.
+    /// Returns the settings of this owner, or else the shared ones.
     pub(crate) fn find(&self, plugin: &str, owner: &str) -> Result<Option<Stored>, SettingsError> {
         match self.get(plugin, owner)? {
             Some(own) => Ok(Some(own)),
@@ -173,7 +197,7 @@ impl SettingsStore {
 
     pub(crate) fn get(&self, plugin: &str, owner: &str) -> Result<Option<Stored>, SettingsError> {
         let key = key(plugin, owner);
-        let Some(sealed) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned() else {
+        let Some(sealed) = self.known.read().get(&key).cloned() else {
             return Ok(None);
         };
         let bytes = BASE64_STANDARD.decode(&sealed.sealed).map_err(|_| VaultError::Sealed)?;
@@ -182,8 +206,8 @@ impl SettingsStore {
         Ok(Some(Stored { settings, origins: sealed.origins, owner: owner.into() }))
     }
 
-    /// Stores settings for these origins, in place of those that were stored. The mask in place of a value stands for the
-    /// value that was stored for them, and so does a secret that is left out.
+    /// Stores settings for these origins, and replaces the previous ones. A masked value, or an
+    /// absent secret, keeps its previous value for the same origins.
     pub(crate) async fn put(
         &self,
         plugin: &str,
@@ -192,17 +216,26 @@ impl SettingsStore {
         origins: &BTreeSet<String>,
         schema: Option<&SettingsSchema>,
     ) -> Result<Settings, SettingsError> {
-        let former = self.get(plugin, owner).unwrap_or_default().filter(|former| former.origins == *origins);
+        let former =
+            self.get(plugin, owner).unwrap_or_default().filter(|former| former.origins == *origins);
         let mut settings = Value::Object(settings);
         let former = former.map(|former| former.settings);
         restore(&mut settings, former.clone().map(Value::Object).as_ref(), "")?;
-        let Value::Object(mut settings) = settings else { return Err(SettingsError::Invalid("no object".into())) };
+        let Value::Object(mut settings) = settings else {
+            return Err(SettingsError::Invalid("the settings must be an object".into()));
+        };
         if let Some(schema) = schema {
             schema.check_names(&settings)?;
-            secrets::keep(&mut settings, former.as_ref().unwrap_or(&Settings::new()), schema.value());
+            secrets::keep(
+                &mut settings,
+                former.as_ref().unwrap_or(&Settings::new()),
+                schema.value(),
+            );
         }
         if header(&settings).len() > MAX_SETTINGS {
-            return Err(SettingsError::Invalid(format!("the settings have more than {MAX_SETTINGS} bytes")));
+            return Err(SettingsError::Invalid(format!(
+                "the settings have more than {MAX_SETTINGS} bytes"
+            )));
         }
         if let Some(schema) = schema {
             let whole = schema.with_defaults(settings.clone());
@@ -211,22 +244,26 @@ impl SettingsStore {
         let key = key(plugin, owner);
         let bytes = self.vault.seal(&key, &Value::Object(settings.clone()).to_string())?;
         let sealed = Sealed { origins: origins.clone(), sealed: BASE64_STANDARD.encode(bytes) };
-        let json = serde_json::to_vec(&sealed).map_err(|error| SettingsError::Invalid(error.to_string()))?;
+        let json = serde_json::to_vec(&sealed)
+            .map_err(|error| SettingsError::Invalid(error.to_string()))?;
         self.records.put(BUCKET, &key, Bytes::from(json), Expect::Anything).await?;
-        self.known.write().unwrap_or_else(PoisonError::into_inner).insert(key, sealed);
+        self.known.write().insert(key, sealed);
         Ok(settings)
     }
 
     pub(crate) async fn delete(&self, plugin: &str, owner: &str) -> Result<bool, StoreError> {
         let key = key(plugin, owner);
         let deleted = self.records.delete(BUCKET, &key).await?;
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.known.write().remove(&key);
         Ok(deleted)
     }
 
-    /// Deletes all that `which` holds for, by plugin and owner.
-    pub(crate) async fn delete_where(&self, which: impl Fn(&str, &str) -> bool) -> Result<(), StoreError> {
-        let keys: Vec<String> = self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+    /// Deletes all settings for which `which` returns `true`, given the plugin and the owner.
+    pub(crate) async fn delete_where(
+        &self,
+        which: impl Fn(&str, &str) -> bool,
+    ) -> Result<(), StoreError> {
+        let keys: Vec<String> = self.known.read().keys().cloned().collect();
         for key in keys {
             if let Some((plugin, owner)) = key.split_once('/')
                 && which(plugin, owner)
@@ -238,7 +275,7 @@ impl SettingsStore {
     }
 }
 
-/// No identifier has a slash.
+/// Returns the record key. An identifier contains no slash.
 fn key(plugin: &str, owner: &str) -> String {
     format!("{plugin}/{owner}")
 }
@@ -247,7 +284,7 @@ fn restore(value: &mut Value, former: Option<&Value>, path: &str) -> Result<(), 
     match value {
         Value::String(text) if text == MASK => {
             let former = former.ok_or_else(|| {
-                SettingsError::Invalid(format!("\"{path}\" is \"{MASK}\", which stands for a value that is not stored for this server; give it anew"))
+                SettingsError::Invalid(format!("\"{path}\" is \"{MASK}\", which stands for a stored value, but no value is stored for this server; enter it again"))
             })?;
             *value = former.clone();
         }
@@ -259,7 +296,11 @@ fn restore(value: &mut Value, former: Option<&Value>, path: &str) -> Result<(), 
         }
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                restore(item, former.and_then(|former| former.get(index)), &format!("{path}/{index}"))?;
+                restore(
+                    item,
+                    former.and_then(|former| former.get(index)),
+                    &format!("{path}/{index}"),
+                )?;
             }
         }
         _ => {}
@@ -290,6 +331,19 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_the_operator_and_of_valid_tokens_are_kept() {
+        let principal = |name: &str, role| Principal::new("token id", name, role);
+        let is_token = |id: &str| id == "token id";
+        for (name, role) in [("operator", Role::Operator), ("console", Role::Operator)] {
+            assert!(!is_orphaned(owner_of(&principal(name, role)), |_| false), "{name}");
+        }
+        let agent = principal("ann", Role::Agent);
+        assert!(!is_orphaned(owner_of(&agent), is_token));
+        assert!(is_orphaned(owner_of(&agent), |_| false));
+        assert!(!is_orphaned(SHARED, |_| false));
+    }
+
+    #[test]
     fn defaults_are_filled_in_and_mistakes_named_without_values() {
         let whole = schema().with_defaults(object(json!({ "apiKey": "12345678", "more": {} })));
         assert_eq!(
@@ -297,18 +351,26 @@ mod tests {
             json!({ "apiKey": "12345678", "endpoint": "https://api.example.com", "more": { "depth": 3 } })
         );
         assert!(schema().check(&whole).is_ok());
-        assert_eq!(schema().check(&Settings::new()).unwrap_err().message, "missing \"apiKey\" (string)");
+        assert_eq!(
+            schema().check(&Settings::new()).unwrap_err().message,
+            "missing \"apiKey\" (string)"
+        );
         let short = schema().check(&object(json!({ "apiKey": "canary" }))).unwrap_err().message;
         assert!(short.contains("apiKey") && !short.contains("canary"), "{short}");
     }
 
     #[test]
     fn a_format_is_checked() {
-        let schema =
-            SettingsSchema::new(json!({ "properties": { "endpoint": { "type": "string", "format": "uri" } } }));
+        let schema = SettingsSchema::new(
+            json!({ "properties": { "endpoint": { "type": "string", "format": "uri" } } }),
+        );
         assert!(schema.check(&object(json!({ "endpoint": "https://a.example" }))).is_ok());
-        let wrong = schema.check(&object(json!({ "endpoint": "canary endpoint" }))).unwrap_err().message;
-        assert!(wrong.contains("endpoint") && wrong.contains("uri") && !wrong.contains("canary"), "{wrong}");
+        let wrong =
+            schema.check(&object(json!({ "endpoint": "canary endpoint" }))).unwrap_err().message;
+        assert!(
+            wrong.contains("endpoint") && wrong.contains("uri") && !wrong.contains("canary"),
+            "{wrong}"
+        );
     }
 
     #[test]

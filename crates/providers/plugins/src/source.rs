@@ -1,9 +1,11 @@
-//! Where manifests come from, and whether they are still the same there.
+//! Fetches manifests and documents from their sources, and checks them for changes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_egress::header::{ACCEPT, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use sa_egress::header::{
+    ACCEPT, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
 use sa_egress::{Allowed, EgressError, EgressErrorKind, Request};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -13,9 +15,9 @@ use url::Url;
 use crate::Plugins;
 use crate::registry::ChangeError;
 
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// By what a server tells whether something has changed.
+/// The HTTP validators by which a server detects that a document is unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Validators {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,26 +31,26 @@ pub(crate) struct Fetched {
     pub(crate) validators: Validators,
 }
 
-/// Why a document could not be had.
+/// Why a document could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
     Egress(#[from] EgressError),
-    #[error("its server answered {0}")]
+    #[error("its server returned {0}")]
     Status(u16),
     #[error("it is not text")]
     NotText,
 }
 
 impl FetchError {
-    /// Whether it is at an address that nothing may reach.
+    /// Returns whether it is at a forbidden address.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Egress(error) if error.kind == EgressErrorKind::Forbidden)
     }
 }
 
 impl Plugins {
-    /// Fetches a document; `None` when it has not changed since it had these validators.
+    /// Fetches a document. Returns `None` if it has not changed since it had these validators.
     pub(crate) async fn fetch(
         &self,
         url: &Url,
@@ -56,11 +58,14 @@ impl Plugins {
         validators: &Validators,
         max_bytes: usize,
     ) -> Result<Option<Fetched>, FetchError> {
-        let mut request = Request::get(url.clone(), PATIENCE, max_bytes);
+        let mut request = Request::get(url.clone(), TIMEOUT, max_bytes);
         request.allowed = allowed.clone();
         request.headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
-        for (name, value) in [(IF_NONE_MATCH, &validators.etag), (IF_MODIFIED_SINCE, &validators.last_modified)] {
-            if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
+        for (name, value) in
+            [(IF_NONE_MATCH, &validators.etag), (IF_MODIFIED_SINCE, &validators.last_modified)]
+        {
+            if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok())
+            {
                 request.headers.insert(name, value);
             }
         }
@@ -79,7 +84,7 @@ impl Plugins {
     }
 }
 
-/// Looks at every source now and then, one after another, until the gateway stops.
+/// Fetches every source again at an interval, one after another, until the gateway shuts down.
 pub(crate) async fn keep_fresh(plugins: Arc<Plugins>, closing: CancellationToken) {
     loop {
         tokio::select! {
@@ -94,7 +99,9 @@ pub(crate) async fn keep_fresh(plugins: Arc<Plugins>, closing: CancellationToken
             };
             match refreshed {
                 Ok(_) | Err(ChangeError::NoSource(_) | ChangeError::Unknown(_)) => {}
-                Err(error) => warn!(plugin = identifier, %error, "cannot look at its source"),
+                Err(error) => {
+                    warn!(plugin = identifier, %error, "cannot check the source of a plugin");
+                }
             }
         }
     }

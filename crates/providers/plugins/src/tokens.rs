@@ -1,9 +1,10 @@
-//! OAuth2 tokens that calls of OpenAPI plugins need, fetched with their users' clients.
+//! OAuth2 tokens for calls of OpenAPI plugins, fetched with their users' client credentials.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sa_core::{CallError, CallErrorKind};
 use sa_egress::{Egress, origin};
 use sa_openapi::{AccessToken, TokenRequest};
@@ -11,23 +12,23 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::answer;
-use crate::errand::Fault;
+use crate::call_extensions::Fault;
 use crate::openapi::{fault, outgoing};
 use crate::plugin::Plugin;
 use crate::scrub::Hidden;
 
 const MAX_TOKENS: usize = 1_000;
 const MAX_ANSWER: usize = 64 * 1024;
-/// A token that does not say how long it lasts is used for this long, and any is given up a little early.
+/// The default lifetime of a token, its maximum, and the margin by which it expires early.
 const LIFE: Duration = Duration::from_secs(300);
 const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
 const EARLY: Duration = Duration::from_secs(30);
 
-/// All tokens, for as long as they last.
+/// The cache of all tokens.
 #[derive(Default)]
 pub(crate) struct Tokens {
     known: Mutex<HashMap<blake3::Hash, Known>>,
-    /// Held while one is fetched, so that calls that come at once make one request.
+    /// The locks of token requests in progress, so that concurrent calls make only one request.
     fetching: Mutex<HashMap<blake3::Hash, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -37,8 +38,8 @@ struct Known {
     until: Instant,
 }
 
-/// The tokens of one plugin for one owner of settings.
-pub(crate) struct Purse<'a> {
+/// Fetches the tokens of one plugin for one owner of settings.
+pub(crate) struct TokenFetcher<'a> {
     pub(crate) tokens: &'a Tokens,
     pub(crate) egress: &'a Egress,
     pub(crate) plugin: &'a Plugin,
@@ -47,8 +48,10 @@ pub(crate) struct Purse<'a> {
 
 impl Tokens {
     fn known(&self, key: &blake3::Hash, newer_than: Option<Instant>) -> Option<SecretString> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let good = |known: &&Known| known.until > Instant::now() && newer_than.is_none_or(|at| known.fetched > at);
+        let known = self.known.lock();
+        let good = |known: &&Known| {
+            known.until > Instant::now() && newer_than.is_none_or(|at| known.fetched > at)
+        };
         known.get(key).filter(good).map(|known| known.value.clone())
     }
 
@@ -56,27 +59,30 @@ impl Tokens {
         let AccessToken { value, expires_in } = fetched;
         let life = expires_in.map_or(LIFE, Duration::from_secs).min(LONGEST_LIFE);
         let now = Instant::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= MAX_TOKENS {
             known.clear();
         }
-        known.insert(key, Known { value: value.clone(), fetched: now, until: now + life - EARLY.min(life / 2) });
+        known.insert(
+            key,
+            Known { value: value.clone(), fetched: now, until: now + life - EARLY.min(life / 2) },
+        );
         value
     }
 
     fn turn(&self, key: blake3::Hash) -> Arc<tokio::sync::Mutex<()>> {
-        let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fetching = self.fetching.lock();
         Arc::clone(fetching.entry(key).or_default())
     }
 
     pub(crate) fn sweep(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, known| known.until > Instant::now());
-        self.fetching.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, turn| Arc::strong_count(turn) > 1);
+        self.known.lock().retain(|_, known| known.until > Instant::now());
+        self.fetching.lock().retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }
 
-impl Purse<'_> {
-    /// A token, from what is kept or else from its server.
+impl TokenFetcher<'_> {
+    /// Returns a token from the cache, or else from its server.
     pub(crate) async fn token(
         &self,
         token: &TokenRequest,
@@ -96,33 +102,50 @@ impl Purse<'_> {
         }
     }
 
-    async fn fetch(&self, token: &TokenRequest, time: Duration, secrets: &[String]) -> Result<AccessToken, Fault> {
-        let request = outgoing(token.request(), true, self.plugin.allowed.clone(), time, MAX_ANSWER)?;
+    async fn fetch(
+        &self,
+        token: &TokenRequest,
+        time: Duration,
+        secrets: &[String],
+    ) -> Result<AccessToken, Fault> {
+        let request =
+            outgoing(token.request(), true, self.plugin.allowed.clone(), time, MAX_ANSWER)?;
         let response = self.egress.send(request).await;
         let response = response.map_err(|error| answer::no_token(self.plugin, error, secrets))?;
         AccessToken::read(&response.body).map_err(|error| {
-            // The message quotes the answer, which may repeat what it was sent.
+            // The message quotes the answer, which may repeat the secrets that were sent.
             let masked = AccessToken::read(&Hidden::new(secrets).body(&response.body)).err();
             let why = fault(masked.unwrap_or(error));
             let status = response.status.as_u16();
             let place = origin(&token.token_url);
             let plugin = self.plugin.identifier();
-            let message =
-                format!("no token for the plugin \"{plugin}\" from {place} ({status}): {}", why.error.message);
+            let message = format!(
+                "cannot get a token for the plugin \"{plugin}\" from {place} ({status}): {}",
+                why.error.message
+            );
             let error = CallError::new(CallErrorKind::Failed, message);
             Fault::new(
                 why.error_type,
-                error.hint(format!("look at its settings: switchboard plugin settings {plugin}")),
+                error.hint(format!(
+                    "run `switchboard plugin settings {plugin}` to check its settings"
+                )),
             )
         })
     }
 
-    /// A token is good for one plugin, for whoever has stored the settings, with the same client, at the same server, for the
-    /// same scopes.
+    /// Returns the cache key of a token. A token is valid for one plugin, owner of settings,
+    /// client, token server and list of scopes.
     fn key(&self, token: &TokenRequest) -> blake3::Hash {
         let (secret, scopes) = (token.client_secret.expose_secret(), token.scopes.join(" "));
-        let parts = [self.plugin.identifier(), self.owner, token.token_url.as_str(), &token.client_id, secret, &scopes];
-        // Each with its length, so that no two lists come to the same.
+        let parts = [
+            self.plugin.identifier(),
+            self.owner,
+            token.token_url.as_str(),
+            &token.client_id,
+            secret,
+            &scopes,
+        ];
+        // Each part is hashed with its length, so that different lists have different hashes.
         let mut hasher = blake3::Hasher::new();
         for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
@@ -143,7 +166,8 @@ mod tests {
     use super::*;
     use crate::manifest;
 
-    /// A name that leads outside when it is asked first, and inside from then on.
+    /// A name that resolves to a public address at the first request, and to a private one
+    /// afterwards.
     #[derive(Default)]
     struct Turns(AtomicUsize);
 
@@ -154,14 +178,14 @@ mod tests {
         }
     }
 
-    /// Listens on both addresses, and counts how often it was asked inside.
+    /// Listens on both addresses, and counts the requests to the private one.
     async fn serve() -> (u16, Arc<AtomicUsize>) {
         let inside = Arc::new(AtomicUsize::new(0));
         let outer = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
         let port = outer.local_addr().unwrap().port();
         let inner = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let answer = r#"{"access_token":"t","token_type":"bearer","expires_in":0}"#;
-        // A connection that is kept would not have its name asked again.
+        // With a persistent connection the name would not be resolved again.
         let headers = [("content-type", "application/json"), ("connection", "close")];
         let open = axum::Router::new().fallback(move || async move { (headers, answer) });
         let counted = Arc::clone(&inside);
@@ -182,7 +206,8 @@ mod tests {
         let egress = Egress::with(&options, Arc::new(Turns::default()), outside).unwrap();
         let text = r#"{"identifier":"p","api":[{"name":"run","description":"d","url":"http://turns.test/"}]}"#;
         let plugin = |allowed: &[String]| {
-            let plugin = Plugin::new(manifest::read(text, None).manifest.unwrap(), None, true, "").unwrap();
+            let plugin =
+                Plugin::new(manifest::read(text, None).manifest.unwrap(), None, true, "").unwrap();
             plugin.allowed(Allowed::parse(allowed).unwrap())
         };
         let tokens = Tokens::default();
@@ -194,8 +219,8 @@ mod tests {
             client_secret: "my secret".to_owned().into(),
         };
         let ask = async |plugin: &Plugin| {
-            let purse = Purse { tokens: &tokens, egress: &egress, plugin, owner: "me" };
-            purse.token(&token, Duration::from_secs(20), None, &[]).await
+            let fetcher = TokenFetcher { tokens: &tokens, egress: &egress, plugin, owner: "me" };
+            fetcher.token(&token, Duration::from_secs(20), None, &[]).await
         };
         let guarded = plugin(&[]);
         assert_eq!(ask(&guarded).await.unwrap().expose_secret(), "t");

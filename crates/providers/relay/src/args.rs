@@ -1,20 +1,20 @@
-//! What callers write: the arguments of the session tools, in both forms that are in use.
+//! The arguments of the session tools, in both forms that clients use.
 
 use std::time::Duration;
 
-use sa_core::json::{object, why};
 use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
+use sa_text::json::{object, why};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Tools that one caller may lend.
+/// The maximum number of tools that one caller may lend.
 const MAX_TOOLS: usize = 128;
 const MAX_DESCRIPTION: usize = 16 * 1024;
 const MAX_CALLER_ID: usize = 64;
-/// The longest that a question may stay open.
+/// The maximum duration of a long poll.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(300);
 
-/// `session_message`. The caller and its tools stand in `context`, or beside it.
+/// Arguments of `session_message`. The caller and its tools are in `context`, or next to it.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct NewMessage {
     pub(crate) message: Option<String>,
@@ -23,7 +23,8 @@ pub(crate) struct NewMessage {
     pub(crate) caller_id: Option<String>,
     pub(crate) caller_tools: Option<Vec<ToolSpec>>,
     pub(crate) agent: Option<String>,
-    /// What other gateways call an agent and its place of work. Taken for an agent's name where it is one.
+    /// The name that other gateways use for an agent and its workspace. It is used as an agent
+    /// name if such an agent exists.
     pub(crate) project_id: Option<String>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) wait_ms: Option<u64>,
@@ -50,7 +51,7 @@ pub(crate) struct ToolSpec {
     timeout_ms: Option<u64>,
 }
 
-/// Who lends which tools: what a message has of either.
+/// The caller's part of a message: its name, its tools and their timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Lending {
     pub(crate) caller_id: Option<String>,
@@ -59,16 +60,20 @@ pub(crate) struct Lending {
 }
 
 impl NewMessage {
-    /// Takes the caller's part out of the message, from wherever it stands.
+    /// Removes the caller's part from the message, from either position.
     pub(crate) fn lending(&mut self) -> Result<Lending, CallError> {
         let context = self.context.take().unwrap_or_default();
         let caller_id = context.caller_id.or(self.caller_id.take());
         let tools = context.caller_tools.or(self.caller_tools.take());
         let timeout = context.timeout_ms.or(self.timeout_ms);
         if let Some(id) = &caller_id
-            && (id.is_empty() || id.len() > MAX_CALLER_ID || id.chars().any(|c| c.is_control() || c.is_whitespace()))
+            && (id.is_empty()
+                || id.len() > MAX_CALLER_ID
+                || id.chars().any(|c| c.is_control() || c.is_whitespace()))
         {
-            return Err(invalid(format!("caller_id must have 1 to {MAX_CALLER_ID} bytes and no spaces")));
+            return Err(invalid(format!(
+                "caller_id must have 1 to {MAX_CALLER_ID} bytes and no spaces"
+            )));
         }
         if timeout == Some(0) {
             return Err(invalid("timeout_ms must be at least 1"));
@@ -85,22 +90,30 @@ struct Typed {
 
 fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
     if tools.len() > MAX_TOOLS {
-        return Err(invalid(format!("a caller may lend {MAX_TOOLS} tools, not {}", tools.len())));
+        return Err(invalid(format!(
+            "a caller can offer at most {MAX_TOOLS} tools, not {}",
+            tools.len()
+        )));
     }
     let mut names = std::collections::HashSet::new();
     for tool in &tools {
         let name = tool.name.chars().take(128).flat_map(char::escape_debug).collect::<String>();
-        sa_protocol::validate_tool_name(&tool.name)
-            .map_err(|error| invalid(format!("caller_tools: \"{name}\" is no name for a tool: {error}")))?;
+        sa_protocol::validate_tool_name(&tool.name).map_err(|error| {
+            invalid(format!("caller_tools: \"{name}\" is not a valid tool name: {error}"))
+        })?;
         if !names.insert(&tool.name) {
-            return Err(invalid(format!("caller_tools: \"{name}\" stands there twice")));
+            return Err(invalid(format!("caller_tools: \"{name}\" appears twice")));
         }
         if let Some(raw) = &tool.input_schema {
-            let wrong =
-                |why: &str| invalid(format!("caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"));
+            let wrong = |why: &str| {
+                invalid(format!(
+                    "caller_tools: the inputSchema of \"{name}\" cannot be used: {why}"
+                ))
+            };
             let schema = RawJson::part(raw).map_err(|error| wrong(&error.to_string()))?;
-            // Agents offer it as a tool of MCP, which has arguments by name.
-            let typed = object::<Typed>(schema.as_str().as_bytes()).ok().and_then(|typed| typed.r#type);
+            // Agents offer it as an MCP tool, which requires an object.
+            let typed =
+                object::<Typed>(schema.as_str().as_bytes()).ok().and_then(|typed| typed.r#type);
             if typed.is_none_or(|typed| typed != "object") {
                 return Err(wrong("it must be an object with \"type\": \"object\""));
             }
@@ -111,28 +124,36 @@ fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
 }
 
 impl ToolSpec {
-    /// The tool in the catalogue, named after its caller.
-    pub(crate) fn tool(&self, caller: &str, timeout: Duration) -> Tool {
-        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::part(raw).ok());
+    /// The tool in the catalogue, named after its caller. `timeout` is the session's. A limit that
+    /// the caller set is a hard one; progress extends only the configured limit.
+    pub(crate) fn tool(&self, caller: &str, timeout: Duration, is_own: bool) -> Tool {
+        let own = self.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis);
+        let json =
+            |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::part(raw).ok());
         let description = self.description.as_ref();
         Tool {
             preferred_name: format!("{caller}_{}", self.name),
             title: self.title.clone(),
-            description: description.map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()),
+            description: description
+                .map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()),
             input: json(&self.input_schema).map(Schema::new),
-            output_schema: json(&self.output_schema),
+            output: json(&self.output_schema).map(Schema::new),
             annotations: json(&self.annotations),
-            timeout: Some(self.timeout_ms.filter(|ms| *ms > 0).map_or(timeout, Duration::from_millis)),
+            timeout: Some(own.unwrap_or(timeout)),
+            hard_timeout: own.is_some() || is_own,
             ..Tool::named(&self.name)
         }
     }
 }
 
 impl ToolSpec {
-    /// The tool as agents are told of it: as the caller declared it, with the name under which it is called.
+    /// Returns the tool's description for agents: as the caller declared it, with its exposed
+    /// name.
     pub(crate) fn told(&self, exposed: &str) -> serde_json::Value {
         let mut told = serde_json::json!({ "name": self.name, "exposed_name": exposed });
-        let json = |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let json = |raw: &Option<Box<RawValue>>| {
+            raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok())
+        };
         let fields = [
             ("title", self.title.clone().map(Into::into)),
             ("description", self.description.clone().map(Into::into)),
@@ -149,13 +170,14 @@ impl ToolSpec {
     }
 }
 
-/// `session_events`.
+/// Arguments of `session_events`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct EventsQuery {
     pub(crate) session_id: Option<String>,
     #[serde(alias = "after")]
     since: Option<u64>,
-    /// What clients of the original protocol send instead of `since`. A negative one stands for all events.
+    /// Sent by clients of the original protocol instead of `since`. A negative value means all
+    /// events.
     since_index: Option<i64>,
     pub(crate) limit: Option<usize>,
     pub(crate) wait_ms: Option<u64>,
@@ -166,28 +188,29 @@ impl EventsQuery {
         self.since.or(self.since_index.and_then(|index| index.try_into().ok())).unwrap_or(0)
     }
 
-    /// Whether a client of the original protocol asks. It looks for messages of the assistant among the events.
+    /// Returns whether a client of the original protocol sent the query. Such a client looks for
+    /// the assistant's messages among the events.
     pub(crate) fn is_original(&self) -> bool {
         self.since_index.is_some()
     }
 }
 
-/// `session_end`, and whatever else is about one session.
+/// Arguments of `session_end`, and of other tools for one session.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Of {
     pub(crate) session_id: String,
 }
 
-/// `caller_tool_next`.
+/// Arguments of `caller_tool_next`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Next {
     pub(crate) session_id: String,
     pub(crate) wait_ms: Option<u64>,
-    /// Requests that the caller works on already.
+    /// Requests that the caller already handles.
     pub(crate) known: Option<Vec<String>>,
 }
 
-/// `caller_tool_response`: an answer, or a word on the way to it.
+/// Arguments of `caller_tool_response`: an answer, or an update before it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Response {
     pub(crate) session_id: String,
@@ -201,11 +224,20 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Reads one. A caller whose tool gives nothing back may leave the result out; who misspells it is told, for what they
-    /// meant would be lost otherwise: the first answer counts.
+    /// Parses a response. The result is optional, because a tool may return nothing. But an
+    /// unknown field without any result is an error: it is probably a misspelled one, and the
+    /// first answer is final.
     pub(crate) fn read(json: &RawJson) -> Result<Self, CallError> {
-        const FIELDS: [&str; 8] =
-            ["session_id", "request_id", "result", "error", "progress", "total", "message", "chunk"];
+        const FIELDS: [&str; 8] = [
+            "session_id",
+            "request_id",
+            "result",
+            "error",
+            "progress",
+            "total",
+            "message",
+            "chunk",
+        ];
         let response: Self = read(json)?;
         let Self { result: None, error: None, progress: None, chunk: None, .. } = &response else {
             return Ok(response);
@@ -215,20 +247,24 @@ impl Response {
             None => Ok(response),
             Some(odd) => {
                 let odd: String = odd.chars().take(64).flat_map(char::escape_debug).collect();
-                Err(invalid(format!("an answer has a \"result\" or an \"error\"; this one has neither, and \"{odd}\"")))
+                Err(invalid(format!(
+                    "an answer needs a \"result\" or an \"error\"; this one has only \"{odd}\""
+                )))
             }
         }
     }
 }
 
-/// How long a question stays open.
+/// Returns the duration of a long poll, up to the maximum.
 pub(crate) fn wait(wait_ms: Option<u64>) -> Duration {
     Duration::from_millis(wait_ms.unwrap_or(0)).min(MAX_WAIT)
 }
 
-/// Reads arguments. What is not known is ignored: callers send what other gateways understand.
+/// Parses arguments. Unknown fields are ignored, because callers also send fields for other
+/// gateways.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(json: &RawJson) -> Result<T, CallError> {
-    object(json.as_str().as_bytes()).map_err(|error| invalid(format!("the arguments cannot be read: {}", why(&error))))
+    object(json.as_str().as_bytes())
+        .map_err(|error| invalid(format!("the arguments are invalid: {}", why(&error))))
 }
 
 pub(crate) fn invalid(message: impl Into<String>) -> CallError {
@@ -251,21 +287,39 @@ mod tests {
     #[track_caller]
     fn check_refused(tools: &str) {
         let json = format!(r#"{{"message":"x","caller_tools":{tools}}}"#);
-        let refused = read::<NewMessage>(&RawJson::parse(&json).unwrap()).and_then(|mut message| message.lending());
-        assert_eq!(refused.map(drop).map_err(|error| error.kind), Err(CallErrorKind::InvalidArgs), "{tools}");
+        let refused = read::<NewMessage>(&RawJson::parse(&json).unwrap())
+            .and_then(|mut message| message.lending());
+        assert_eq!(
+            refused.map(drop).map_err(|error| error.kind),
+            Err(CallErrorKind::InvalidArgs),
+            "{tools}"
+        );
     }
 
     #[test]
     fn callers_and_their_tools_stand_in_the_context_or_beside_it() {
-        check(r#"{"message":"x","context":{"caller_id":"ant","caller_tools":[{"name":"a"}]}}"#, Some("ant"), &["a"]);
-        check(r#"{"message":"x","caller_id":"ant","caller_tools":[{"name":"a"}],"context":null}"#, Some("ant"), &["a"]);
-        check(r#"{"message":"x","caller_id":"ant","context":{"caller_tools":[{"name":"b"}]}}"#, Some("ant"), &["b"]);
+        check(
+            r#"{"message":"x","context":{"caller_id":"ant","caller_tools":[{"name":"a"}]}}"#,
+            Some("ant"),
+            &["a"],
+        );
+        check(
+            r#"{"message":"x","caller_id":"ant","caller_tools":[{"name":"a"}],"context":null}"#,
+            Some("ant"),
+            &["a"],
+        );
+        check(
+            r#"{"message":"x","caller_id":"ant","context":{"caller_tools":[{"name":"b"}]}}"#,
+            Some("ant"),
+            &["b"],
+        );
         check(r#"{"message":"x","workspace_id":5,"context":{"mode":"x"}}"#, None, &[]);
     }
 
     #[track_caller]
     fn check_answer(rest: &str, taken: bool) {
-        let json = RawJson::parse(&format!(r#"{{"session_id":"s","request_id":"r"{rest}}}"#)).unwrap();
+        let json =
+            RawJson::parse(&format!(r#"{{"session_id":"s","request_id":"r"{rest}}}"#)).unwrap();
         assert_eq!(Response::read(&json).is_ok(), taken, "{rest}");
     }
 
@@ -325,7 +379,7 @@ mod tests {
                     for tool in lending.tools.into_iter().flatten() {
                         proptest::prop_assert!(sa_protocol::validate_tool_name(&tool.name).is_ok());
                         proptest::prop_assert_eq!(&tool.told("x")["name"], &tool.name);
-                        let tool = tool.tool(&id, Duration::from_secs(1));
+                        let tool = tool.tool(&id, Duration::from_secs(1), false);
                         proptest::prop_assert!(tool.input.is_none_or(|schema| schema.check().is_ok()));
                     }
                 }

@@ -1,4 +1,4 @@
-//! What callers ask of a session, and what they answer.
+//! The requests of callers about a session, and their answers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,17 +18,18 @@ use crate::session::Session;
 use crate::sessions::{Sessions, stored, unknown};
 use crate::turn::{self, Progress};
 
-/// How many answers that were not their sender's to give are recorded one by one, for each session. All are counted.
+/// The maximum number of forged answers that are logged individually, per session. All of them
+/// are counted.
 const MAX_FORGERIES: u32 = 20;
-/// Events on one page.
+/// The default number of events on one page.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 /// How long readers wait for the last events of an ended session.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sessions {
-    /// `session_events`: what happened in a session, from some event on; waits for the next one if there is none.
-    /// `within` is the session whose agent asks.
+    /// Implements `session_events`: returns the events after `since`, and waits for the next one
+    /// if there is none. `within` is the session of the asking agent.
     pub(crate) async fn read_events(
         &self,
         principal: &Principal,
@@ -40,9 +41,11 @@ impl Sessions {
         let mut view = self.show(principal, id).await?;
         let events = self.events_of(id, &view.owner.id);
         let open = self.enter(principal, id).ok();
-        // An agent that reads its own session says nothing about its caller, who may be gone.
+        // An agent that reads its own session does not show that its caller is connected.
         let by_caller = within.is_none_or(|own| *own.id != *id);
-        if let Some(session) = open.as_ref().filter(|session| by_caller && session.is_owner(principal)) {
+        if let Some(session) =
+            open.as_ref().filter(|session| by_caller && session.is_owner(principal))
+        {
             self.caller_did_something(session);
         }
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
@@ -65,11 +68,13 @@ impl Sessions {
         if let Some(session) = &open {
             view = session.show();
         }
-        let progress =
-            open.as_ref().map_or(Progress::Completed, |session| session.turn.progress(view.state == "ended"));
+        let progress = open
+            .as_ref()
+            .map_or(Progress::Completed, |session| session.turn.progress(view.state == "ended"));
         let next = found.last().map_or(since, |event| event.id);
         let all = found.len() < limit;
-        let mut found: Vec<Value> = found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
+        let mut found: Vec<Value> =
+            found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
         if query.is_original() {
             found = found.into_iter().map(as_original).collect();
             if let Some(session) = open.as_ref().filter(|_| all && progress.is_over())
@@ -85,9 +90,13 @@ impl Sessions {
         }))
     }
 
-    /// `caller_tool_next`: the requests that the caller has not answered, but for those it knows; waits for one if there
-    /// is none.
-    pub(crate) async fn next(&self, principal: &Principal, next: &args::Next) -> Result<Value, CallError> {
+    /// Implements `caller_tool_next`: returns the open requests except the known ones, and waits
+    /// for one if there is none.
+    pub(crate) async fn next(
+        &self,
+        principal: &Principal,
+        next: &args::Next,
+    ) -> Result<Value, CallError> {
         let session = self.enter(principal, &next.session_id)?;
         if !session.is_owner(principal) {
             return Err(unknown(&next.session_id));
@@ -99,7 +108,9 @@ impl Sessions {
         let (open, new) = loop {
             follow.borrow_and_update();
             let open = session.requests.all();
-            let known = |request: &Request| next.known.iter().flatten().any(|known| *known == request.id.to_string());
+            let known = |request: &Request| {
+                next.known.iter().flatten().any(|known| *known == request.id.to_string())
+            };
             let new = open.iter().map(|(_, request)| request).filter(|request| !known(request));
             let new: Vec<RawJson> = new.map(|request| request.json.clone()).collect();
             if !new.is_empty() || session.ended.is_cancelled() {
@@ -113,23 +124,27 @@ impl Sessions {
             }
         };
         if open.is_empty() {
-            // It listened until now, though the watch over callers may not have seen it. It has time to ask again.
+            // The caller listened until now, though the presence watcher may not have seen it. It
+            // has time for its next request.
             session.presence.look(true, Instant::now());
             session.presence.asks_again();
             drop(attending);
         } else {
             drop(attending);
             session.presence.at_work();
-            // It may listen elsewhere as well.
+            // It may listen on another connection as well.
             self.look_again();
         }
         let requests: Vec<Value> =
             new.iter().filter_map(|request| serde_json::from_str(request.as_str()).ok()).collect();
-        Ok(json!({ "session_id": &*session.id, "state": session.show().state, "requests": requests }))
+        Ok(
+            json!({ "session_id": &*session.id, "state": session.show().state, "requests": requests }),
+        )
     }
 
-    /// `caller_tool_response`: only the owner's answer counts, once, in time. The owner learns if it did not count. Others
-    /// receive the same answer whether there is such a session or not.
+    /// Implements `caller_tool_response`: the owner's first answer counts, if it is in time. The
+    /// owner learns if it did not count. Other principals receive the same answer whether the
+    /// session exists or not.
     pub(crate) async fn respond(&self, principal: &Principal, response: &args::Response) -> Value {
         let session = self.open().get(&*response.session_id).map(|open| Arc::clone(&open.session));
         let is_owner = if let Some(session) = &session {
@@ -138,13 +153,18 @@ impl Sessions {
             let ended = self.show(principal, &response.session_id).await;
             ended.is_ok_and(|view| *view.owner.id == *principal.id)
         };
-        let request: String = response.request_id.chars().take(64).flat_map(char::escape_debug).collect();
+        let request: String =
+            response.request_id.chars().take(64).flat_map(char::escape_debug).collect();
         let counted = match &session {
             Some(session) if is_owner => self.take_answer(session, response),
             Some(session) => {
                 self.journal().count("session", "forged_reply");
                 if session.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
-                    warn!(session = &*session.id, by = &*principal.name, "somebody answered for a session's caller");
+                    warn!(
+                        session = &*session.id,
+                        by = &*principal.name,
+                        "another principal answered for a session's caller"
+                    );
                     self.audit("reply.forged", principal, &session.id, &request);
                 }
                 return json!({ "received": true });
@@ -155,20 +175,33 @@ impl Sessions {
             return json!({ "received": true });
         }
         self.journal().count("session", "stray_reply");
-        let session: String = response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
-        warn!(session, request, by = &*principal.name, "an answer to an unknown request_id is ignored");
-        if is_owner { json!({ "received": true, "counted": false }) } else { json!({ "received": true }) }
+        let session: String =
+            response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
+        warn!(
+            session,
+            request,
+            by = &*principal.name,
+            "ignored an answer to an unknown request_id"
+        );
+        if is_owner {
+            json!({ "received": true, "counted": false })
+        } else {
+            json!({ "received": true })
+        }
     }
 
-    /// Whether an answer of the owner counts.
+    /// Applies an answer of the owner. Returns whether it counts.
     fn take_answer(&self, session: &Session, response: &args::Response) -> bool {
         session.touch();
         self.caller_did_something(session);
-        let counted = session.requests.find(&response.request_id).is_some_and(|id| match word(response) {
-            Word::Update(update) => session.provider.update(id, update),
-            // Off the table first: of two answers, one takes it.
-            Word::Answer(outcome) => session.requests.take(id).is_some() && session.provider.complete(id, outcome),
-        });
+        let counted =
+            session.requests.find(&response.request_id).is_some_and(|id| match word(response) {
+                Word::Update(update) => session.provider.update(id, update),
+                // Removed from the table first: of two concurrent answers, only one succeeds.
+                Word::Answer(outcome) => {
+                    session.requests.take(id).is_some() && session.provider.complete(id, outcome)
+                }
+            });
         if session.requests.all().is_empty() {
             session.presence.done();
             self.look_again();
@@ -176,9 +209,9 @@ impl Sessions {
         counted
     }
 
-    /// What happens in a session, as a stream: after this event, or from now on. Whatever the caller has not answered comes
-    /// first. A session that has ended has only its past. Its owner counts as listening for as long as the stream is read,
-    /// unless it `only_watches`.
+    /// Streams the events of a session: after this event, or from now on. The caller's open
+    /// requests come first. A session that has ended has only past events. While the stream is
+    /// read, its owner counts as listening, unless it `only_watches`.
     pub async fn follow(
         &self,
         principal: &Principal,
@@ -189,9 +222,10 @@ impl Sessions {
         let view = self.show(principal, id).await?;
         let events = self.events_of(id, &view.owner.id);
         let session = self.enter(principal, id).ok();
-        let listens = session.as_ref().filter(|session| session.is_owner(principal) && !only_watches);
+        let listens =
+            session.as_ref().filter(|session| session.is_owner(principal) && !only_watches);
         let attending = listens.map(|session| self.notices.attend(&session.id));
-        // Before the head is asked for, so that what is written meanwhile is noticed.
+        // Subscribed before the head is read, so that later events are noticed.
         let follow = events.follow();
         let at = match after {
             Some(id) => id,
@@ -214,7 +248,7 @@ impl Sessions {
     }
 }
 
-/// An event with what clients of the original protocol look for beside our own fields.
+/// Adds the fields that clients of the original protocol expect.
 fn as_original(mut event: Value) -> Value {
     event["index"] = event["id"].clone();
     if event["type"] != "agent_message" {
@@ -224,7 +258,7 @@ fn as_original(mut event: Value) -> Value {
     turn::assistant(event, &text)
 }
 
-/// Somebody who reads along.
+/// A stream of a session's news.
 #[derive(Debug)]
 pub struct Following {
     events: Events,
@@ -234,14 +268,14 @@ pub struct Following {
     over: bool,
     /// When to stop waiting for the last events of an ended session.
     give_up: Option<Instant>,
-    /// Requests that were passed on already.
+    /// The requests that were already sent.
     asked: Vec<CallId>,
     requests: Option<watch::Receiver<u64>>,
     session: Option<Arc<Session>>,
     _attending: Option<Attendance>,
 }
 
-/// What somebody who reads along is told.
+/// An item of the stream.
 #[derive(Debug)]
 pub enum News {
     Event(Event),
@@ -250,7 +284,7 @@ pub enum News {
 }
 
 impl Following {
-    /// The next events, at least one; `None` after `session_ended`.
+    /// Returns the next items, at least one; `None` after `session_ended`.
     pub async fn next(&mut self) -> Result<Option<Vec<News>>, CallError> {
         while !self.over {
             let ended = self.session.as_ref().is_none_or(|session| session.ended.is_cancelled());
@@ -260,8 +294,8 @@ impl Following {
             let more = events.len() == MAX_PAGE;
             self.at = at;
             self.over = events.iter().any(|event| event.kind == "session_ended");
-            // A request is told for as long as it waits, and by the table alone, so that it is neither missed nor told
-            // again once it is answered.
+            // Requests are sent only from the table of open requests. So they are neither missed
+            // nor sent again after their answer.
             let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
             news.extend(told.map(News::Event));
             if !news.is_empty() {
@@ -280,8 +314,9 @@ impl Following {
                 }
                 continue;
             }
-            // The last events of an ended session may still be on their way to the disk. The timeout is for a disk
-            // that cannot be written, and for a reader that starts after the last event.
+            // The last events of an ended session may still be in the write queue. The timeout
+            // handles a disk that cannot be written, and a reader that starts after the last
+            // event.
             let give_up = *self.give_up.get_or_insert_with(|| Instant::now() + LAST_EVENTS_TIMEOUT);
             match tokio::time::timeout_at(give_up, self.follow.changed()).await {
                 Ok(Ok(())) => {}
@@ -291,7 +326,7 @@ impl Following {
         Ok(None)
     }
 
-    /// What there is to tell now.
+    /// Returns the events that are available now.
     pub(crate) async fn rest(&mut self) -> Result<Option<Vec<News>>, CallError> {
         let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
         self.at = at;
@@ -318,12 +353,15 @@ enum Word {
 }
 
 fn word(response: &args::Response) -> Word {
-    // They were checked as arguments of the call that says so.
+    // Both were checked when the call's arguments were parsed.
     let json = |raw: &serde_json::value::RawValue| RawJson::from_checked(raw.get());
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
-        let message =
-            error.as_str().or_else(|| error["message"].as_str()).map_or_else(|| error.to_string(), str::to_owned);
-        let kind = error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
+        let message = error
+            .as_str()
+            .or_else(|| error["message"].as_str())
+            .map_or_else(|| error.to_string(), str::to_owned);
+        let kind =
+            error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
         return Word::Answer(Err(CallError::new(kind, message)));
     }
     if let Some(content) = response.chunk.as_deref().map(json) {
@@ -345,7 +383,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// An error is an error, in whichever form a caller writes it, and what is no answer is never taken for a good one.
+        /// An error stays an error in each accepted form, and an invalid answer is never treated
+        /// as a success.
         #[test]
         fn any_answer_of_a_caller_has_a_meaning(text in sa_hostile::nearly(json!({
             "session_id": "s", "request_id": "r", "result": { "content": [] }, "error": { "message": "e", "kind": "timeout" },

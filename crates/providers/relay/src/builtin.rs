@@ -1,12 +1,13 @@
-//! The tools with which sessions are used: a provider like any other, and so on every surface.
+//! The tools for using sessions. They are a provider like any other, and so available on every
+//! surface.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sa_core::{
-    Attach, Call, CallError, CallErrorKind, Catalog, Grant, Outcome, Output, Principal, Provider, ProviderId, RawJson,
-    Registration, Schema, Scope, Tool, Update, Updates,
+    Attach, Call, CallError, CallErrorKind, Catalog, Grant, Outcome, Output, Principal, Provider,
+    ProviderId, RawJson, Registration, Schema, Scope, Tool, Update, Updates,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -36,7 +37,8 @@ impl Provider for Builtin {
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
         let sessions = self.0.upgrade();
         Box::pin(async move {
-            let sessions = sessions.ok_or_else(|| CallError::undelivered("the gateway is shutting down"))?;
+            let sessions =
+                sessions.ok_or_else(|| CallError::undelivered("the gateway is shutting down"))?;
             let content = run(&sessions, &call.tool, &call.principal, &call.args, &updates).await?;
             Ok(Output::json(RawJson::of(&content)))
         })
@@ -62,8 +64,8 @@ async fn run(
                 "next" => "caller_tool_next",
                 other => {
                     let other: String = other.chars().take(40).collect();
-                    let error = args::invalid(format!("there is no action \"{other}\""));
-                    return Err(error.hint("message, events, list, end, response, next"));
+                    let error = args::invalid(format!("unknown action \"{other}\""));
+                    return Err(error.hint("use message, events, list, end, response or next"));
                 }
             };
             Box::pin(run(sessions, tool, principal, args, updates)).await
@@ -71,7 +73,10 @@ async fn run(
         MESSAGE => attend(sessions, sessions.message(principal, args, None).await?, updates).await,
         "session_events" => {
             let query: EventsQuery = args::read(args)?;
-            let id = query.session_id.as_deref().ok_or_else(|| args::invalid("missing \"session_id\" (string)"))?;
+            let id = query
+                .session_id
+                .as_deref()
+                .ok_or_else(|| args::invalid("missing \"session_id\" (string)"))?;
             sessions.read_events(principal, id, &query, None).await
         }
         "session_list" => Ok(json!({ "sessions": sessions.list(principal).await? })),
@@ -81,7 +86,10 @@ async fn run(
         }
         "caller_tool_next" => sessions.next(principal, &args::read(args)?).await,
         RESPOND => Ok(sessions.respond(principal, &args::Response::read(args)?).await),
-        other => Err(CallError::new(CallErrorKind::NotFound, format!("there is no session tool \"{other}\""))),
+        other => Err(CallError::new(
+            CallErrorKind::NotFound,
+            format!("unknown session tool \"{other}\""),
+        )),
     }
 }
 
@@ -90,7 +98,8 @@ struct Action {
     action: String,
 }
 
-/// What `session_message` answers: at once, or once the agent is done, after everything that happens meanwhile was told.
+/// Returns the result of `session_message`: at once, or when the agent is done, after all events
+/// were sent as updates.
 async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
     let Heard { session, event, wait, .. } = &heard;
     let (event, wait) = (*event, *wait);
@@ -102,7 +111,8 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     let over = Instant::now() + wait;
     let mut following = sessions.follow(&session.owner, &session.id, event, false).await?;
     let mut agents = session.agents.subscribe();
-    // An agent that was started for this message is done when it is gone. One that comes by itself may come any time.
+    // An agent that was started for this message is done when it has exited. An agent that
+    // connects by itself may come at any time.
     let started = session.agent.is_some();
     let mut said = Vec::new();
     let mut over = std::pin::pin!(tokio::time::sleep_until(over));
@@ -117,7 +127,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
         let news = tokio::select! {
             biased;
             news = following.next() => news?,
-            // All that it said was on disk before it was gone.
+            // All output is on disk before the agent counts as exited.
             () = done => {
                 last = true;
                 following.rest().await?
@@ -136,7 +146,8 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
         }
     }
-    // The caller does not listen after this answer, unless it has another stream. It has time to come back.
+    // After this answer the caller no longer listens, unless it has another stream. It has time
+    // to reconnect.
     session.presence.asks_again();
     drop(following);
     sessions.look_at(session, Instant::now());
@@ -153,76 +164,98 @@ fn with_hint(mut answer: Value, hint: Option<String>) -> Value {
 }
 
 fn tools() -> Vec<Tool> {
-    // Callers write null for what they do not say.
+    // Callers send null for omitted fields.
     let text = |about: &str| json!({ "type": ["string", "null"], "description": about });
-    let number = |about: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": about });
+    let number =
+        |about: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": about });
     let id = json!({ "type": "string", "description": "The session's id" });
-    let wait = number("How long to wait, in milliseconds; 300000 at most");
+    let wait = number("Maximum time to wait, in milliseconds; at most 300000");
     let lent = json!({
         "type": ["array", "null"],
-        "description": "Tools of yours that the agent may call. You get a caller_tool_request for each call, and answer it with caller_tool_response.",
+        "description": "Your tools that the agent can call. You receive a caller_tool_request for each call; answer it with caller_tool_response.",
         "items": {
             "type": "object",
             "required": ["name"],
             "properties": {
                 "name": { "type": "string", "description": "Letters, digits, _, - and dots" },
                 "title": { "type": ["string", "null"] },
-                "description": { "type": ["string", "null"], "description": "What it does, for the agent" },
+                "description": { "type": ["string", "null"], "description": "Description of the tool, for the agent" },
                 "inputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its arguments, of type object" },
                 "outputSchema": { "type": ["object", "null"], "description": "The JSON Schema of its result" },
-                "annotations": { "type": ["object", "null"], "description": "Hints as MCP has them, such as readOnlyHint" },
-                "timeout_ms": number("How long this one may take"),
+                "annotations": { "type": ["object", "null"], "description": "MCP tool annotations, such as readOnlyHint" },
+                "timeout_ms": number("Timeout of this tool, in milliseconds"),
             },
         },
     });
-    let caller = text("Your name, which the names of your tools begin with");
+    let caller = text("Your name; the names of your tools begin with it");
     let message = json!({
-        "message": text("What the agent is to do"),
-        "session_id": text("The session to go on with; absent for a new one"),
-        "agent": text("The configured agent that is to work; absent for the usual one"),
+        "message": text("The task for the agent"),
+        "session_id": text("The session to continue; omit it to start a new session"),
+        "agent": text("The configured agent to use; omit it to use the default agent"),
         "context": { "type": ["object", "null"], "properties": { "caller_id": caller, "caller_tools": lent } },
         "caller_id": caller,
         "caller_tools": lent,
-        "timeout_ms": number("How long one of your tools may take"),
-        "wait_ms": number("Wait for the agent to be done, and tell what happens meanwhile; 0 answers at once"),
+        "timeout_ms": number("Timeout of your tools, in milliseconds"),
+        "wait_ms": number("Maximum time to wait for the agent to finish, in milliseconds; events are reported meanwhile. 0 returns at once"),
     });
     let response = json!({
         "session_id": id,
         "request_id": { "type": "string", "description": "The request's id" },
-        "result": { "description": "What your tool gave back" },
-        "error": { "description": "Why it did not; a text, or an object with message" },
-        "progress": { "type": ["number", "null"], "description": "Instead of an answer: how far it is" },
+        "result": { "description": "The result of your tool" },
+        "error": { "description": "The error of your tool: a string, or an object with a message" },
+        "progress": { "type": ["number", "null"], "description": "The progress so far, instead of an answer" },
         "total": { "type": ["number", "null"] },
-        "message": text("A word on the progress"),
-        "chunk": { "description": "Instead of an answer: a part of the result" },
+        "message": text("A description of the progress"),
+        "chunk": { "description": "A part of the result, instead of an answer" },
     });
     let events = json!({
-        "session_id": id, "since": number("Only events after this one"), "limit": number("How many at most"), "wait_ms": wait,
+        "session_id": id, "since": number("Return only events after this one"), "limit": number("Maximum number of events"), "wait_ms": wait,
     });
     let next = json!({
         "session_id": id, "wait_ms": wait,
-        "known": { "type": ["array", "null"], "items": { "type": "string" }, "description": "Ids of requests that you work on already" },
+        "known": { "type": ["array", "null"], "items": { "type": "string" }, "description": "Ids of requests that you are already working on" },
     });
-    let mut action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next: as the tool of that name, with its arguments" } });
-    for (name, about) in [&message, &events, &response, &next].into_iter().filter_map(Value::as_object).flatten() {
-        // No action needs all of them, and some need none.
-        let about = if name == "session_id" { text("The session's id; absent for a new one") } else { about.clone() };
+    let mut action = json!({ "action": { "type": "string", "description": "message, events, list, end, response or next; each works like the tool of that name and takes its arguments" } });
+    for (name, about) in
+        [&message, &events, &response, &next].into_iter().filter_map(Value::as_object).flatten()
+    {
+        // No action needs all of the fields, and some need none.
+        let about = if name == "session_id" {
+            text("The session's id; omit it to start a new session")
+        } else {
+            about.clone()
+        };
         action.as_object_mut().map(|all| all.entry(name).or_insert(about));
     }
     vec![
-        tool("session", "The session tools in one, chosen by action.", action, &["action"]),
+        tool(
+            "session",
+            "Combines the session tools; `action` selects one of them.",
+            action,
+            &["action"],
+        ),
         tool(
             MESSAGE,
-            "Starts a session, in which an agent works for you and may use tools of yours, or goes on with one.",
+            "Starts or continues a session, in which an agent works for you and can call your tools.",
             message,
             &[],
         ),
-        tool("session_events", "What happened in a session, oldest first.", events, &["session_id"]),
-        tool("session_list", "Your sessions, newest first.", json!({}), &[]),
-        tool(END, "Ends a session: its agent stops.", json!({ "session_id": id }), &["session_id"]),
+        tool(
+            "session_events",
+            "Lists the events of a session, oldest first.",
+            events,
+            &["session_id"],
+        ),
+        tool("session_list", "Lists your sessions, newest first.", json!({}), &[]),
+        tool(
+            END,
+            "Ends a session and stops its agent.",
+            json!({ "session_id": id }),
+            &["session_id"],
+        ),
         tool(
             "caller_tool_next",
-            "What an agent wants of your tools, and you have not answered; waits for it.",
+            "Waits for calls of your tools that you have not answered yet, and returns them.",
             next,
             &["session_id"],
         ),
@@ -242,11 +275,12 @@ fn tool(name: &str, about: &str, properties: Value, required: &[&str]) -> Tool {
 
 #[cfg(test)]
 mod tests {
-    /// Somebody who has only the schema must be able to say all that can be said.
+    /// A client that has only this schema must be able to use every argument.
     #[test]
     fn the_tool_for_all_actions_names_the_arguments_of_each() {
-        let schema =
-            |tool: &sa_core::Tool| tool.input.as_ref().unwrap().raw().to_value().unwrap()["properties"].clone();
+        let schema = |tool: &sa_core::Tool| {
+            tool.input.as_ref().unwrap().raw().to_value().unwrap()["properties"].clone()
+        };
         let tools = super::tools();
         let all = schema(tools.iter().find(|tool| &*tool.name == "session").unwrap());
         for tool in &tools {

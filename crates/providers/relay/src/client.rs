@@ -1,11 +1,12 @@
-//! The other end of a session's socket: what an agent's side uses.
+//! The client of a session's socket, which the agent's side uses.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sa_core::json::object;
+use parking_lot::{Mutex, MutexGuard};
+use sa_text::json::object;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// One connection. Requests on it run side by side; dropping a request cancels it.
+/// One connection. Requests on it run concurrently; dropping a request cancels it.
 #[derive(Debug)]
 pub struct Client {
     lines: mpsc::UnboundedSender<String>,
@@ -25,7 +26,7 @@ pub struct Client {
     closed: CancellationToken,
 }
 
-/// The caller's tools, as the gateway tells of them.
+/// The caller's tools, as the gateway sends them.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Config {
     #[serde(default)]
@@ -37,7 +38,7 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 pub struct LentTool {
     pub name: String,
-    /// The name under which the gateway has it.
+    /// The name of the tool in the gateway.
     #[serde(default)]
     pub exposed_name: String,
     pub title: Option<String>,
@@ -47,7 +48,7 @@ pub struct LentTool {
     pub annotations: Option<Value>,
 }
 
-/// Why a request failed, as the gateway says.
+/// Why a request failed, as the gateway reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Failure {
     pub code: i64,
@@ -93,17 +94,17 @@ impl Client {
         Ok(client)
     }
 
-    /// The caller's tools, as they change; nothing until the gateway has told.
+    /// Returns a receiver of the caller's tools; `None` until the gateway has sent them.
     pub fn config(&self) -> watch::Receiver<Option<Arc<Config>>> {
         self.config.subscribe()
     }
 
-    /// Fires when the connection is over.
+    /// Returns a token that is cancelled when the connection has ended.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }
 
-    /// Asks the gateway, and waits for its answer.
+    /// Sends a request to the gateway, and waits for its answer.
     pub async fn request(&self, method: &str, params: Value) -> Answer {
         let id = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (answer, waiting) = oneshot::channel();
@@ -135,19 +136,21 @@ impl Client {
             self.config.send_replace(Some(Arc::new(incoming.params.unwrap_or_default())));
             return;
         }
-        let waiting = incoming.id.as_ref().and_then(Value::as_u64).and_then(|id| self.waiting().remove(&id));
+        let waiting =
+            incoming.id.as_ref().and_then(Value::as_u64).and_then(|id| self.waiting().remove(&id));
         let null = || RawValue::NULL.to_owned();
         if let Some(waiting) = waiting {
-            let _ = waiting.send(incoming.error.map_or_else(|| Ok(incoming.result.unwrap_or_else(null)), Err));
+            let _ = waiting
+                .send(incoming.error.map_or_else(|| Ok(incoming.result.unwrap_or_else(null)), Err));
         }
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
-/// Tells the gateway when nobody waits for the answer any more.
+/// Cancels the request at the gateway if it is dropped before its answer.
 struct Guard<'a> {
     client: &'a Client,
     id: u64,
@@ -156,7 +159,8 @@ struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if self.client.waiting().remove(&self.id).is_some() {
-            let cancel = json!({ "jsonrpc": "2.0", "method": "cancel", "params": { "id": self.id } });
+            let cancel =
+                json!({ "jsonrpc": "2.0", "method": "cancel", "params": { "id": self.id } });
             let _ = self.client.lines.send(format!("{cancel}\n"));
         }
     }
@@ -172,7 +176,11 @@ async fn write(mut stream: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<St
 
 fn gone() -> Failure {
     let data = json!({ "kind": "offline", "retryable": true });
-    Failure { code: -32001, message: "the connection to the gateway is gone".into(), data: Some(data) }
+    Failure {
+        code: -32001,
+        message: "the connection to the gateway was lost".into(),
+        data: Some(data),
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
-//! One agent's connection to its session: newline-delimited JSON-RPC 2.0, requests side by side.
+//! One agent's connection to its session: newline-delimited JSON-RPC 2.0 with concurrent
+//! requests.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use sa_core::call::{CallRequest, TraceContext};
-use sa_core::json::object;
-use sa_core::{CallError, CallErrorKind, RawJson, aside};
+use sa_core::{CallError, CallErrorKind, RawJson};
+use sa_limits::offload;
+use sa_text::json::object;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -22,21 +25,23 @@ use crate::rpc::{self, Fault, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Reque
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
 
-/// Requests that one connection may have running at once.
+/// The maximum number of running requests of one connection.
 const MAX_RUNNING: usize = 64;
-/// Answers that may wait for a client that reads slowly. Whoever has one more to give waits, and with it the request's place.
+/// The maximum number of answers queued for a slow client. Further requests wait for space, and
+/// keep their slots.
 const QUEUE: usize = 16;
-/// How long a client may take to read a line.
-const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout for writing one line to a client.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Connection {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
     lines: mpsc::Sender<String>,
     places: Arc<Semaphore>,
-    /// What runs, by the ids that the client gave. One that gives an id twice can only cancel the later request.
+    /// The running requests, by the ids of the client. If a client uses an id twice, it can only
+    /// cancel the later request.
     running: Mutex<HashMap<String, AbortHandle>>,
-    /// Fires when nobody reads the answers any more: what runs is cancelled.
+    /// Cancelled when the connection has ended, which cancels the running requests.
     over: CancellationToken,
 }
 
@@ -55,7 +60,7 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
     let _working = Working::new(session);
     session.touch();
     let write = async {
-        // Before anything else, and again whenever it changes.
+        // Sent before anything else, and again after each change.
         let mut lent = session.lent.subscribe();
         lent.mark_changed();
         loop {
@@ -66,7 +71,8 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
                 () = session.ended.cancelled() => return,
             };
             line.push('\n');
-            let written = tokio::time::timeout(WRITE_PATIENCE, writing.write_all(line.as_bytes())).await;
+            let written =
+                tokio::time::timeout(WRITE_TIMEOUT, writing.write_all(line.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
             }
@@ -85,14 +91,14 @@ impl Connection {
                 Ok(Line::Whole(line)) => line,
                 Ok(Line::TooLong) => {
                     self.sessions.journal().count("relay", "line_too_long");
-                    let message = format!("a line has at most {max} bytes");
+                    let message = format!("a line can have at most {max} bytes");
                     self.say(failed(None, INVALID_REQUEST, &message, None)).await;
                     continue;
                 }
                 Ok(Line::End) | Err(_) => return,
             };
             let is_first = std::mem::take(&mut first);
-            let incoming = aside::in_turn(line.len(), || rpc::decode(&line, is_first)).await;
+            let incoming = offload::run_queued(line.len(), || rpc::decode(&line, is_first)).await;
             match incoming {
                 Incoming::Nothing => {}
                 Incoming::One(Ok(request)) if request.method == "cancel" => self.cancel(&request),
@@ -106,11 +112,13 @@ impl Connection {
         }
     }
 
-    /// Runs a request beside the others.
+    /// Starts a request, which runs concurrently with the others.
     async fn start(self: &Arc<Self>, request: Request) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            let error =
-                CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests are running, the limit"));
+            let error = CallError::new(
+                CallErrorKind::Overloaded,
+                format!("the limit of {MAX_RUNNING} running requests is reached"),
+            );
             if let Some(id) = &request.id {
                 self.say(refused(Some(id), &error)).await;
             }
@@ -121,7 +129,7 @@ impl Connection {
         let done = key.clone();
         let (go, ready) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn(async move {
-            // Entered below before it can end.
+            // Waits until the entry below exists, so that the request cannot end before.
             let _ = ready.await;
             let answer = this.answer(request);
             let answer = this.over.run_until_cancelled(answer).await.flatten();
@@ -140,9 +148,13 @@ impl Connection {
     }
 
     async fn start_batch(self: &Arc<Self>, items: Vec<Result<Request, Fault>>) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_many_owned(items.len().clamp(1, u32::MAX as usize) as u32)
+        let Ok(place) = Arc::clone(&self.places)
+            .try_acquire_many_owned(items.len().clamp(1, u32::MAX as usize) as u32)
         else {
-            let error = CallError::new(CallErrorKind::Overloaded, format!("{MAX_RUNNING} requests may run at once"));
+            let error = CallError::new(
+                CallErrorKind::Overloaded,
+                format!("at most {MAX_RUNNING} requests can run at once"),
+            );
             return self.say(refused(None, &error)).await;
         };
         let this = Arc::clone(self);
@@ -151,7 +163,9 @@ impl Connection {
                 Ok(request) => this.answer(request).await,
                 Err(fault) => Some(this.fault(fault)),
             });
-            let Some(answers) = this.over.run_until_cancelled(join_all(answers)).await else { return };
+            let Some(answers) = this.over.run_until_cancelled(join_all(answers)).await else {
+                return;
+            };
             let answers: Vec<String> = answers.into_iter().flatten().collect();
             if !answers.is_empty() {
                 this.say(format!("[{}]", answers.join(","))).await;
@@ -161,30 +175,41 @@ impl Connection {
     }
 
     async fn answer(&self, request: Request) -> Option<String> {
-        let params = request.params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
+        let params = request
+            .params
+            .as_ref()
+            .map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
         let outcome = match params {
-            Ok(params) if params.is_null() => self.run(&request.method, &RawJson::empty_object()).await,
+            Ok(params) if params.is_null() => {
+                self.run(&request.method, &RawJson::empty_object()).await
+            }
             Ok(params) => self.run(&request.method, &params).await,
-            Err(error) => Err(args::invalid(format!("params cannot be read: {error}"))),
+            Err(error) => Err(args::invalid(format!("params are invalid: {error}"))),
         };
         let id = request.id?;
         Some(match outcome {
-            Ok(Some(result)) => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.get(), one_line(&result)),
+            Ok(Some(result)) => format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}",
+                id.get(),
+                one_line(&result)
+            ),
             Ok(None) => {
                 let method: String = request.method.chars().take(64).collect();
-                failed(Some(&id), METHOD_NOT_FOUND, &format!("there is no method \"{method}\""), None)
+                failed(Some(&id), METHOD_NOT_FOUND, &format!("unknown method \"{method}\""), None)
             }
             Err(error) => refused(Some(&id), &error),
         })
     }
 
-    /// What a method gives back; `None` when there is no such method.
+    /// Runs a method. Returns `None` if there is no such method.
     async fn run(&self, method: &str, params: &RawJson) -> Result<Option<RawJson>, CallError> {
         self.session.touch();
         let principal = self.session.view().principal;
         let answer = match method {
             "caller_tool" => return self.caller_tool(params).await.map(Some),
-            "session_message" => self.sessions.message(&principal, params, Some(&self.session)).await?.answer(),
+            "session_message" => {
+                self.sessions.message(&principal, params, Some(&self.session)).await?.answer()
+            }
             "session_events" => {
                 let query: EventsQuery = args::read(params)?;
                 let id = query.session_id.clone().unwrap_or_else(|| self.session.id.to_string());
@@ -208,7 +233,7 @@ impl Connection {
         let args = args.map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
         let request = CallRequest {
             tool: self.session.tool(&call.tool)?.to_string(),
-            args: args.map_err(|error| args::invalid(format!("arguments cannot be read: {error}")))?,
+            args: args.map_err(|error| args::invalid(format!("arguments are invalid: {error}")))?,
             view: self.session.view(),
             surface: "relay",
             session_key: Some(Arc::clone(&self.session.id)),
@@ -218,13 +243,7 @@ impl Connection {
             trace: TraceContext::root(),
         };
         let finished = self.sessions.router.start(request, None).outcome().await;
-        finished.outcome.map(|output| output.content).map_err(|mut error| {
-            if error.kind == CallErrorKind::Timeout {
-                let caller = &self.session.lent.borrow().caller_id;
-                error.message = format!("the caller \"{caller}\" did not answer in time: {}", error.message);
-            }
-            error
-        })
+        finished.outcome.map(|output| output.content)
     }
 
     fn cancel(&self, request: &Request) {
@@ -233,7 +252,8 @@ impl Connection {
             #[serde(borrow)]
             id: &'a RawValue,
         }
-        let params = request.params.as_ref().and_then(|raw| object::<Params<'_>>(raw.get().as_bytes()).ok());
+        let params =
+            request.params.as_ref().and_then(|raw| object::<Params<'_>>(raw.get().as_bytes()).ok());
         let task = params.and_then(|params| self.running().remove(params.id.get()));
         if let Some(task) = task {
             task.abort();
@@ -246,11 +266,11 @@ impl Connection {
     }
 
     async fn say(&self, line: String) {
-        // Refused only when the connection is over.
+        // Fails only if the connection has ended.
         let _ = self.lines.send(line).await;
     }
 
-    /// Takes a request that has ended off the table, if it is still the one with this id.
+    /// Removes a finished request from the table, unless a later one has the same id.
     fn forget(&self, key: &str, task: tokio::task::Id) {
         let mut running = self.running();
         if running.get(key).is_some_and(|known| known.id() == task) {
@@ -258,8 +278,8 @@ impl Connection {
         }
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> parking_lot::MutexGuard<'_, HashMap<String, AbortHandle>> {
+        self.running.lock()
     }
 }
 
@@ -273,7 +293,8 @@ struct CallerTool {
     idle_timeout_ms: Option<u64>,
 }
 
-/// JSON may have line breaks between its parts, and here a line is a message. In its texts they are escaped.
+/// Replaces line breaks with spaces, because a line is a message. Line breaks inside JSON strings
+/// are escaped.
 fn one_line(json: &RawJson) -> String {
     json.as_str().replace(['\n', '\r'], " ")
 }
@@ -291,7 +312,8 @@ fn refused(id: Option<&RawValue>, error: &CallError) -> String {
         CallErrorKind::Conflict => -32007,
         CallErrorKind::Store => -32008,
     };
-    let data = json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
+    let data =
+        json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
     failed(id, code, &error.message, Some(data))
 }
 
@@ -310,13 +332,13 @@ enum Line {
     End,
 }
 
-/// The next line. Of one that is too long nothing is kept, however long it is.
+/// Reads the next line. A line that is too long is discarded without buffering it.
 async fn next_line(reader: &mut (impl AsyncBufRead + Unpin), max: usize) -> std::io::Result<Line> {
     let (mut line, mut too_long) = (Vec::new(), false);
     loop {
         let part = reader.fill_buf().await?;
         if part.is_empty() {
-            // What has no end is no line.
+            // An incomplete line at the end of the stream is ignored.
             return Ok(Line::End);
         }
         let end = part.iter().position(|byte| *byte == b'\n');

@@ -1,10 +1,11 @@
-//! Sessions: an agent at work for a caller, who lends it tools.
+//! Sessions: an agent works for a caller, which lends it tools.
 //!
-//! The caller says what is to be done and which tools of its own the agent may use ([`Sessions`]). The tools become a
-//! provider in the session's scope ([`link`]), so that a call of one is a call like any other. The agent is a process that
-//! the gateway starts ([`agent`]) or that comes by itself; it reaches the tools through the session's own Unix socket
-//! ([`socket`]). The caller hears of each call as a `caller_tool_request`, by whichever road it listens on, and answers it
-//! ([`asking`]).
+//! The caller sends a task and the list of its own tools that the agent may use ([`Sessions`]).
+//! The tools become a provider in the session's scope ([`link`]), so that they are called like
+//! any other tool. The agent is a process that the gateway starts ([`agent`]), or one that
+//! connects by itself. It calls the tools through the session's own Unix socket ([`socket`]). The
+//! caller receives each call as a `caller_tool_request`, on any connection that it listens on,
+//! and answers it ([`asking`]).
 
 mod agent;
 mod args;
@@ -13,7 +14,6 @@ mod builtin;
 pub mod client;
 mod connection;
 mod events;
-pub mod keeper;
 mod link;
 mod presence;
 mod record;
@@ -22,6 +22,7 @@ mod sandbox;
 mod session;
 mod sessions;
 mod socket;
+pub mod supervisor;
 mod turn;
 mod watch;
 
@@ -41,9 +42,9 @@ pub use session::Session;
 pub use sessions::Sessions;
 pub use socket::socket_dir;
 
-/// The provider kind of the tools with which sessions are used.
+/// The provider kind of the tools for using sessions.
 pub const KIND: &str = "sessions";
-/// The provider kind of what callers lend.
+/// The provider kind of callers' tools.
 pub const CALLER_KIND: &str = "caller";
 /// The tool that starts and continues sessions.
 pub const MESSAGE: &str = "session_message";
@@ -52,33 +53,37 @@ pub const RESPOND: &str = "caller_tool_response";
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the sockets are: a directory of ours alone.
+    /// The directory of the sockets, which only this user can access.
     pub socket_dir: PathBuf,
-    /// What no agent in a sandbox may see.
+    /// The data directory, which is hidden from sandboxed agents.
     pub data_dir: PathBuf,
-    /// Files that no agent in a sandbox may see either, such as the gateway's configuration.
+    /// Other files that are hidden from sandboxed agents, such as the gateway's configuration.
     pub hidden: Vec<PathBuf>,
-    /// The program that keeps an agent's processes, called as `PROGRAM agent-keeper [--sandbox POLICY] -- COMMAND…`.
+    /// The program with the supervisor of agents, called as `PROGRAM agent-keeper [--sandbox
+    /// POLICY] -- COMMAND…`.
     pub program: PathBuf,
-    /// How long a caller's tool may take, where the session does not say.
+    /// The default timeout of a call to a caller's tool.
     pub timeout: Duration,
-    /// How long a caller that has stopped listening is waited for.
+    /// How long to wait for a caller that has stopped listening.
     pub caller_grace: Duration,
-    /// A session in which nothing happens for so long is ended.
+    /// The idle timeout of a session.
     pub idle: Duration,
-    /// Sessions that may be open at once.
+    /// The maximum number of open sessions.
     pub max_sessions: usize,
-    /// Calls of one caller's tools that may run at once.
+    /// The maximum number of concurrent calls to one caller's tools.
     pub max_pending: usize,
-    /// The longest line on a socket.
+    /// The maximum length of a line on a socket.
     pub max_line_bytes: usize,
-    /// Events that are kept of a session.
+    /// The maximum number of stored events per session.
     pub keep_events: u64,
-    /// For how long events and ended sessions are kept.
+    /// The maximum size of stored events per session, in bytes. The newest are kept.
+    pub keep_event_bytes: u64,
+    /// How long events and ended sessions are kept.
     pub keep: Duration,
-    /// Deletes what is older.
+    /// Deletes expired entries.
     pub trimmer: Arc<Trimmer>,
     pub agents: BTreeMap<String, AgentCommand>,
-    /// The agent of a session that names none; empty: the only one there is, or one that comes by itself.
+    /// The agent of a session that names none. If empty, the only configured agent, or else one
+    /// that connects by itself.
     pub default_agent: String,
 }

@@ -1,11 +1,15 @@
-//! The road to a caller: requests for its tools wait in a table until it answers, however it comes to hear of them.
+//! The link to a caller: requests for its tools wait in a table until the caller answers, on any
+//! connection.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
-use sa_core::{CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews, clock};
+use sa_core::{
+    CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews, clock,
+};
 use serde_json::json;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -14,14 +18,15 @@ use crate::events::Events;
 use crate::presence::Presence;
 use crate::sessions::Sessions;
 
-/// What a caller has been asked and has not answered, in the order of asking.
+/// The open requests to a caller, in the order in which they were sent.
 #[derive(Debug)]
 pub(crate) struct Requests {
     open: Mutex<BTreeMap<CallId, Request>>,
     changes: watch::Sender<u64>,
 }
 
-/// One of them. Its id is random, unlike that of the call, and tells nothing of the gateway.
+/// One open request. Its id is random, unlike the call's, so that it reveals nothing about the
+/// gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) id: Uuid,
@@ -37,13 +42,13 @@ impl Requests {
         self.open().iter().map(|(id, request)| (*id, request.clone())).collect()
     }
 
-    /// The call that a request belongs to.
+    /// Returns the call that a request belongs to.
     pub(crate) fn find(&self, request: &str) -> Option<CallId> {
         let request = Uuid::parse_str(request).ok()?;
         self.open().iter().find(|(_, open)| open.id == request).map(|(call, _)| *call)
     }
 
-    /// Takes a request off the table; `None` when it was not there, or not any more.
+    /// Removes a request from the table. Returns `None` if it is not in the table.
     pub(crate) fn take(&self, id: CallId) -> Option<Request> {
         let taken = self.open().remove(&id);
         if taken.is_some() {
@@ -52,7 +57,7 @@ impl Requests {
         taken
     }
 
-    /// Changes whenever a request comes or goes.
+    /// Returns a receiver that changes whenever a request is added or removed.
     pub(crate) fn follow(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -67,11 +72,11 @@ impl Requests {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<CallId, Request>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
-/// How the gateway asks a session's caller.
+/// The link through which the gateway calls a caller's tools.
 #[derive(Debug)]
 pub(crate) struct CallerLink {
     pub(crate) requests: Arc<Requests>,
@@ -99,6 +104,7 @@ impl Link for CallerLink {
         let request = RawJson::from_checked(&serde_json::to_string(&request).unwrap_or_default());
         self.requests.put(call.id, Request { id, json: request.clone() });
         self.events.keep(&request);
+        self.events.trim_soon();
         self.events.notices.send(notice(&self.events, request));
         Ok(())
     }
@@ -111,12 +117,16 @@ impl Link for CallerLink {
     }
 }
 
-/// What is still to be answered is told to whoever begins to listen.
+/// Sends the open requests to a client that begins to listen.
 impl Pending for Sessions {
     fn pending(&self, principal: &Principal) -> Vec<Notice> {
         let own = self.all().into_iter().filter(|session| session.is_owner(principal));
         own.flat_map(|session| {
-            session.requests.all().into_iter().map(move |(_, request)| notice(&session.events, request.json))
+            session
+                .requests
+                .all()
+                .into_iter()
+                .map(move |(_, request)| notice(&session.events, request.json))
         })
         .collect()
     }
@@ -136,13 +146,13 @@ struct Asked<'a> {
     request_id: String,
     tool: &'a str,
     arguments: &'a serde_json::value::RawValue,
-    /// How long the caller has for it, from `at_ms` on.
+    /// The time left for the answer, counted from `at_ms`.
     deadline_ms: u64,
     at_ms: i64,
 }
 
-/// What a call is told when nobody is there to run it.
+/// Returns the error of a call to a disconnected caller.
 pub(crate) fn gone() -> CallError {
-    CallError::new(CallErrorKind::Offline, "the caller, whose tool this is, is not connected any more")
-        .hint("the caller may come back: GET /v1/sessions/{id}/events, or caller_tool_next")
+    CallError::new(CallErrorKind::Offline, "the caller that offers this tool is disconnected")
+        .hint("the caller can reconnect with `GET /v1/sessions/{id}/events` or caller_tool_next")
 }

@@ -1,16 +1,17 @@
-//! Whether a caller is there.
+//! Tracks whether a caller is connected.
 //!
-//! A caller that listens on a stream of ours is there, and one whose last stream has closed is gone once its grace is over; by
-//! default there is none. A caller that polls, or does something while no stream is open, has [`POLL_GRACE`] to come back.
-//! One that was never seen to listen may have a way that the gateway does not see (it asks now and then, or another
-//! process listens for it): it is waited for, each time until the tool's timeout.
+//! A caller with an open stream is present. After its last stream has closed, it counts as absent
+//! at the end of a grace period, which is zero by default. A caller that polls, or sends a
+//! request without an open stream, has [`POLL_GRACE`] to return. A caller that was never seen
+//! listening may use a way that the gateway cannot see: rare polls, or another process that
+//! listens for it. Calls then wait for it until the tool's timeout.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Between two polls a caller listens to nothing, and is not gone.
+/// Between two polls a caller has no open request, and is still present.
 const POLL_GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -22,18 +23,18 @@ pub(crate) struct Presence {
 #[derive(Debug)]
 struct Known {
     state: State,
-    /// Until then the caller is not gone, whatever has closed.
+    /// Until this time the caller does not count as absent, even if its streams close.
     active_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Never seen to listen.
+    /// Never seen listening.
     Unknown,
-    /// Silent, because it is at work on what it was given.
+    /// Not listening, because it handles the requests that it has received.
     Working,
     Here,
-    /// It is not listening, and counts as gone at this time.
+    /// Not listening; counts as absent from this time on.
     Left(Instant),
     Gone,
 }
@@ -57,7 +58,8 @@ impl Presence {
         }
     }
 
-    /// Takes in whether somebody listens now. `true` when the caller has just become gone.
+    /// Updates the state with whether the caller is listening now. Returns `true` if the caller
+    /// has just become absent.
     pub(crate) fn look(&self, listens: bool, now: Instant) -> bool {
         let mut known = self.known();
         if listens {
@@ -76,7 +78,7 @@ impl Presence {
         is_over
     }
 
-    /// When the caller will count as gone, if it does not come back.
+    /// Returns when the caller will count as absent, if it does not return.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.known().state {
             State::Left(until) => Some(until),
@@ -84,7 +86,7 @@ impl Presence {
         }
     }
 
-    /// The caller did something while it was not listening: it has time to listen again.
+    /// Records a request of a caller that is not listening, which has time to listen again.
     pub(crate) fn active(&self) {
         let mut known = self.known();
         if matches!(known.state, State::Left(_) | State::Gone) {
@@ -92,7 +94,7 @@ impl Presence {
         }
     }
 
-    /// The caller has the answer to a question that kept it listening: it has time to ask the next one.
+    /// Records the end of a long poll, after which the caller has time for its next poll.
     pub(crate) fn asks_again(&self) {
         let mut known = self.known();
         let until = Instant::now() + self.grace.max(POLL_GRACE);
@@ -102,12 +104,12 @@ impl Presence {
         }
     }
 
-    /// The caller was given work by a question that is answered now; it will be silent until it has done it.
+    /// Records that a poll returns requests: the caller will be silent until it has handled them.
     pub(crate) fn at_work(&self) {
         self.known().state = State::Working;
     }
 
-    /// The caller has done what it was given. It has time to ask for more.
+    /// Records that the caller has answered all requests. It has time to poll again.
     pub(crate) fn done(&self) {
         let mut known = self.known();
         if known.state == State::Working {
@@ -116,7 +118,7 @@ impl Presence {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -134,7 +136,10 @@ mod tests {
     async fn a_caller_is_gone_once_its_grace_is_over_and_back_when_it_listens() {
         let presence = Presence::new(Duration::from_secs(5));
         let after = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
-        assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "never seen: waited for");
+        assert!(
+            !presence.look(false, Instant::now()) && !presence.is_gone(),
+            "never seen: waited for"
+        );
         presence.look(true, Instant::now());
         assert!(!presence.look(false, Instant::now()));
         after(4).await;
@@ -159,7 +164,10 @@ mod tests {
         let presence = Presence::new(Duration::ZERO);
         presence.look(true, Instant::now());
         presence.active();
-        assert!(presence.look(false, Instant::now()) && presence.is_gone(), "its stream has closed");
+        assert!(
+            presence.look(false, Instant::now()) && presence.is_gone(),
+            "its stream has closed"
+        );
         presence.active();
         assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "it did something");
         presence.look(true, Instant::now());
@@ -169,6 +177,9 @@ mod tests {
         assert!(presence.look(false, Instant::now()), "it does not poll any more");
         presence.asks_again();
         presence.look(true, Instant::now());
-        assert!(presence.look(false, Instant::now()), "a stream that was opened since then has closed");
+        assert!(
+            presence.look(false, Instant::now()),
+            "a stream that was opened since then has closed"
+        );
     }
 }

@@ -1,36 +1,37 @@
-//! What is remembered of a session, and shown of it.
+//! The stored and displayed state of a session.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the store has them.
+/// The bucket of sessions in the store.
 pub(crate) const BUCKET: &str = "sessions";
 
 /// A session as its owner and operators see it, and as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionView {
     pub session_id: String,
-    /// `idle` (no agent is here), `running` or `ended`.
+    /// `idle` (no agent is connected), `running` or `ended`.
     pub state: String,
-    /// Why it ended.
+    /// The reason why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub owner: Owner,
     pub caller_id: String,
-    /// `listening`, `working` (on what it was given), `left`, `gone`, or `unknown`: never seen to listen.
+    /// The caller's presence: `listening`, `working` (on its requests), `left`, `gone`, or
+    /// `unknown` (never seen listening).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// The tools that the caller lends, by the names under which they are called.
+    /// The exposed names of the tools that the caller lends.
     #[serde(default)]
     pub caller_tools: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The session whose agent started this one.
+    /// The session from which an agent started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// Where an agent that comes by itself connects.
+    /// The socket path for an agent that connects by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// Requests that the caller has not answered.
+    /// The number of requests that the caller has not answered.
     #[serde(default)]
     pub pending: usize,
     pub timeout_ms: u64,
@@ -39,7 +40,7 @@ pub struct SessionView {
     pub ended_ms: Option<i64>,
 }
 
-/// Whose token started it.
+/// The principal that started the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub id: String,

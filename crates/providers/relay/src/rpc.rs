@@ -1,4 +1,5 @@
-//! One line of the relay's protocol: JSON-RPC 2.0, or the words that some clients begin with.
+//! Parses one line of the relay's protocol: JSON-RPC 2.0, or the greeting that some clients send
+//! first.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,12 +9,12 @@ pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 
-/// What some clients say first. Nothing answers it.
+/// The greeting of some clients. It gets no answer.
 const GREETING: &[u8] = b"OUBLIETTE-";
 
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// Nothing that wants an answer.
+    /// Nothing to answer.
     Nothing,
     One(Result<Request, Fault>),
     Batch(Vec<Result<Request, Fault>>),
@@ -21,13 +22,13 @@ pub(crate) enum Incoming {
 
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Absent for a notification.
+    /// `None` for a notification.
     pub(crate) id: Option<Box<RawValue>>,
     pub(crate) method: String,
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-/// A line, or a part of one, that is no request.
+/// A line, or an item of a batch, that is not a valid request.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) id: Option<Box<RawValue>>,
@@ -46,12 +47,14 @@ struct Envelope {
     error: Option<Box<RawValue>>,
 }
 
-/// An id that is `null` is an id.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+/// Distinguishes an id of `null` from an absent id.
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads a line; `first` is whether it is the connection's first one.
+/// Parses a line. `first` is whether it is the first line of the connection.
 pub(crate) fn decode(line: &[u8], first: bool) -> Incoming {
     let line = line.trim_ascii();
     if line.is_empty() || (first && line.starts_with(GREETING)) {
@@ -59,18 +62,25 @@ pub(crate) fn decode(line: &[u8], first: bool) -> Incoming {
     }
     let whole: &RawValue = match serde_json::from_slice(line) {
         Ok(whole) => whole,
-        Err(error) => return Incoming::One(Err(fault(PARSE_ERROR, format!("the line is not JSON: {error}")))),
+        Err(error) => {
+            return Incoming::One(Err(fault(
+                PARSE_ERROR,
+                format!("the line is not valid JSON: {error}"),
+            )));
+        }
     };
     if !whole.get().starts_with('[') {
         return request(whole).map_or(Incoming::Nothing, Incoming::One);
     }
     match serde_json::from_str::<Vec<&RawValue>>(whole.get()) {
-        Ok(items) if !items.is_empty() => Incoming::Batch(items.into_iter().filter_map(request).collect()),
-        _ => Incoming::One(Err(fault(INVALID_REQUEST, "a batch must have something in it".into()))),
+        Ok(items) if !items.is_empty() => {
+            Incoming::Batch(items.into_iter().filter_map(request).collect())
+        }
+        _ => Incoming::One(Err(fault(INVALID_REQUEST, "a batch must not be empty".into()))),
     }
 }
 
-/// One request; `None` for an answer, which nobody here has asked for.
+/// Parses one request. Returns `None` for a response, because the gateway sends no requests here.
 fn request(raw: &RawValue) -> Option<Result<Request, Fault>> {
     let invalid = |message: &str| Some(Err(fault(INVALID_REQUEST, message.into())));
     if !raw.get().starts_with('{') {
@@ -78,31 +88,40 @@ fn request(raw: &RawValue) -> Option<Result<Request, Fault>> {
     }
     let envelope: Envelope = match serde_json::from_str(raw.get()) {
         Ok(envelope) => envelope,
-        Err(error) => return invalid(&format!("the request cannot be read: {error}")),
+        Err(error) => return invalid(&format!("the request is invalid: {error}")),
     };
     let id = envelope.id;
     if id.as_ref().is_some_and(|id| !is_id(id.get())) {
-        return invalid("an id must be a number, a text or null");
+        return invalid("an id must be a number, a string or null");
     }
     let Some(method) = envelope.method else {
         if envelope.result.is_some() || envelope.error.is_some() {
             return None;
         }
-        return Some(Err(Fault { id, code: INVALID_REQUEST, message: "the request has no method".into() }));
+        return Some(Err(Fault {
+            id,
+            code: INVALID_REQUEST,
+            message: "the request has no method".into(),
+        }));
     };
-    // Some clients leave the version out; what they mean is clear.
+    // Some clients omit the version; they are accepted.
     let version = envelope.jsonrpc.is_none_or(|version| version == "2.0");
     match method {
-        Value::String(method) if version => Some(Ok(Request { id, method, params: envelope.params })),
+        Value::String(method) if version => {
+            Some(Ok(Request { id, method, params: envelope.params }))
+        }
         _ => {
-            let message = if version { "method must be a text" } else { "jsonrpc must be \"2.0\"" };
+            let message =
+                if version { "method must be a string" } else { "jsonrpc must be \"2.0\"" };
             Some(Err(Fault { id, code: INVALID_REQUEST, message: message.into() }))
         }
     }
 }
 
 fn is_id(text: &str) -> bool {
-    text == "null" || text.starts_with('"') || text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+    text == "null"
+        || text.starts_with('"')
+        || text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
 }
 
 fn fault(code: i32, message: String) -> Fault {
@@ -118,8 +137,12 @@ mod tests {
     #[track_caller]
     fn check(line: &str, expected: &str) {
         let one = |item: &Result<Request, Fault>| match item {
-            Ok(request) => format!("{}#{}", request.method, request.id.as_ref().map_or("none", |id| id.get())),
-            Err(fault) => format!("{}#{}", fault.code, fault.id.as_ref().map_or("none", |id| id.get())),
+            Ok(request) => {
+                format!("{}#{}", request.method, request.id.as_ref().map_or("none", |id| id.get()))
+            }
+            Err(fault) => {
+                format!("{}#{}", fault.code, fault.id.as_ref().map_or("none", |id| id.get()))
+            }
         };
         let seen = match decode(line.as_bytes(), false) {
             Incoming::Nothing => "nothing".to_owned(),

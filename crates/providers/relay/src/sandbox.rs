@@ -1,4 +1,5 @@
-//! The sandbox of agents: what their configuration means, and whether it is possible.
+//! The sandbox of agents: converts their configuration to a policy, and checks that it is
+//! possible.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,20 +9,20 @@ use sa_sandbox::{Bind, Policy, marked};
 
 use crate::agent::AgentCommand;
 
-/// Where an agent in a sandbox finds its session's socket and this program.
+/// The paths of the session's socket and of this program in a sandbox.
 pub(crate) const RELAY: &str = "/run/switchboard/relay.sock";
 pub(crate) const PROGRAM: &str = "/run/switchboard/switchboard";
 
-/// What every session of an agent has in common. The secrets are files and directories of the gateway, its data directory
-/// first. None of them may lie in the agent's directory: the agent could rename a directory above a hidden file, and then
-/// read the file.
+/// Returns the policy that all sessions of an agent share. The secrets are files and directories
+/// of the gateway, its data directory first. None of them may be in the agent's directory: the
+/// agent could rename a directory above a hidden file, and then read the file.
 pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Policy, String> {
     let secrets: Vec<PathBuf> = secrets.iter().map(|path| real(path)).collect();
     let dir = Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| real(Path::new(dir)));
     let within = |dir: &PathBuf| secrets.iter().find(|secret| secret.starts_with(dir));
     if let Some((dir, secret)) = dir.as_ref().and_then(|dir| Some((dir, within(dir)?))) {
         return Err(format!(
-            "dir: {} holds {}, a secret of the gateway, which could not be kept from the agent there; choose another dir, \
+            "dir: {} contains {}, a secret file of the gateway that the agent could read there; choose another dir, \
              such as one project's directory, or move the gateway's files elsewhere",
             dir.display(),
             secret.display()
@@ -31,16 +32,21 @@ pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Poli
     policy.unix_sockets = true;
     for path in command.read.iter().map(PathBuf::from) {
         if secrets.iter().any(|secret| real(&path).starts_with(secret)) {
-            return Err(format!("read: {} is a secret of the gateway, which no agent may read", path.display()));
+            return Err(format!(
+                "read: {} is a secret file of the gateway, which agents must not read",
+                path.display()
+            ));
         }
         policy.readable.push(path);
     }
     Ok(policy.hiding(secrets))
 }
 
-/// The same without the marked files of other gateways, which are searched where the agent reads and writes. Blocks.
+/// Hides the marked secret files of other gateways, which are searched where the agent reads and
+/// writes. Blocks.
 pub(crate) fn without_marked(policy: Policy, read: &[String]) -> Result<Policy, String> {
-    let directories: Vec<PathBuf> = policy.writable.iter().cloned().chain(read.iter().map(PathBuf::from)).collect();
+    let directories: Vec<PathBuf> =
+        policy.writable.iter().cloned().chain(read.iter().map(PathBuf::from)).collect();
     policy.without_marked(marked::search(directories.iter().map(PathBuf::as_path))?)
 }
 
@@ -48,7 +54,7 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The same with the directory, the socket and the program of one session.
+/// Adds the directory, the socket and the program of one session to the policy.
 pub(crate) fn of_session(mut policy: Policy, dir: &Path, socket: &Path, program: &Path) -> Policy {
     policy.writable.push(dir.to_owned());
     for (source, target) in [(socket, RELAY), (program, PROGRAM)] {
@@ -57,45 +63,55 @@ pub(crate) fn of_session(mut policy: Policy, dir: &Path, socket: &Path, program:
     policy
 }
 
-/// Refuses a program that exists and that the sandbox does not show. The system would only say that it does not exist.
+/// Rejects a program that exists, but that the sandbox does not show. The system would only
+/// report that it does not exist.
 pub(crate) fn check_program(policy: &Policy, command: &AgentCommand) -> io::Result<()> {
     let program = command.command.first().map(Path::new).filter(|program| program.is_absolute());
     match program {
         Some(program) if program.exists() && !policy.shows(program) => {
             let folder = program.parent().unwrap_or(program).display();
-            Err(io::Error::other(format!("the sandbox does not see it; add read = [\"{folder}\"]")))
+            Err(io::Error::other(format!(
+                "the sandbox has no access to it; add read = [\"{folder}\"]"
+            )))
         }
         _ => Ok(()),
     }
 }
 
-/// Checks that an agent may do no more than the sandboxed agent that asks for it. The error says what it may do beyond that.
+/// Checks that an agent may do no more than the sandboxed agent that asks for it. The error names
+/// the first additional permission.
 pub(crate) fn check_confinement(asking: &AgentCommand, asked: &AgentCommand) -> Result<(), String> {
     if !asked.sandbox {
         return Err("has no sandbox".into());
     }
     if asked.network && !asking.network {
-        return Err("has the network, which the asking agent does not have".into());
+        return Err("has network access, which the calling agent does not have".into());
     }
     let place = |path: &String| real(Path::new(path));
-    let within = |path: &String, roots: &[PathBuf]| roots.iter().any(|root| place(path).starts_with(root));
-    let mut roots: Vec<PathBuf> = [&asking.dir].into_iter().filter(|dir| !dir.is_empty()).map(place).collect();
+    let within =
+        |path: &String, roots: &[PathBuf]| roots.iter().any(|root| place(path).starts_with(root));
+    let mut roots: Vec<PathBuf> =
+        [&asking.dir].into_iter().filter(|dir| !dir.is_empty()).map(place).collect();
     if !asked.dir.is_empty() && !within(&asked.dir, &roots) {
-        return Err(format!("works in {}, which is not in the asking agent's dir", asked.dir));
+        return Err(format!("works in {}, which is not in the calling agent's dir", asked.dir));
     }
     roots.extend(asking.read.iter().map(place));
     match asked.read.iter().find(|path| !within(path, &roots)) {
-        Some(path) => Err(format!("reads {path}, which the asking agent does not read")),
+        Some(path) => Err(format!("reads {path}, which the calling agent cannot read")),
         None => Ok(()),
     }
 }
 
-/// Tries the sandboxes of all agents that have one, each in a process of its own. The program is one that calls
-/// [`sa_sandbox::run_if_asked`]. The error names the agent and the part that is missing.
-pub fn check(program: &Path, secrets: &[PathBuf], agents: &BTreeMap<String, AgentCommand>) -> Result<(), String> {
+/// Tries the sandboxes of all agents that have one, each in a separate process. The program must
+/// call [`sa_sandbox::run_if_asked`]. The error names the agent and the missing feature.
+pub fn check(
+    program: &Path,
+    secrets: &[PathBuf],
+    agents: &BTreeMap<String, AgentCommand>,
+) -> Result<(), String> {
     for (name, command) in agents.iter().filter(|(_, command)| command.sandbox) {
         policy(command, secrets).and_then(|policy| sa_sandbox::probe(program, &policy)).map_err(|why| {
-            format!("the agent \"{name}\" cannot have its sandbox: {why}; to run it without one, set sandbox = false")
+            format!("cannot set up the sandbox of the agent \"{name}\": {why}; to run the agent without a sandbox, set sandbox = false")
         })?;
     }
     Ok(())
@@ -109,7 +125,10 @@ mod tests {
     use super::*;
 
     fn agent(dir: &Path, read: &[&Path]) -> AgentCommand {
-        serde_json::from_value(json!({ "command": ["x"], "sandbox": true, "dir": dir, "read": read })).unwrap()
+        serde_json::from_value(
+            json!({ "command": ["x"], "sandbox": true, "dir": dir, "read": read }),
+        )
+        .unwrap()
     }
 
     /// Mounts hide a secret at its path, and an agent can rename any directory above it.
@@ -123,10 +142,15 @@ mod tests {
         std::os::unix::fs::symlink(at("home"), at("link")).unwrap();
         let data = [at("home/sub/data")];
         let config = [at("elsewhere"), at("home/sub/config.toml")];
-        for (dir, secrets) in [("home", &data[..]), ("link", &data), ("home/sub/data", &data), ("home", &config)] {
+        for (dir, secrets) in
+            [("home", &data[..]), ("link", &data), ("home/sub/data", &data), ("home", &config)]
+        {
             let why = policy(&agent(&at(dir), &[]), secrets).unwrap_err();
             let secret = secrets.last().unwrap().display().to_string();
-            assert!(why.contains(&secret) && why.contains(&real(&at(dir)).display().to_string()), "{dir}: {why}");
+            assert!(
+                why.contains(&secret) && why.contains(&real(&at(dir)).display().to_string()),
+                "{dir}: {why}"
+            );
             let all = BTreeMap::from([("helper".to_owned(), agent(&at(dir), &[]))]);
             let why = check(Path::new("/bin/true"), secrets, &all).unwrap_err();
             assert!(why.contains("\"helper\"") && why.contains(&secret), "{why}");

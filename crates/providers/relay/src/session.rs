@@ -1,14 +1,16 @@
-//! One session: who it is for, what its agent may use, and how it ends.
+//! One session: its owner, the tools that its agent may use, and its end.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::directory::{Attach, Registration};
 use sa_core::link::LinkProvider;
 use sa_core::{
-    CallError, CallErrorKind, Catalog, Directory, Grant, Principal, ProviderId, RawJson, Role, Scope, View, clock,
+    CallError, CallErrorKind, Catalog, Directory, Grant, Principal, ProviderId, RawJson, Role,
+    Scope, View, clock,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -23,47 +25,49 @@ use crate::presence::Presence;
 use crate::record::{Owner, SessionView};
 use crate::turn::Turn;
 
-/// What the directories end in that agents work in.
+/// The extension of the directories in which agents work.
 pub(crate) const WORK: &str = "work";
 
-/// Open, until it is ended.
+/// A session, open until it is ended.
 pub struct Session {
     pub(crate) id: Arc<str>,
     pub(crate) owner: Arc<Principal>,
     pub(crate) agent: Option<String>,
     pub(crate) parent: Option<Arc<str>>,
-    /// How many sessions it is away from one that a caller has started.
+    /// The number of sessions between it and one that a caller has started.
     pub(crate) depth: usize,
     pub(crate) socket: PathBuf,
     pub(crate) events: Arc<Events>,
     pub(crate) requests: Arc<Requests>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) provider: LinkProvider<CallerLink>,
-    /// What the caller lends, followed by every connection of an agent.
+    /// The caller's tools. Every connection of an agent follows the changes.
     pub(crate) lent: watch::Sender<Arc<Lent>>,
-    /// How many agents are here.
+    /// The number of connected agents.
     pub(crate) agents: watch::Sender<usize>,
-    /// The process that was started for it, while there is one.
+    /// The message queue of the process that was started for it, while that runs.
     pub(crate) process: AsyncMutex<Option<mpsc::Sender<String>>>,
-    /// Fires when it is over.
+    /// Cancelled when the session has ended.
     pub(crate) ended: CancellationToken,
     pub(crate) forgeries: AtomicU32,
     pub(crate) turn: Turn,
     registration: Mutex<Option<Registration>>,
     timeout_ms: AtomicU64,
+    /// Whether the caller set that limit itself.
+    has_own_timeout: AtomicBool,
     touched: Mutex<Instant>,
     created_ms: i64,
     ending: Mutex<Option<(String, i64)>>,
 }
 
-/// What a caller lends.
+/// The caller's name and tools.
 #[derive(Debug, Default)]
 pub(crate) struct Lent {
     pub(crate) caller_id: String,
     specs: Vec<ToolSpec>,
-    /// The caller's name of each tool, and the one under which it is called.
+    /// The caller's name of each tool, and its exposed name.
     pub(crate) names: Vec<(Arc<str>, Arc<str>)>,
-    /// `caller_tools_config`, as agents are told.
+    /// The `caller_tools_config` message for agents.
     pub(crate) config: String,
 }
 
@@ -106,6 +110,7 @@ impl Session {
             turn: Turn::default(),
             registration: Mutex::new(None),
             timeout_ms: AtomicU64::new(new.timeout.as_millis() as u64),
+            has_own_timeout: AtomicBool::new(false),
             touched: Mutex::new(Instant::now()),
             created_ms: clock::now_ms(),
             ending: Mutex::new(None),
@@ -120,8 +125,9 @@ impl Session {
         self.owner.id == principal.id
     }
 
-    /// What its agent is, and can see. It speaks for the owner, in this session alone; the caller's tools are not among those
-    /// that the owner's token names, so a token for some tools does not keep the agent from them.
+    /// Returns the identity and the scope of its agent. The agent acts for the owner, only in
+    /// this session. The tool list of the owner's token cannot name the caller's tools, so it
+    /// does not limit the agent.
     pub(crate) fn view(&self) -> View {
         let principal = self.owner.unnarrowed(Role::Agent);
         View { principal: Arc::new(principal), scopes: vec![Scope::Session(Arc::clone(&self.id))] }
@@ -131,23 +137,39 @@ impl Session {
         Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed))
     }
 
-    /// The name under which one of the caller's tools is called, from that or from the caller's own name of it.
+    /// Returns the exposed name of one of the caller's tools, given that name or the caller's
+    /// own.
     pub(crate) fn tool(&self, name: &str) -> Result<Arc<str>, CallError> {
         let lent = self.lent.borrow();
         let exposed = lent.names.iter().find(|(_, exposed)| **exposed == *name);
         let named = exposed.or_else(|| lent.names.iter().find(|(own, _)| **own == *name));
         named.map(|(_, exposed)| Arc::clone(exposed)).ok_or_else(|| {
             let name: String = name.chars().take(128).collect();
-            let all: Vec<&str> = lent.names.iter().map(|(_, exposed)| &**exposed).take(20).collect();
-            let error = CallError::new(CallErrorKind::NotFound, format!("the caller has no tool \"{name}\""));
-            if all.is_empty() { error } else { error.hint(format!("it has: {}", all.join(", "))) }
+            let all: Vec<&str> =
+                lent.names.iter().map(|(_, exposed)| &**exposed).take(20).collect();
+            let error = CallError::new(
+                CallErrorKind::NotFound,
+                format!("the caller has no tool \"{name}\""),
+            );
+            if all.is_empty() {
+                error
+            } else {
+                error.hint(format!("available tools: {}", all.join(", ")))
+            }
         })
     }
 
-    /// Takes in what the caller lends from now on. What a message does not say stays as it was.
-    pub(crate) fn lend(self: &Arc<Self>, directory: &Arc<Directory>, lending: Lending, places: usize) {
+    /// Replaces the tools that the caller lends. Fields that are absent in the message keep their
+    /// values.
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        directory: &Arc<Directory>,
+        lending: Lending,
+        places: usize,
+    ) {
         if let Some(timeout) = lending.timeout {
             self.timeout_ms.store(timeout.as_millis() as u64, Ordering::Relaxed);
+            self.has_own_timeout.store(true, Ordering::Relaxed);
         }
         let before = Arc::clone(&self.lent.borrow());
         if lending.tools.is_none()
@@ -160,7 +182,9 @@ impl Session {
         let known = Some(before.caller_id.clone()).filter(|id| !id.is_empty());
         let caller_id = lending.caller_id.or(known).unwrap_or_else(|| "caller".into());
         let specs = lending.tools.unwrap_or_else(|| before.specs.clone());
-        let tools = specs.iter().map(|spec| spec.tool(&caller_id, self.timeout())).collect();
+        let is_own = self.has_own_timeout.load(Ordering::Relaxed);
+        let tools =
+            specs.iter().map(|spec| spec.tool(&caller_id, self.timeout(), is_own)).collect();
         let catalog = Catalog { tools, ..Catalog::default() };
         let id = ProviderId::new(CALLER_KIND, &self.id);
         let mut registration = self.registration();
@@ -175,19 +199,28 @@ impl Session {
                     provider: Arc::new(Forward(Arc::clone(self))),
                     catalog,
                     max_running: places,
-                    about: RawJson::of(&json!({ "caller_id": caller_id, "owner": &*self.owner.name })),
+                    about: RawJson::of(
+                        &json!({ "caller_id": caller_id, "owner": &*self.owner.name }),
+                    ),
                     may_take_over: false,
                 };
-                // The id is new and its own, so that nobody else can hold it.
+                // The id is new and unique, so no other provider can have it.
                 *registration = directory.attach(attach).ok();
             }
         }
-        let listed = directory.list(&self.view(), None, usize::MAX, |tool| tool.provider == id).tools;
-        let names: Vec<_> = listed.iter().map(|tool| (Arc::clone(&tool.tool.name), Arc::clone(&tool.name))).collect();
+        let listed =
+            directory.list(&self.view(), None, usize::MAX, |tool| tool.provider == id).tools;
+        let names: Vec<_> = listed
+            .iter()
+            .map(|tool| (Arc::clone(&tool.tool.name), Arc::clone(&tool.name)))
+            .collect();
         let told: Vec<Value> = specs
             .iter()
             .map(|spec| {
-                let exposed = names.iter().find(|(own, _)| **own == *spec.name).map(|(_, exposed)| &**exposed);
+                let exposed = names
+                    .iter()
+                    .find(|(own, _)| **own == *spec.name)
+                    .map(|(_, exposed)| &**exposed);
                 spec.told(exposed.unwrap_or_default())
             })
             .collect();
@@ -196,21 +229,27 @@ impl Session {
             "type": "caller_tools_config",
             "params": { "caller_id": caller_id, "session_id": &*self.id, "tools": told },
         });
-        self.lent.send_replace(Arc::new(Lent { caller_id, specs, names, config: config.to_string() }));
+        self.lent.send_replace(Arc::new(Lent {
+            caller_id,
+            specs,
+            names,
+            config: config.to_string(),
+        }));
     }
 
     pub(crate) fn touch(&self) {
-        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.touched.lock() = Instant::now();
     }
 
     pub(crate) fn idle_for(&self) -> Duration {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.touched.lock().elapsed()
     }
 
-    /// Ends it: its calls fail, its agents are told to go, its tools are gone. `false` when it had ended before.
+    /// Ends the session: its calls fail, its agents are disconnected and its tools removed.
+    /// Returns `false` if it had already ended.
     pub(crate) fn end(&self, reason: &str) -> bool {
         {
-            let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ending = self.ending.lock();
             if ending.is_some() {
                 return false;
             }
@@ -229,23 +268,24 @@ impl Session {
         true
     }
 
-    /// Where its agents work who have no other place. It is there for as long as the session is, whichever agent comes next.
+    /// Returns the working directory of agents without a configured one. It exists as long as the
+    /// session, for any number of agents.
     pub(crate) fn own_dir(&self) -> PathBuf {
         self.socket.with_extension(WORK)
     }
 
-    /// Removes what its agents have left.
+    /// Removes the files that its agents have left.
     pub(crate) async fn clear_away(&self) {
         let _ = tokio::fs::remove_dir_all(self.own_dir()).await;
     }
 
-    /// Whether an agent is here.
+    /// Returns whether an agent is connected.
     pub(crate) fn is_running(&self) -> bool {
         *self.agents.borrow() > 0
     }
 
     pub fn show(&self) -> SessionView {
-        let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ending = self.ending.lock().clone();
         let lent = self.lent.borrow();
         let open = ending.is_none();
         let state = match (&ending, *self.agents.borrow()) {
@@ -272,7 +312,7 @@ impl Session {
     }
 
     fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
-        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registration.lock()
     }
 }
 
@@ -282,7 +322,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// The session as the directory has it.
+/// The session as a provider of the directory.
 struct Forward(Arc<Session>);
 
 impl sa_core::Provider for Forward {
@@ -294,9 +334,13 @@ impl sa_core::Provider for Forward {
         self.0.touch();
         self.0.provider.call(call, updates)
     }
+
+    fn name(&self) -> Option<String> {
+        Some(format!("the caller \"{}\"", self.0.lent.borrow().caller_id))
+    }
 }
 
-/// An agent is here, for as long as this is kept.
+/// Counts an agent as connected until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Working(Arc<Session>);
 

@@ -1,16 +1,17 @@
 //! All sessions of a gateway.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sa_core::budget::{Holder, Limit, Permit, SharedBudget};
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_core::{
-    AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role, Router, Scope, View,
-    clock,
+    AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role,
+    Router, Scope, View, clock,
 };
+use sa_limits::budget::{Limit, Permit, SharedBudget};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use crate::record::{BUCKET, SessionView};
 use crate::session::{NewSession, Session};
 use crate::{Options, agent, builtin, sandbox, socket, watch};
 
-/// Sessions that agents may start one from within another.
+/// The maximum nesting depth of sessions that agents start.
 const MAX_DEPTH: usize = 4;
 const MAX_MESSAGE: usize = 1 << 20;
 
@@ -37,33 +38,33 @@ pub struct Sessions {
     pub(crate) records: Arc<dyn Records>,
     open: Mutex<HashMap<Arc<str>, Open>>,
     budget: Arc<SharedBudget>,
-    /// Wakes whoever watches over the callers.
+    /// Wakes the task that tracks the presence of callers.
     pub(crate) poke: Arc<Notify>,
     stop: CancellationToken,
-    /// Fires when questions are not to stay open any longer.
+    /// Cancelled when long polls must return.
     pub(crate) closing: CancellationToken,
     registration: Mutex<Option<sa_core::Registration>>,
 }
 
-/// An open session, and what it takes from the budget of sessions.
+/// An open session, and its share of the sessions budget.
 pub(crate) struct Open {
     pub(crate) session: Arc<Session>,
     _permit: Permit,
 }
 
-/// A message that was taken.
+/// An accepted message.
 pub(crate) struct Heard {
     pub(crate) session: Arc<Session>,
-    /// The event that it is.
+    /// The id of its event.
     pub(crate) event: Option<u64>,
-    /// How long its sender wants to wait.
+    /// How long its sender waits for the agent.
     pub(crate) wait: Duration,
     /// Whether the session is new.
     pub(crate) spawned: bool,
 }
 
 impl Heard {
-    /// The answer to the sender of the message.
+    /// Returns the answer to the sender of the message.
     pub(crate) fn answer(&self) -> Value {
         let mut answer = json!(self.session.show());
         answer["spawned"] = json!(self.spawned);
@@ -72,7 +73,8 @@ impl Heard {
 }
 
 impl Sessions {
-    /// Takes up the sessions of a gateway. Those that a former one left open have ended with it.
+    /// Loads the stored sessions. Sessions that an earlier gateway process left open are recorded
+    /// as ended.
     pub async fn start(
         router: Arc<Router>,
         notices: Notices,
@@ -84,7 +86,7 @@ impl Sessions {
             name: "sessions",
             what: "open sessions",
             key: "sessions.max_open",
-            remedy: "end sessions that are not needed, with session_end",
+            remedy: "end unused sessions with `session_end`",
             total: options.max_sessions,
         });
         let sessions = Arc::new(Self {
@@ -118,18 +120,18 @@ impl Sessions {
         let pending: Arc<dyn Pending> = Arc::<Self>::clone(&sessions);
         sessions.notices.remember(Arc::downgrade(&pending));
         let registration = builtin::attach(&sessions);
-        *sessions.registration.lock().unwrap_or_else(PoisonError::into_inner) = registration;
+        *sessions.registration.lock() = registration;
         tokio::spawn(watch::callers(Arc::downgrade(&sessions), sessions.stop.clone()));
         tokio::spawn(watch::keep_house(Arc::downgrade(&sessions), sessions.stop.clone()));
         Ok(sessions)
     }
 
-    /// Answers all questions that wait for something to happen, so that a gateway that stops need not wait for them.
+    /// Completes all long polls, so that the gateway can shut down without waiting for them.
     pub fn wind_down(&self) {
         self.closing.cancel();
     }
 
-    /// Ends every session, and waits for their agents to be gone.
+    /// Ends every session, and waits until their agents have exited.
     pub async fn shut_down(&self) {
         for session in self.all() {
             self.end_session(&session, "the gateway stopped").await;
@@ -139,28 +141,30 @@ impl Sessions {
         let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
     }
 
-    /// Ends the sessions of somebody who may have none any more.
+    /// Ends the sessions of a principal that may no longer have any.
     pub async fn end_owned(&self, owner: &str, reason: &str) {
         for session in self.all().into_iter().filter(|session| *session.owner.id == *owner) {
             self.end_session(&session, reason).await;
         }
     }
 
-    /// What a principal sees who names a session: the session's tools as well, if it is one that they may enter.
+    /// Returns the view of a principal that names a session. It includes the session's tools, if
+    /// the principal may use the session.
     pub fn view(&self, principal: Arc<Principal>, session: Option<&str>) -> View {
         let session = session.and_then(|id| self.enter(&principal, id).ok());
         let scopes = session.map(|session| Scope::Session(Arc::clone(&session.id)));
         View { principal, scopes: scopes.into_iter().collect() }
     }
 
-    /// An open session that a principal may use: its own, or any for an operator.
+    /// Returns an open session that a principal may use: its own, or any for an operator.
     pub fn enter(&self, principal: &Principal, id: &str) -> Result<Arc<Session>, CallError> {
         let session = self.open().get(id).map(|open| Arc::clone(&open.session));
-        let session = session.filter(|session| session.is_owner(principal) || principal.role == Role::Operator);
+        let session = session
+            .filter(|session| session.is_owner(principal) || principal.role == Role::Operator);
         session.ok_or_else(|| unknown(id))
     }
 
-    /// `session_message`: starts a session, or goes on with one.
+    /// Implements `session_message`: starts or continues a session.
     pub(crate) async fn message(
         self: &Arc<Self>,
         principal: &Arc<Principal>,
@@ -170,7 +174,7 @@ impl Sessions {
         let mut message: args::NewMessage = args::read(json)?;
         let lending = message.lending()?;
         if message.message.as_ref().is_some_and(|text| text.len() > MAX_MESSAGE) {
-            return Err(invalid(format!("a message has at most {MAX_MESSAGE} bytes")));
+            return Err(invalid(format!("a message can have at most {MAX_MESSAGE} bytes")));
         }
         let wait = args::wait(message.wait_ms);
         let places = self.options.max_pending;
@@ -181,16 +185,23 @@ impl Sessions {
                 Ok(session) => session,
                 Err(unknown) => return Err(self.ended_or(principal, id, unknown).await),
             };
-            if let Some(agent) = message.agent.as_ref().filter(|agent| session.agent.as_ref() != Some(agent)) {
-                return Err(invalid(format!("the session's agent is another one than \"{agent}\"")));
+            if let Some(agent) =
+                message.agent.as_ref().filter(|agent| session.agent.as_ref() != Some(agent))
+            {
+                return Err(invalid(format!("the session does not use the agent \"{agent}\"")));
             }
             if within.is_some_and(|own| Arc::ptr_eq(own, &session)) {
-                // The agent says something in its own session.
+                // The agent sends a message in its own session.
                 session.touch();
                 let event = json!({ "message": message.message });
                 let event = session.events.write("agent_message", event).await.map_err(stored)?;
                 session.turn.end(session.turn.message(), true);
-                return Ok(Heard { session, event: Some(event), wait: Duration::ZERO, spawned: false });
+                return Ok(Heard {
+                    session,
+                    event: Some(event),
+                    wait: Duration::ZERO,
+                    spawned: false,
+                });
             }
             self.check_confinement(within, session.agent.as_deref())?;
             session.lend(self.router.directory(), lending, places);
@@ -202,7 +213,7 @@ impl Sessions {
             session.lend(self.router.directory(), lending, places);
             session.events.say("session_started", json!({ "agent": session.agent }));
             if let Err(error) = self.write(&session.show()).await {
-                let why = format!("the session cannot be written down: {error}");
+                let why = format!("the session cannot be stored: {error}");
                 self.end_session(&session, &why).await;
                 return Err(CallError::new(CallErrorKind::Failed, why));
             }
@@ -227,16 +238,25 @@ impl Sessions {
         Ok(Heard { session, event: written, wait, spawned })
     }
 
-    fn choose_agent(&self, agent: Option<String>, project: Option<&str>) -> Result<Option<String>, CallError> {
+    fn choose_agent(
+        &self,
+        agent: Option<String>,
+        project: Option<&str>,
+    ) -> Result<Option<String>, CallError> {
         let Options { agents, default_agent, .. } = &self.options;
-        match agent.or_else(|| project.filter(|name| agents.contains_key(*name)).map(str::to_owned)) {
+        match agent.or_else(|| project.filter(|name| agents.contains_key(*name)).map(str::to_owned))
+        {
             Some(name) if agents.contains_key(&name) => Ok(Some(name)),
             Some(name) => {
                 let known = agents.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
                 let name: String = name.chars().take(64).collect();
-                let error = invalid(format!("there is no agent \"{name}\""));
-                let none = "none is configured: see sessions.agents, or leave it out for an agent that comes by itself";
-                Err(if known.is_empty() { error.hint(none) } else { error.hint(format!("there are: {known}")) })
+                let error = invalid(format!("unknown agent \"{name}\""));
+                let none = "no agent is configured: add one to sessions.agents, or omit the agent and let one connect to the session";
+                Err(if known.is_empty() {
+                    error.hint(none)
+                } else {
+                    error.hint(format!("configured agents: {known}"))
+                })
             }
             None if !default_agent.is_empty() => Ok(Some(default_agent.clone())),
             None if agents.len() == 1 => Ok(agents.keys().next().cloned()),
@@ -244,7 +264,8 @@ impl Sessions {
         }
     }
 
-    /// An agent reaches its own session and those that were started from it. Its owner's other sessions are unknown to it.
+    /// Checks that an agent asks for its own session, or one started from it. Other sessions of
+    /// its owner are unknown to it.
     pub(crate) async fn check_reach(
         &self,
         principal: &Principal,
@@ -263,16 +284,25 @@ impl Sessions {
         Err(unknown(id))
     }
 
-    /// An agent in a sandbox may give work only to agents that are at least as confined. Otherwise it would leave the
-    /// sandbox by asking another agent. An agent that comes by itself counts as one without a sandbox.
-    fn check_confinement(&self, within: Option<&Arc<Session>>, target: Option<&str>) -> Result<(), CallError> {
+    /// Checks that a sandboxed agent uses only agents that are at least as confined. Otherwise it
+    /// could leave the sandbox by asking another agent. An agent that connects by itself counts
+    /// as one without a sandbox.
+    fn check_confinement(
+        &self,
+        within: Option<&Arc<Session>>,
+        target: Option<&str>,
+    ) -> Result<(), CallError> {
         let agents = &self.options.agents;
         let Some(own) = within.and_then(|session| session.agent.as_ref()) else { return Ok(()) };
-        let Some(command) = agents.get(own).filter(|command| command.sandbox) else { return Ok(()) };
+        let Some(command) = agents.get(own).filter(|command| command.sandbox) else {
+            return Ok(());
+        };
         let refused = |what: String| {
-            let rule = format!("an agent in a sandbox may only use agents that are at least as confined; {what}");
+            let rule = format!(
+                "an agent in a sandbox can only use agents that are at least as confined; {what}"
+            );
             CallError::new(CallErrorKind::NotAllowed, rule)
-                .hint("agents with the same sandbox, network, dir and read can use each other, see sessions.agents")
+                .hint("agents with the same sandbox, network, dir and read can use each other; see sessions.agents")
         };
         let Some(name) = target else {
             return Err(refused(format!("no agent was named, and \"{own}\" has a sandbox")));
@@ -282,7 +312,8 @@ impl Sessions {
             .map_err(|why| refused(format!("the agent \"{name}\" {why} (asked by \"{own}\")")))
     }
 
-    /// Why nothing happens in a session to which no agent belongs, for whoever has just sent a message there.
+    /// Returns a hint for the sender of a message in a session without an agent, which explains
+    /// why nothing happens.
     pub(crate) fn hint_for(&self, session: &Session) -> Option<String> {
         if session.agent.is_some() || *session.agents.borrow() > 0 {
             return None;
@@ -290,13 +321,13 @@ impl Sessions {
         let names: Vec<&str> = self.options.agents.keys().map(String::as_str).collect();
         Some(match &names[..] {
             [] => {
-                "no agent is configured: the session waits for one that connects to its socket; [sessions.agents.NAME] \
-                configures one"
+                "no agent is configured: the session waits until one connects to its socket; add [sessions.agents.NAME] \
+                to configure one"
                     .to_owned()
             }
             names => format!(
-                "no agent was started: there are {}, and none of them is sessions.default_agent; start a session with \
-                 agent={}, or let one connect to this session's socket",
+                "no agent was started: sessions.default_agent is not set (agents: {}); start a session with \
+                 agent={}, or connect an agent to this session's socket",
                 names.join(", "),
                 names[0]
             ),
@@ -310,10 +341,11 @@ impl Sessions {
         parent: Option<Arc<Session>>,
     ) -> Result<Arc<Session>, CallError> {
         if self.stop.is_cancelled() || self.router.is_draining() {
-            return Err(CallError::undelivered("the gateway is shutting down").hint("retry once it is back"));
+            return Err(CallError::undelivered("the gateway is shutting down")
+                .hint("retry when it is running again"));
         }
         if parent.as_ref().is_some_and(|parent| parent.depth + 1 >= MAX_DEPTH) {
-            let error = format!("agents may start sessions from within each other {MAX_DEPTH} deep");
+            let error = format!("agents can nest sessions at most {MAX_DEPTH} levels deep");
             return Err(CallError::new(CallErrorKind::NotAllowed, error));
         }
         let id: Arc<str> = format!("ses_{}", Uuid::now_v7().simple()).into();
@@ -329,19 +361,26 @@ impl Sessions {
             grace: self.options.caller_grace,
             timeout: self.options.timeout,
         });
-        let permit = self.budget.acquire(&Holder::of(principal), 1)?;
+        let permit = self.budget.acquire(&principal.holder(), 1)?;
         self.open().insert(id, Open { session: Arc::clone(&session), _permit: permit });
         if let Err(error) = socket::listen(self, &session) {
             self.open().remove(&session.id);
             let path = session.socket.display();
-            return Err(CallError::new(CallErrorKind::Failed, format!("cannot listen on {path}: {error}")));
+            return Err(CallError::new(
+                CallErrorKind::Failed,
+                format!("cannot listen on {path}: {error}"),
+            ));
         }
         self.audit("session.started", principal, &session.id, "");
         Ok(session)
     }
 
-    /// `session_end`.
-    pub(crate) async fn end(&self, principal: &Principal, id: &str) -> Result<SessionView, CallError> {
+    /// Implements `session_end`.
+    pub(crate) async fn end(
+        &self,
+        principal: &Principal,
+        id: &str,
+    ) -> Result<SessionView, CallError> {
         match self.enter(principal, id) {
             Ok(session) => {
                 self.end_session(&session, &format!("ended by {}", principal.name)).await;
@@ -360,24 +399,26 @@ impl Sessions {
         }
         info!(session = &*session.id, reason, "session ended");
         self.audit("session.ended", &session.owner, &session.id, reason);
-        // Written before it leaves the table, so that it is to be seen in one or the other.
+        // Written before it is removed from the table, so that it is always visible in one of
+        // them.
         if let Err(error) = self.write(&session.show()).await {
-            warn!(session = &*session.id, %error, "cannot write down that the session has ended");
+            warn!(session = &*session.id, %error, "cannot record the end of the session");
         }
         self.open().remove(&session.id);
     }
 
-    /// One session, open or ended.
+    /// Returns one session, open or ended.
     pub async fn show(&self, principal: &Principal, id: &str) -> Result<SessionView, CallError> {
         if let Ok(session) = self.enter(principal, id) {
             return Ok(session.show());
         }
         let record = self.records.get(BUCKET, id).await.map_err(stored)?;
-        let view = record.and_then(|record| serde_json::from_slice::<SessionView>(&record.value).ok());
+        let view =
+            record.and_then(|record| serde_json::from_slice::<SessionView>(&record.value).ok());
         view.filter(|view| may_see(principal, view)).ok_or_else(|| unknown(id))
     }
 
-    /// All sessions that a principal may see, the newest first.
+    /// Returns all sessions that a principal may see, newest first.
     pub async fn list(&self, principal: &Principal) -> Result<Vec<SessionView>, CallError> {
         let open = self.all();
         let mut views: Vec<SessionView> = open.iter().map(|session| session.show()).collect();
@@ -393,29 +434,30 @@ impl Sessions {
         Ok(views)
     }
 
-    /// What bounds the number of open sessions.
+    /// Returns the budget of open sessions.
     pub fn budget(&self) -> &Arc<SharedBudget> {
         &self.budget
     }
 
-    /// How many sessions are open, and in how many of them an agent works.
+    /// Returns the number of open sessions, and of those with a connected agent.
     pub fn count(&self) -> (usize, usize) {
         let open = self.all();
         (open.len(), open.iter().filter(|session| session.is_running()).count())
     }
 
-    /// Somebody who answers or asks is not gone.
+    /// Records that a session's caller is active, because it sent a request.
     pub(crate) fn caller_did_something(&self, session: &Session) {
         session.presence.active();
         self.poke.notify_one();
     }
 
-    /// Looks at the callers again.
+    /// Checks the presence of callers again.
     pub(crate) fn look_again(&self) {
         self.poke.notify_one();
     }
 
-    /// Says of a session that cannot be gone on with whether it has ended.
+    /// Returns the error for a message to a session that is not open: that it has ended, or is
+    /// unknown.
     async fn ended_or(&self, principal: &Principal, id: &str, unknown: CallError) -> CallError {
         match self.show(principal, id).await {
             Ok(view) => {
@@ -428,12 +470,15 @@ impl Sessions {
     }
 
     pub(crate) fn events_of(&self, id: &str, owner: &str) -> Events {
-        Events::new(&id.into(), &owner.into(), &self.notices, &self.log)
+        Events::new(&id.into(), &owner.into(), &self.notices, &self.log, &self.options)
     }
 
     async fn write(&self, view: &SessionView) -> Result<(), StoreError> {
         let json = serde_json::to_vec(view).unwrap_or_default();
-        self.records.put(BUCKET, &view.session_id, Bytes::from(json), Expect::Anything).await.map(drop)
+        self.records
+            .put(BUCKET, &view.session_id, Bytes::from(json), Expect::Anything)
+            .await
+            .map(drop)
     }
 
     pub(crate) fn audit(&self, what: &'static str, who: &Principal, session: &str, detail: &str) {
@@ -454,7 +499,7 @@ impl Sessions {
     }
 
     pub(crate) fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
@@ -468,11 +513,14 @@ fn may_see(principal: &Principal, view: &SessionView) -> bool {
     principal.role == Role::Operator || *principal.id == *view.owner.id
 }
 
-/// Somebody else's session is no different from none.
+/// Returns the error for an unknown session. Another principal's session gives the same error.
 pub(crate) fn unknown(id: &str) -> CallError {
     let id: String = id.chars().take(64).flat_map(char::escape_debug).collect();
-    CallError::new(CallErrorKind::NotFound, format!("there is no session \"{id}\" that this token may use"))
-        .hint("session_list has those that there are")
+    CallError::new(
+        CallErrorKind::NotFound,
+        format!("no session that this token may use has the id \"{id}\""),
+    )
+    .hint("list the sessions with `session_list`")
 }
 
 pub(crate) fn stored(error: StoreError) -> CallError {

@@ -1,4 +1,4 @@
-//! Each session's own Unix socket: where it is, and who is let in.
+//! Each session's own Unix socket: its path, and the limit of connections.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,34 +13,38 @@ use crate::connection;
 use crate::session::{Session, WORK};
 use crate::sessions::Sessions;
 
-/// Agents that may be connected to one session at once.
+/// The maximum number of connections to one session.
 const MAX_CONNECTIONS: usize = 32;
-/// The longest path that a Unix socket can have, and what its name takes of it.
+/// The maximum length of a Unix socket's path, and the length of the file name in it.
 const MAX_PATH: usize = 107;
 const NAME: usize = "/ses_0123456789abcdef0123456789abcdef.sock".len();
 
-/// Makes the directory of the sockets, for this user alone: in the data directory, or, where that path is too long for a
-/// socket, in the directory for temporary files. What a former gateway has left there is removed.
+/// Creates the directory of the sockets, which only this user can access. It is in the data
+/// directory, or in the directory for temporary files if that path is too long for a socket.
+/// Removes files of an earlier gateway process.
 pub fn socket_dir(data_dir: &Path) -> io::Result<PathBuf> {
     let data_dir = std::path::absolute(data_dir)?;
     let mut dir = data_dir.join("relay");
     let user = rustix::process::getuid().as_raw();
     if dir.as_os_str().len() + NAME > MAX_PATH {
-        // Named after the data directory, so that two gateways do not meet there.
+        // Named after the data directory, so that two gateways use different directories.
         let digest = sa_core::naming::with_hash("switchboard", &data_dir.to_string_lossy());
         dir = std::env::temp_dir().join(format!("{digest}-{user}"));
     }
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
     let about = std::fs::symlink_metadata(&dir)?;
     if !about.is_dir() || about.uid() != user {
-        return Err(io::Error::other(format!("{} is not a directory of this user's", dir.display())));
+        return Err(io::Error::other(format!(
+            "{} is not a directory owned by this user",
+            dir.display()
+        )));
     }
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))?;
     for entry in std::fs::read_dir(&dir)?.flatten() {
         let path = entry.path();
         match path.extension().and_then(OsStr::to_str) {
             Some("sock") => std::fs::remove_file(path)?,
-            // An agent may have left what cannot be removed, which is in nobody's way.
+            // An agent may have left files that cannot be removed; they do no harm.
             Some(WORK) => drop(std::fs::remove_dir_all(path)),
             _ => {}
         }
@@ -60,7 +64,7 @@ pub(crate) fn listen(sessions: &Arc<Sessions>, session: &Arc<Session>) -> io::Re
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     Err(error) => {
-                        warn!(session = &*session.id, %error, "cannot accept an agent");
+                        warn!(session = &*session.id, %error, "cannot accept the connection of an agent");
                         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                         continue;
                     }

@@ -1,8 +1,9 @@
-//! A small process between the gateway and an agent, which outlives neither: when the gateway is gone, by whatever death, so are
-//! the agent and all that it started.
+//! The supervisor: a small process between the gateway and an agent. When the gateway ends for
+//! any reason, it terminates the agent and all its child processes, and exits.
 //!
-//! It reads lines of JSON on its stdin: a text is written to the agent's stdin, `null` closes that. The end of the stream is
-//! the end of the gateway. The agent has stdout and stderr to itself.
+//! It reads lines of JSON on its stdin: a string is written to the agent's stdin, and `null`
+//! closes that. The end of its stdin means that the gateway has ended. The agent inherits stdout
+//! and stderr.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, PipeReader, PipeWriter, Write as _};
@@ -13,21 +14,22 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, set_child_subreaper, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, set_child_subreaper,
+    waitid,
 };
 use sa_sandbox::{Namespaces, Policy};
 
-/// How long an agent may take to end by itself once it is asked to.
+/// The grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs a command until it or the gateway ends, and returns its exit code. With a policy, the command runs in a sandbox.
-/// To be called while the process has one thread.
+/// Runs a command until it or the gateway ends, and returns its exit code. With a policy, the
+/// command runs in a sandbox. Must be called while the process has only one thread.
 pub fn keep(command: &[OsString], sandbox: Option<Policy>) -> i32 {
     let Some((program, args)) = command.split_first() else {
-        eprintln!("there is no command to run");
+        eprintln!("the command is missing");
         return 2;
     };
-    // What the agent leaves behind becomes a child of this process, and ends with it.
+    // Orphaned processes of the agent become children of this process, which kills them.
     let _ = set_child_subreaper(Pid::from_raw(std::process::id().cast_signed()));
     let refused = |error: std::io::Error| {
         eprintln!("cannot start {}: {error}", program.display());
@@ -41,7 +43,8 @@ pub fn keep(command: &[OsString], sandbox: Option<Policy>) -> i32 {
         Ok(pipe) => pipe,
         Err(error) => return refused(error),
     };
-    // No thread can be started once there is a sandbox, so these wait for the command.
+    // No thread can be started after the sandbox is entered, so these threads start before and
+    // wait for the command.
     let (ended, end) = mpsc::channel();
     let (started, start) = mpsc::channel();
     let gateway_ended = ended.clone();
@@ -51,7 +54,7 @@ pub fn keep(command: &[OsString], sandbox: Option<Policy>) -> i32 {
     });
     std::thread::spawn(move || {
         let Ok(group) = start.recv() else { return };
-        // It is not collected yet, so that the number of its group cannot belong to another one.
+        // The process is not reaped yet, so that its process group id cannot be reused.
         let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         let _ = ended.send(());
     });
@@ -63,10 +66,10 @@ pub fn keep(command: &[OsString], sandbox: Option<Policy>) -> i32 {
         Ok(child) => child,
         Err(error) => return refused(error),
     };
-    // The first process of a sandbox leads a group, too, which the agent is in.
+    // The first process of a sandbox also leads a process group, which contains the agent.
     let group = Pid::from_child(&child);
     let _ = started.send(group);
-    // The agent's end or the gateway's, whichever is first.
+    // Waits for the end of the agent or the gateway.
     let _ = end.recv();
     if !has_ended(group) {
         let _ = kill_process_group(group, Signal::TERM);
@@ -84,7 +87,8 @@ fn start_in_sandbox(
     args: &[OsString],
     input: PipeReader,
 ) -> std::io::Result<Child> {
-    let command = sa_sandbox::Command { program: program.clone(), args: args.to_vec(), terminal: false };
+    let command =
+        sa_sandbox::Command { program: program.clone(), args: args.to_vec(), terminal: false };
     let (output, errors) = (std::io::stdout(), std::io::stderr());
     let started = sandbox.start(Some(command), [input.as_fd(), output.as_fd(), errors.as_fd()])?;
     Ok(started.init)
@@ -102,14 +106,17 @@ fn reap(child: &mut Child) -> i32 {
     }
 }
 
-/// Passes on what the gateway writes, until it writes no more.
+/// Forwards the gateway's messages to the agent until the gateway ends.
 fn pass_on(mut agent: Option<PipeWriter>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         match serde_json::from_str::<Option<String>>(&line) {
             Ok(Some(text)) => {
-                // An agent that does not read is its own affair; its end is noticed elsewhere.
-                let written = agent.as_mut().map(|agent| agent.write_all(text.as_bytes()).and_then(|()| agent.flush()));
+                // A write error means that the agent has closed its stdin. Its exit is noticed
+                // elsewhere.
+                let written = agent
+                    .as_mut()
+                    .map(|agent| agent.write_all(text.as_bytes()).and_then(|()| agent.flush()));
                 if matches!(written, Some(Err(_))) {
                     agent = None;
                 }
@@ -120,13 +127,18 @@ fn pass_on(mut agent: Option<PipeWriter>) {
     }
 }
 
-/// Kills what has left the agent's group, and so has become our child when its parent died.
+/// Kills processes that have left the agent's group, and became children of this process when
+/// their parents died.
 fn end_orphans() {
     let until = Instant::now() + GRACE;
     while Instant::now() < until {
-        let listed = std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()));
-        let children: Vec<Pid> =
-            listed.unwrap_or_default().split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect();
+        let listed =
+            std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()));
+        let children: Vec<Pid> = listed
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|id| Pid::from_raw(id.parse().ok()?))
+            .collect();
         if children.is_empty() {
             return;
         }

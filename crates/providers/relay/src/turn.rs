@@ -1,8 +1,10 @@
-//! Whether an agent is done with what it was last asked, and what it answered. Clients of the original protocol poll for this.
+//! Whether an agent has finished its last message, and its answer. Clients of the original
+//! protocol poll for this.
 //!
-//! An agent is done when its process ends, or when it sends a message to its caller: a process may stay for the next message.
+//! An agent has finished when its process exits, or when it sends a message to its caller: a
+//! process may stay for the next message.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use sa_core::CallError;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use serde_json::{Value, json};
 use crate::events::{Event, Events};
 use crate::sessions::stored;
 
-/// Events of one turn that are searched for its answer.
+/// The maximum number of events of one turn that are searched for its answer.
 const MAX_EVENTS: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -25,7 +27,7 @@ pub(crate) struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Progress {
-    /// Nothing was asked yet.
+    /// No message was sent yet.
     #[default]
     Waiting,
     Working,
@@ -34,22 +36,22 @@ pub(crate) enum Progress {
 }
 
 impl Turn {
-    /// The agent is given the message of this event. Returns the state before.
+    /// Records that the agent receives the message of this event. Returns the previous state.
     pub(crate) fn begin(&self, message: u64) -> State {
         std::mem::replace(&mut *self.state(), State { message, progress: Progress::Working })
     }
 
-    /// The message could not be given to the agent.
+    /// Restores the previous state, because the message could not be sent to the agent.
     pub(crate) fn take_back(&self, before: State) {
         *self.state() = before;
     }
 
-    /// The message that the agent works on, by its event.
+    /// Returns the event of the message that the agent works on.
     pub(crate) fn message(&self) -> u64 {
         self.state().message
     }
 
-    /// The agent is done with this message. Only the first time counts.
+    /// Records that the agent has finished this message. Only the first call has an effect.
     pub(crate) fn end(&self, message: u64, succeeded: bool) {
         let mut state = self.state();
         if state.message == message && state.progress == Progress::Working {
@@ -57,7 +59,7 @@ impl Turn {
         }
     }
 
-    /// How far it is, in a session that has ended or not.
+    /// Returns the progress. `ended` is whether the session has ended.
     pub(crate) fn progress(&self, ended: bool) -> Progress {
         match self.state().progress {
             Progress::Working if ended => Progress::Failed,
@@ -66,12 +68,13 @@ impl Turn {
         }
     }
 
-    /// What the agent answered: its messages to the caller, or else what it wrote to its standard output.
+    /// Returns the agent's standard output, or `None` if the agent has sent messages to the
+    /// caller.
     pub(crate) async fn answer(&self, events: &Events) -> Result<Option<String>, CallError> {
         let (found, _) = events.after(self.message(), MAX_EVENTS).await.map_err(stored)?;
         let read = |event: &Event| serde_json::from_str::<Value>(&event.json).ok();
         if found.iter().any(|event| event.kind == "agent_message") {
-            // They are among the events already.
+            // The events already contain these messages.
             return Ok(None);
         }
         let outputs = found.iter().filter(|event| event.kind == "output").filter_map(read);
@@ -83,7 +86,7 @@ impl Turn {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -101,7 +104,7 @@ impl Progress {
     }
 }
 
-/// A message of the assistant, as clients of the original protocol look for it.
+/// Converts an event to a message of the assistant, in the form of the original protocol.
 pub(crate) fn assistant(mut event: Value, text: &str) -> Value {
     event["type"] = json!("message");
     event["role"] = json!("assistant");

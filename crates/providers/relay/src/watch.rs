@@ -1,4 +1,4 @@
-//! What goes on beside all requests: callers come and go, and old sessions are forgotten.
+//! Background tasks: tracking the presence of callers, and deleting old sessions.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,14 +15,17 @@ use crate::record::{BUCKET, SessionView};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
-/// How often old sessions are looked for.
+/// The interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
-/// Ended sessions that are remembered, the latest.
+/// The maximum number of ended sessions that are kept.
 const MAX_REMEMBERED: usize = 1_000;
 
-/// Sees callers come and go. Of one that is gone, every open request fails.
+/// Tracks the presence of callers. When a caller is gone, its open requests fail.
 pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
-    let Some(mut attendance) = sessions.upgrade().map(|sessions| sessions.notices.attendance()) else { return };
+    let Some(mut attendance) = sessions.upgrade().map(|sessions| sessions.notices.attendance())
+    else {
+        return;
+    };
     loop {
         let due = {
             let Some(sessions) = sessions.upgrade() else { return };
@@ -36,7 +39,7 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
         };
         let poked = async {
             let Some(sessions) = sessions.upgrade() else { return };
-            // Let go of while it waits: whoever holds the sessions keeps the gateway.
+            // Dropped while waiting: a strong reference to the sessions keeps the gateway alive.
             let poke = Arc::clone(&sessions.poke);
             drop(sessions);
             poke.notified().await;
@@ -63,13 +66,13 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
             () = stop.cancelled() => return,
         }
         let Some(sessions) = sessions.upgrade() else { return };
-        let Options { trimmer, keep_events, keep, .. } = &sessions.options;
+        let Options { trimmer, keep, .. } = &sessions.options;
         let mut deleted = Trimmed::default();
         for session in sessions.all() {
             if session.idle_for() >= sessions.options.idle && *session.agents.borrow() == 0 {
-                sessions.end_session(&session, "nothing happened in it for too long").await;
+                sessions.end_session(&session, "it was idle for too long").await;
             }
-            deleted += session.events.trim(trimmer, *keep_events, *keep).await;
+            deleted += session.events.trim(*keep).await;
         }
         trimmer.report("session_event", deleted);
         if let Err(error) = sessions.forget().await {
@@ -79,11 +82,11 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
 }
 
 impl Sessions {
-    /// Takes in whether a session's caller listens now.
+    /// Updates whether a session's caller is listening. If it is gone, its requests fail.
     pub(crate) fn look_at(&self, session: &Session, now: Instant) {
         let listens = self.notices.attends(&session.id) || self.notices.attends(&session.owner.id);
         if session.presence.look(listens, now) {
-            info!(session = &*session.id, "the session's caller is gone");
+            info!(session = &*session.id, "the session's caller disconnected");
             for (id, _) in session.requests.all() {
                 if session.requests.take(id).is_some() {
                     session.provider.complete(id, Err(link::gone()));
@@ -92,7 +95,7 @@ impl Sessions {
         }
     }
 
-    /// Deletes what is remembered of sessions that ended long ago.
+    /// Deletes the records of sessions that ended long ago, or exceed the limit.
     async fn forget(&self) -> Result<(), StoreError> {
         let trimmer = &self.options.trimmer;
         let since_ms = trimmer.since_ms(self.options.keep);
@@ -101,7 +104,7 @@ impl Sessions {
             let view = serde_json::from_slice::<SessionView>(&record.value).ok();
             ended.extend(view.and_then(|view| view.ended_ms).map(|at| (at, id)));
         }
-        // The oldest first.
+        // Sorted with the oldest first.
         ended.sort_unstable();
         let over_limit = ended.len().saturating_sub(MAX_REMEMBERED);
         let at_most = round_limit(ended.len() as u64);

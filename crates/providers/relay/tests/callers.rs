@@ -3,15 +3,16 @@
 mod kit;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::kit::{Kit, SOON, principal};
 
-/// The request that waits for the caller.
+/// Returns the id of the request that waits for the caller.
 async fn request(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &str) -> String {
     let asked = json!({ "session_id": session, "wait_ms": 10_000 });
     let next = kit.call(owner, "caller_tool_next", asked).await.unwrap();
@@ -23,7 +24,7 @@ struct Logged(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -35,7 +36,8 @@ impl Write for Logged {
 async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_does_not_count() {
     let logged = Logged::default();
     let writer = logged.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _logging = tracing::subscriber::set_default(subscriber);
     let kit = Kit::new("").await;
     let owner = principal("owner");
@@ -47,7 +49,8 @@ async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_
         let answer = json!({ "session_id": session, "request_id": request, "result": 7 });
         kit.call(&principal(who), "caller_tool_response", answer).await.unwrap()
     };
-    let (taken, late) = (json!({ "received": true }), json!({ "received": true, "counted": false }));
+    let (taken, late) =
+        (json!({ "received": true }), json!({ "received": true, "counted": false }));
     assert_eq!(respond("other", &session, &id).await, taken);
     assert_eq!(respond("owner", &session, "nonsense").await, late);
     assert_eq!(respond("owner", &session, &id).await, taken);
@@ -57,11 +60,11 @@ async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_
     assert_eq!(respond("owner", &session, &id).await, late);
     assert_eq!(respond("other", &session, &id).await, taken);
     assert_eq!(respond("owner", "ses_none", &id).await, taken);
-    let logged = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let logged = String::from_utf8(logged.0.lock().clone()).unwrap();
     let warned = |request: &str| {
-        logged
-            .lines()
-            .any(|line| line.contains("WARN") && line.contains("unknown request_id") && line.contains(request))
+        logged.lines().any(|line| {
+            line.contains("WARN") && line.contains("unknown request_id") && line.contains(request)
+        })
     };
     assert!(warned("nonsense") && warned(&id), "{logged}");
 }
@@ -80,7 +83,7 @@ async fn requests_fail_at_once_when_the_last_stream_of_their_caller_closes() {
     let answer = agent.answer().await;
     assert_eq!(answer["error"]["data"]["kind"], "offline", "{answer}");
     assert!(closed.elapsed() < Duration::from_secs(2), "{:?}", closed.elapsed());
-    // A caller that polls is there between two polls.
+    // A polling caller is present between two polls.
     let poll = json!({ "session_id": session, "wait_ms": 1 });
     kit.call(&owner, "caller_tool_next", poll).await.unwrap();
     agent.ask("caller_tool", json!({ "tool": "send" })).await;
@@ -101,6 +104,48 @@ async fn a_timeout_names_the_caller() {
 }
 
 #[tokio::test]
+async fn a_timeout_names_the_caller_on_every_surface() {
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    let (session, _agent) = kit.session(&owner).await;
+    let timeout = Duration::from_millis(50);
+    let error = kit.call_within(&owner, &session, "ant_send", timeout).await.unwrap_err();
+    assert_eq!(error.kind, sa_core::CallErrorKind::Timeout, "{error:?}");
+    assert!(error.message.contains("the caller \"ant\""), "{error:?}");
+    assert!(!error.message.contains(&session), "{error:?}");
+}
+
+#[tokio::test]
+async fn progress_does_not_extend_a_limit_that_the_caller_set() {
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    let tool = |timeout: Value| json!({ "name": "send", "inputSchema": { "type": "object" }, "timeout_ms": timeout });
+    for (own, session, is_hard) in [
+        (json!(1_000), Value::Null, true),
+        (Value::Null, json!(1_000), true),
+        (Value::Null, Value::Null, false),
+    ] {
+        let context = json!({ "caller_id": "ant", "caller_tools": [tool(own)] });
+        let args = json!({ "context": context, "timeout_ms": session });
+        let opened = kit.call(&owner, "session_message", args).await.unwrap();
+        let id = opened["session_id"].as_str().unwrap();
+        let mut agent = kit::Agent::connect(opened["socket"].as_str().unwrap()).await;
+        agent.ask("caller_tool", json!({ "tool": "send" })).await;
+        let request = request(&kit, &owner, id).await;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(1_500) {
+            let progress = json!({ "session_id": id, "request_id": request, "progress": 0.5 });
+            kit.call(&owner, "caller_tool_response", progress).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let answer = json!({ "session_id": id, "request_id": request, "result": 7 });
+        kit.call(&owner, "caller_tool_response", answer).await.unwrap();
+        let answer = agent.answer().await;
+        assert_eq!(answer["error"]["data"]["kind"] == "timeout", is_hard, "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn the_input_schema_of_a_tool_has_the_type_object() {
     let kit = Kit::new("").await;
     let owner = principal("owner");
@@ -114,7 +159,9 @@ async fn the_input_schema_of_a_tool_has_the_type_object() {
         let args = json!({ "caller_tools": [{ "name": "send", "inputSchema": schema }] });
         match kit.call(&owner, "session_message", args).await {
             Ok(_) => assert!(fits, "{schema}"),
-            Err(error) => assert!(!fits && error.message.contains("\"send\""), "{schema}: {}", error.message),
+            Err(error) => {
+                assert!(!fits && error.message.contains("\"send\""), "{schema}: {}", error.message);
+            }
         }
     }
 }

@@ -1,11 +1,15 @@
-//! A stream of a session's events ends with `session_ended`, however late that event reaches the disk.
+//! Rule: a stream of a session's events ends with `session_ended`, however late that event is
+//! written.
 
 mod kit;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::store::{Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed};
+use parking_lot::Mutex;
+use sa_core::store::{
+    Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed,
+};
 use sa_relay::News;
 use sa_store::Store;
 use serde_json::json;
@@ -13,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::kit::{Kit, SOON, principal};
 
-/// A log that holds `session_ended` back until it is released.
+/// A log that delays `session_ended` until it is released.
 struct Late {
     store: Arc<Store>,
     held: Mutex<Option<(String, Vec<u8>)>>,
@@ -21,7 +25,7 @@ struct Late {
 
 impl Late {
     fn held(&self) -> (String, String) {
-        let (stream, body) = self.held.lock().unwrap().clone().unwrap();
+        let (stream, body) = self.held.lock().clone().unwrap();
         (stream, String::from_utf8(body).unwrap())
     }
 
@@ -44,7 +48,7 @@ impl Log for Late {
 
     fn record(&self, stream: &str, key: Option<&str>, body: &[u8]) {
         if body.windows(13).any(|part| part == b"session_ended") {
-            *self.held.lock().unwrap() = Some((stream.to_owned(), body.to_vec()));
+            *self.held.lock() = Some((stream.to_owned(), body.to_vec()));
         } else {
             self.store.record(stream, key, body);
         }
@@ -66,7 +70,13 @@ impl Log for Late {
         self.store.find(stream, key)
     }
 
-    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+    fn search(
+        &self,
+        stream: &str,
+        search: Search,
+        before: u64,
+        limit: usize,
+    ) -> StoreFuture<'_, Found> {
         self.store.search(stream, search, before, limit)
     }
 
@@ -110,6 +120,10 @@ async fn the_last_event_of_a_stream_is_the_end_of_the_session() {
         }
     }
     let outputs = kinds.iter().filter(|kind| *kind == "output").count();
-    assert_eq!((outputs, kinds.last().map(String::as_str)), (5, Some("session_ended")), "{kinds:?}");
+    assert_eq!(
+        (outputs, kinds.last().map(String::as_str)),
+        (5, Some("session_ended")),
+        "{kinds:?}"
+    );
     assert!(tokio::time::timeout(SOON, stream.next()).await.unwrap().unwrap().is_none());
 }

@@ -1,9 +1,9 @@
-//! What the gateway is at a server that people log in to: nobody yet, or whoever has logged in.
+//! The gateway's OAuth account at a server that requires a login.
 //!
-//! All connections to the server share one token, which is renewed once for all of them.
+//! All connections to the server share one access token, which is refreshed once for all of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use rmcp::transport::auth::{
     AuthError, AuthorizationRequest, AuthorizationSession, CredentialStore as _, OAuthClientConfig,
@@ -14,64 +14,74 @@ use tokio::sync::Mutex;
 
 use crate::authorised::Authorised;
 use crate::authority::{Authority, check_address};
+use crate::errors;
 use crate::keep::{Client, Holder, Keep};
 use crate::observed::Observed;
 use crate::spec::{OAuth, resolve};
-use crate::trouble;
 
-/// What an authority shows to whoever logs in.
+/// The client name that an authorization server shows on its login page.
 const CLIENT_NAME: &str = "Switchboard";
 
 pub(crate) struct Account {
     name: Arc<str>,
     url: String,
     oauth: OAuth,
-    /// The operator has said that the server wants a login; where that is not so, it is tried without.
+    /// Whether the operator has configured that the server requires a login. Otherwise, the
+    /// server is first tried without one.
     expected: bool,
     keep: Arc<Keep>,
-    /// What the connections share, with the login that it is of.
-    shared: std::sync::Mutex<Option<(u64, Authorised)>>,
-    /// Held by whoever makes it. Apart from it, so that nobody who logs in or out waits for an authority.
+    /// The client that the connections share, with the generation of the login that it belongs
+    /// to.
+    shared: parking_lot::Mutex<Option<(u64, Authorised)>>,
+    /// Held while the shared client is being created. It is a separate lock, so that a login or
+    /// logout never waits for an authorization server.
     making: Mutex<()>,
-    /// The server has refused what there is.
+    /// Whether the server has rejected the current credentials.
     locked_out: AtomicBool,
-    /// What the server would have wanted the login to allow.
-    missing: std::sync::Mutex<Vec<String>>,
+    /// The scopes that the server required and the current login does not grant.
+    missing: parking_lot::Mutex<Vec<String>>,
 }
 
-/// Why a connection has no token.
+/// The reason why a connection has no token.
 pub(crate) enum NoToken {
     LoginNeeded(String),
-    Trouble(String),
+    Failed(String),
 }
 
 impl Account {
-    pub(crate) fn new(name: &Arc<str>, url: &str, oauth: Option<&OAuth>, keep: Arc<Keep>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: &Arc<str>,
+        url: &str,
+        oauth: Option<&OAuth>,
+        keep: Arc<Keep>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: Arc::clone(name),
             url: url.to_owned(),
             expected: oauth.is_some(),
             oauth: oauth.cloned().unwrap_or_default(),
             keep,
-            shared: std::sync::Mutex::default(),
+            shared: parking_lot::Mutex::default(),
             making: Mutex::default(),
             locked_out: AtomicBool::new(false),
-            missing: std::sync::Mutex::default(),
+            missing: parking_lot::Mutex::default(),
         })
     }
 
-    /// Whether somebody is logged in; `None` when nobody needs to be, as far as is known.
+    /// Returns whether there is a login, or `None` if, as far as is known, the server requires
+    /// none.
     pub(crate) fn logged_in(&self) -> Option<bool> {
         let there = self.keep.is_there();
         (self.expected || there || self.is_locked_out()).then_some(there)
     }
 
-    /// Whether there is any sign that the server has a use for a login.
+    /// Returns whether there is any sign that the server supports a login.
     pub(crate) fn is_wanted(&self) -> bool {
         self.logged_in().is_some() || !self.missing().is_empty()
     }
 
-    /// Whether there is no use in asking the server.
+    /// Returns whether a request to the server is pointless, because it requires a login and
+    /// there is none.
     pub(crate) fn lacks_login(&self) -> bool {
         self.expected && !self.keep.is_there()
     }
@@ -84,34 +94,36 @@ impl Account {
         self.locked_out.store(true, Ordering::Release);
     }
 
-    /// The server is to be asked again, with what is written of it now: an operator may have mended that.
+    /// Allows requests again and drops the shared client, so that the server's current metadata
+    /// is read. An operator may have fixed the cause in the meantime.
     pub(crate) fn try_again(&self) {
         if self.locked_out.swap(false, Ordering::AcqRel) {
-            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.shared.lock() = None;
         }
     }
 
-    /// The server has said that the login does not allow enough.
+    /// Records the scopes that the server reported as insufficient.
     pub(crate) fn misses(&self, scopes: &str) {
-        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = self.missing.lock();
         *missing = scopes.split_whitespace().map(str::to_owned).collect();
     }
 
-    /// What an operator is told to do.
+    /// Returns the reason why a login is needed, and the command for it.
     pub(crate) async fn login_needed(&self) -> String {
         let why = if self.keep.is_there() {
-            "the server does not take the login any more"
+            "the server no longer accepts the login"
         } else {
-            self.keep.why_gone().await.unwrap_or("it wants a login, and nobody has logged in")
+            self.keep.why_gone().await.unwrap_or("it requires a login")
         };
-        format!("{why}; run: {}", self.advice())
+        format!("{why}; run `{}`", self.advice())
     }
 
     pub(crate) fn advice(&self) -> String {
         format!("switchboard upstream login {}", self.name)
     }
 
-    /// What sends a connection's requests with the token; `None` where it is tried without.
+    /// Returns the client that adds the token to a connection's requests, or `None` if the server
+    /// is tried without a login.
     pub(crate) async fn client(&self, http: Observed) -> Result<Option<Authorised>, NoToken> {
         if let Some(client) = self.shared(&http).await {
             return Ok(Some(client));
@@ -121,31 +133,40 @@ impl Account {
             return Ok(Some(client));
         }
         let Some(holder) = self.keep.holder().await else {
-            return if self.expected { Err(NoToken::LoginNeeded(self.login_needed().await)) } else { Ok(None) };
+            return if self.expected {
+                Err(NoToken::LoginNeeded(self.login_needed().await))
+            } else {
+                Ok(None)
+            };
         };
         let (generation, client) = (holder.generation(), self.authorised(holder, http).await?);
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = generation.map(|of| (of, client.clone()));
+        *self.shared.lock() = generation.map(|of| (of, client.clone()));
         Ok(Some(client))
     }
 
     async fn shared(&self, http: &Observed) -> Option<Authorised> {
         let now = self.keep.generation().await;
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.lock();
         shared.as_ref().filter(|(of, _)| *of == now).map(|(_, client)| client.over(http.clone()))
     }
 
-    /// Makes ready to use a login at the authority that has granted it, and at no other.
+    /// Builds a client for a login. The login is used only at the authorization server that
+    /// granted it.
     async fn authorised(&self, holder: Holder, http: Observed) -> Result<Authorised, NoToken> {
-        let trouble = |error| NoToken::Trouble(trouble::of_authority(&error));
+        let trouble = |error| NoToken::Failed(errors::of_authority(&error));
         let Some(login) = holder.load().await.map_err(trouble)? else {
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         };
         let Authority { mut manager, issuer, .. } =
             Authority::of(&self.url, &self.oauth.issuer).await.map_err(trouble)?;
         if login.issuer.is_some() && issuer.is_none() {
-            // Its addresses would be a guess, to which nothing is sent that is another's. It may only be a passing mistake.
-            let why = "the server does not name the authority of the login any more";
-            return Err(NoToken::Trouble(format!("{why}; if that stays so, run: {}", self.advice())));
+            // The endpoints would be a guess, and credentials of another authorization server
+            // must not be sent there. The cause may be temporary, so the login is kept.
+            let why = "the server no longer names the authority of the login";
+            return Err(NoToken::Failed(format!(
+                "{why}; if this persists, run `{}`",
+                self.advice()
+            )));
         }
         if login.issuer != issuer {
             holder.clear().await.map_err(trouble)?;
@@ -153,22 +174,24 @@ impl Account {
         }
         let mut client = holder.client.clone();
         if login.client_id == self.oauth.client_id {
-            client.secret = self.secret().map_err(NoToken::Trouble)?.or(client.secret);
+            client.secret = self.secret().map_err(NoToken::Failed)?.or(client.secret);
         }
         manager.set_credential_store(holder);
         if !manager.initialize_from_store().await.map_err(trouble)? {
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         }
         if let Some(secret) = client.secret {
-            let config = OAuthClientConfig::new(login.client_id, client.redirect_uri).with_client_secret(secret);
+            let config = OAuthClientConfig::new(login.client_id, client.redirect_uri)
+                .with_client_secret(secret);
             manager.configure_client(config).map_err(trouble)?;
         }
         Ok(Authorised::new(http, manager))
     }
 
-    /// Asks the server who grants tokens for it, and makes ready for somebody to go there and come back to `redirect_uri`.
+    /// Discovers the server's authorization server and prepares a login. The browser will be
+    /// redirected to `redirect_uri`.
     pub(crate) async fn begin(&self, redirect_uri: &str) -> Result<AuthorizationSession, String> {
-        let told = |error: AuthError| trouble::of_login(&error);
+        let told = |error: AuthError| errors::of_login(&error);
         let newcomer = self.keep.newcomer().await;
         let authority = Authority::of(&self.url, &self.oauth.issuer).await.map_err(told)?;
         let Authority { mut manager, issuer, takes_documents } = authority;
@@ -180,27 +203,34 @@ impl Account {
         };
         let mut request = AuthorizationRequest::new(redirect_uri).with_scopes(&scopes);
         let mut client = Client { secret: None, redirect_uri: redirect_uri.to_owned() };
-        // An authority may tell programs on somebody's machine from sites by this, and by where they are returned to.
+        // An authorization server may distinguish native applications from web sites by this
+        // value and by the redirect URI.
         let kind = if redirect_uri.starts_with("https:") { "web" } else { "native" };
         request = request.with_application_type(kind);
         if !self.oauth.client_id.is_empty() {
             request = request.with_preregistered_client(&self.oauth.client_id);
-            // Not kept with the login: it is where the operator says, and may be replaced there.
+            // The secret is not stored with the login: it comes from the operator's
+            // configuration, and may be replaced there.
             if let Some(secret) = self.secret()? {
                 request = request.with_client_secret(secret);
             }
         } else if takes_documents && !self.oauth.client_metadata_url.is_empty() {
             request = request.with_client_metadata_url(&self.oauth.client_metadata_url);
         } else {
-            // Not left to the session, which does not tell the secret that some authorities give.
+            // Not left to the session, which does not return the client secret that some
+            // authorization servers issue.
             manager
-                .configure_client(OAuthClientConfig::new("", redirect_uri).with_application_type(kind))
+                .configure_client(
+                    OAuthClientConfig::new("", redirect_uri).with_application_type(kind),
+                )
                 .map_err(told)?;
             let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
             let registered = manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await;
             let registered = registered.map_err(|error| match error {
-                // What was asked is a guess, and what a stranger says to it would only mislead.
-                AuthError::RegistrationFailed(_) if issuer.is_none() => trouble::NO_AUTHORITY.to_owned(),
+                // The registration endpoint is a guess, so its error message would be misleading.
+                AuthError::RegistrationFailed(_) if issuer.is_none() => {
+                    errors::NO_AUTHORITY.to_owned()
+                }
                 error => told(error),
             })?;
             request = request.with_preregistered_client(registered.client_id);
@@ -210,40 +240,42 @@ impl Account {
             }
         }
         manager.set_credential_store(newcomer.with(client));
-        let session = AuthorizationSession::new(manager, request).await.map_err(|(_, error)| told(error))?;
+        let session =
+            AuthorizationSession::new(manager, request).await.map_err(|(_, error)| told(error))?;
         check_address(&self.url, &session.auth_url).map_err(told)?;
         Ok(session)
     }
 
-    /// A new login is there.
+    /// Resets the account's state after a new login.
     pub(crate) fn entered(&self) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.missing.lock().clear();
         self.locked_out.store(false, Ordering::Release);
     }
 
-    /// Forgets the login, on disk and wherever it is in use.
+    /// Deletes the login, on disk and in every client that uses it.
     pub(crate) async fn forget(&self) -> Result<(), StoreError> {
         let forgotten = self.keep.forget().await;
         self.entered();
         forgotten
     }
 
-    /// Waits until the login is not being renewed.
+    /// Waits until no token refresh is in progress.
     pub(crate) async fn settle(&self) {
         self.keep.settle().await;
     }
 
-    /// The gateway's own secret, where the operator has said where it is.
+    /// Returns the configured client secret, if the operator has configured one.
     fn secret(&self) -> Result<Option<String>, String> {
         if self.oauth.client_secret.is_empty() {
             return Ok(None);
         }
-        let secret = resolve(&self.oauth.client_secret).map_err(|error| format!("oauth.client_secret: {error}"))?;
+        let secret = resolve(&self.oauth.client_secret)
+            .map_err(|error| format!("oauth.client_secret: {error}"))?;
         Ok(Some(secret.expose_secret().to_owned()))
     }
 
     fn missing(&self) -> Vec<String> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.missing.lock().clone()
     }
 }
 

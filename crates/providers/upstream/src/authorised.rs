@@ -1,12 +1,14 @@
-//! HTTP to a server, with a token that is renewed when it is over.
+//! HTTP client for a server, with an access token that is refreshed when it expires.
 //!
-//! rmcp has such a client, too. It renews for each request that was refused, even when another one has just done so, and
-//! gives up half-way when nobody waits for the request any more: an authority that gives a new token for each renewal has
-//! then forgotten the old one, and nobody has heard of the new one. It also sends requests without a token when there is
-//! none, and renews one to take leave with, on the way out.
+//! rmcp has such a client, too, but it does not fit here for these reasons:
+//! - It refreshes once per rejected request, even when another request has just refreshed.
+//! - It aborts a refresh when the request is dropped. An authorization server with rotating
+//!   refresh tokens has then already replaced the old token, and the new one is lost.
+//! - It sends requests without a token when there is none.
+//! - It refreshes a token only to delete the session on shutdown.
 
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::auth::{AuthError, AuthorizationManager};
@@ -17,42 +19,46 @@ use sa_lines::MAX_MESSAGE;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::errors;
 use crate::observed::{Events, Failed, Headers, Observed};
-use crate::trouble;
 
-/// One connection's way to the server. All connections share the token.
+/// The HTTP client of one connection. All connections to a server share the token.
 #[derive(Clone)]
 pub(crate) struct Authorised {
     http: Observed,
     tokens: Arc<Mutex<Tokens>>,
-    /// What was sent last.
-    latest: Arc<std::sync::Mutex<Option<String>>>,
+    /// The token that was sent last.
+    latest: Arc<parking_lot::Mutex<Option<String>>>,
 }
 
 struct Tokens {
     manager: AuthorizationManager,
-    /// When it was last tried in vain to renew the token, and why.
+    /// The time and the error of the last failed token refresh.
     failed: Option<(Instant, String)>,
 }
 
 impl Authorised {
     pub(crate) fn new(http: Observed, manager: AuthorizationManager) -> Self {
-        Self { http, tokens: Arc::new(Mutex::new(Tokens { manager, failed: None })), latest: Arc::default() }
+        Self {
+            http,
+            tokens: Arc::new(Mutex::new(Tokens { manager, failed: None })),
+            latest: Arc::default(),
+        }
     }
 
-    /// The same for another connection.
+    /// Returns a client for another connection that shares the same token.
     pub(crate) fn over(&self, http: Observed) -> Self {
         Self { http, tokens: Arc::clone(&self.tokens), latest: Arc::clone(&self.latest) }
     }
 
-    /// Sends a request, and once more with a new token if the server does not take the one it had.
+    /// Sends a request. Repeats it once with a new token if the server rejects the current one.
     async fn send<T, Sent>(&self, send: impl Fn(Option<String>) -> Sent) -> Result<T, Failed>
     where
         Sent: Future<Output = Result<T, Failed>>,
     {
         let token = self.token(None).await?;
         let refusal = match send(Some(token.clone())).await {
-            Err(error) if trouble::is_unauthorized(&error) => challenge(error),
+            Err(error) if errors::is_unauthorized(&error) => challenge(error),
             answer => return answer,
         };
         match self.token(Some(token.clone())).await {
@@ -62,20 +68,23 @@ impl Authorised {
         }
     }
 
-    /// The token of now; another one than `refused`, if there can be one.
+    /// Returns the current token, or a new one if the current token equals `refused`.
     async fn token(&self, refused: Option<String>) -> Result<String, AuthError> {
         let (tokens, asked) = (Arc::clone(&self.tokens), Instant::now());
-        // In a task of its own: a renewal that has begun must be heard to its end, whoever still waits for it.
-        let token = tokio::spawn(async move { tokens.lock().await.token(refused.as_deref(), asked).await });
-        let token = token.await.unwrap_or_else(|error| Err(AuthError::InternalError(error.to_string())))?;
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        // Runs in a separate task: a refresh that has begun must complete, even if the caller is
+        // dropped.
+        let token =
+            tokio::spawn(async move { tokens.lock().await.token(refused.as_deref(), asked).await });
+        let token =
+            token.await.unwrap_or_else(|error| Err(AuthError::InternalError(error.to_string())))?;
+        *self.latest.lock() = Some(token.clone());
         Ok(token)
     }
 }
 
 impl Tokens {
     async fn token(&mut self, refused: Option<&str>, asked: Instant) -> Result<String, AuthError> {
-        // Whoever has waited for a renewal that failed does not try at once again.
+        // A caller that waited for a failed refresh does not retry it immediately.
         if let Some((at, why)) = &self.failed
             && *at > asked
         {
@@ -101,9 +110,10 @@ impl Tokens {
     }
 }
 
-/// Some servers refuse a token without saying what they want in its place. To us it is the same.
+/// Turns every "unauthorized" error into `AuthRequired`. Some servers reject a token without a
+/// `WWW-Authenticate` challenge.
 fn challenge(error: Failed) -> Failed {
-    if trouble::is_unauthorized(&error) && !matches!(error, StreamableHttpError::AuthRequired(_)) {
+    if errors::is_unauthorized(&error) && !matches!(error, StreamableHttpError::AuthRequired(_)) {
         return StreamableHttpError::AuthRequired(AuthRequiredError::new("Bearer".into()));
     }
     error
@@ -120,7 +130,15 @@ impl StreamableHttpClient for Authorised {
         token: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_MESSAGE).await
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session,
+            token,
+            headers,
+            MAX_MESSAGE,
+        )
+        .await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -133,8 +151,10 @@ impl StreamableHttpClient for Authorised {
         most: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         self.send(|token| {
-            let (uri, message, session, headers) = (uri.clone(), message.clone(), session.clone(), headers.clone());
-            self.http.post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
+            let (uri, message, session, headers) =
+                (uri.clone(), message.clone(), session.clone(), headers.clone());
+            self.http
+                .post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
         })
         .await
     }
@@ -146,8 +166,9 @@ impl StreamableHttpClient for Authorised {
         _token: Option<String>,
         headers: Headers,
     ) -> Result<(), Failed> {
-        // Taking leave is worth no new token, which a gateway that stops might not live to hear of.
-        let token = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Deleting the session is not worth a token refresh: a gateway that shuts down might not
+        // receive the new token.
+        let token = self.latest.lock().clone();
         self.http.delete_session(uri, session, token, headers).await
     }
 
@@ -159,7 +180,15 @@ impl StreamableHttpClient for Authorised {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_MESSAGE).await
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session,
+            last_event,
+            token,
+            headers,
+            MAX_MESSAGE,
+        )
+        .await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -172,7 +201,8 @@ impl StreamableHttpClient for Authorised {
         most: usize,
     ) -> Result<Events, Failed> {
         self.send(|token| {
-            let (uri, session, last, headers) = (uri.clone(), session.clone(), last_event.clone(), headers.clone());
+            let (uri, session, last, headers) =
+                (uri.clone(), session.clone(), last_event.clone(), headers.clone());
             self.http.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most)
         })
         .await
@@ -185,15 +215,15 @@ mod tests {
 
     use futures_util::future::join_all;
     use rmcp::transport::auth::{
-        AuthorizationMetadata, CredentialStore as _, InMemoryCredentialStore, OAuthHttpClient, OAuthHttpClientFuture,
-        OAuthHttpRequest, StoredCredentials,
+        AuthorizationMetadata, CredentialStore as _, InMemoryCredentialStore, OAuthHttpClient,
+        OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
     };
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
 
-    /// An authority that is down. It takes a moment to be seen that it is.
+    /// An authorization server that is down and fails every request after 20 ms.
     #[derive(Default)]
     struct Down(AtomicUsize);
 
@@ -207,14 +237,17 @@ mod tests {
         }
     }
 
-    /// With this token, of which it is said that it is good for so long.
+    /// Returns a client with this token, which has the given lifetime.
     async fn client(down: &Arc<Down>, token: &str, lifetime_s: u64) -> Authorised {
         let http = Arc::clone(down) as Arc<dyn OAuthHttpClient>;
         let mut manager =
-            AuthorizationManager::new_with_oauth_http_client("https://mcp.example.com/mcp", http).await.unwrap();
+            AuthorizationManager::new_with_oauth_http_client("https://mcp.example.com/mcp", http)
+                .await
+                .unwrap();
         let address = |path: &str| format!("https://auth.example.com/{path}");
         let mut metadata = AuthorizationMetadata::default();
-        (metadata.authorization_endpoint, metadata.token_endpoint) = (address("authorize"), address("token"));
+        (metadata.authorization_endpoint, metadata.token_endpoint) =
+            (address("authorize"), address("token"));
         manager.set_metadata(metadata);
         manager.configure_client_id("client").unwrap();
         let granted = json!({
@@ -222,9 +255,15 @@ mod tests {
         });
         let granted = serde_json::from_value(granted).unwrap();
         let store = InMemoryCredentialStore::new();
-        store.save(StoredCredentials::new("client".into(), Some(granted), Vec::new(), Some(0))).await.unwrap();
+        store
+            .save(StoredCredentials::new("client".into(), Some(granted), Vec::new(), Some(0)))
+            .await
+            .unwrap();
         manager.set_credential_store(store);
-        Authorised::new(Observed::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()), manager)
+        Authorised::new(
+            Observed::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()),
+            manager,
+        )
     }
 
     #[tokio::test]
@@ -232,7 +271,10 @@ mod tests {
         let down = Arc::new(Down::default());
         let client = client(&down, "old", 0).await;
         assert!(
-            client.delete_session("http://127.0.0.1:9/mcp".into(), "one".into(), None, Headers::new()).await.is_err()
+            client
+                .delete_session("http://127.0.0.1:9/mcp".into(), "one".into(), None, Headers::new())
+                .await
+                .is_err()
         );
         assert_eq!(down.0.load(Ordering::SeqCst), 0);
         assert!(client.token(None).await.is_err());
@@ -244,11 +286,18 @@ mod tests {
         let down = Arc::new(Down::default());
         let client = client(&down, "old", u64::MAX).await;
         let answers = join_all((0..8).map(|_| client.token(Some("old".into())))).await;
-        assert!(answers.iter().all(|answer| matches!(answer, Err(AuthError::TokenRefreshFailed(_)))), "{answers:?}");
+        assert!(
+            answers.iter().all(|answer| matches!(answer, Err(AuthError::TokenRefreshFailed(_)))),
+            "{answers:?}"
+        );
         assert_eq!(down.0.load(Ordering::SeqCst), 1, "each of them asked");
-        // Whoever comes later asks again.
+        // A later caller tries again.
         assert!(client.token(Some("old".into())).await.is_err());
         assert_eq!(down.0.load(Ordering::SeqCst), 2);
-        assert_eq!(client.token(Some("older".into())).await.unwrap(), "old", "another one has renewed it");
+        assert_eq!(
+            client.token(Some("older".into())).await.unwrap(),
+            "old",
+            "another one has renewed it"
+        );
     }
 }

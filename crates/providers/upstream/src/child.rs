@@ -1,12 +1,14 @@
-//! A server that is a process: started in a group of its own, listened to, and ended as a group.
+//! A server that runs as a child process: spawned in its own process group, and terminated with
+//! the whole group.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -17,19 +19,31 @@ use tracing::{info, warn};
 use crate::reaper::Group;
 use crate::spec::{Spec, resolve};
 
-/// What a server gets of the gateway's own environment. The rest may hold secrets that are not for it.
-const INHERITED: [&str; 11] =
-    ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"];
-/// How long a line of its stderr may be, how many of the last ones are kept for the error, and how much is logged in a
-/// minute.
+/// The environment variables that a server inherits from the gateway. The others may hold secrets
+/// that a server must not see.
+const INHERITED: [&str; 11] = [
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_RUNTIME_DIR",
+];
+/// Limits of the stderr log: the length of a line, and the bytes logged per `WINDOW`. `KEPT` is
+/// the number of last lines kept for the error message.
 const MAX_LINE: usize = 1_000;
 const KEPT: usize = 5;
 const LOGGED: usize = 32 * 1024;
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long a server may take to end by itself once its stdin is closed.
+/// How long a server may take to exit by itself after its stdin is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A process that runs. Dropping it ends the whole group.
+/// A running process. Dropping it kills the whole process group.
 pub(crate) struct Child {
     pub(crate) stdout: ChildStdout,
     pub(crate) stdin: ChildStdin,
@@ -38,31 +52,32 @@ pub(crate) struct Child {
 
 #[derive(Clone)]
 pub(crate) struct Process {
-    /// Fires when the process has ended, and everything it started with it.
+    /// Cancelled when the process and everything that it started have ended.
     pub(crate) ended: CancellationToken,
     stop: CancellationToken,
-    last_words: Arc<Mutex<LastWords>>,
+    stderr_tail: Arc<Mutex<StderrTail>>,
 }
 
 #[derive(Default)]
-struct LastWords {
+struct StderrTail {
     lines: VecDeque<String>,
     status: Option<String>,
 }
 
 impl Process {
-    /// Closes in good order: the caller has closed its stdin, and what has not ended after a moment is killed.
+    /// Starts a graceful shutdown. The caller has closed stdin; a process that has not exited
+    /// after a grace period is killed.
     pub(crate) fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// How it ended, and what it said last.
-    pub(crate) fn last_words(&self) -> Option<String> {
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the exit status and the last lines of stderr.
+    pub(crate) fn stderr_tail(&self) -> Option<String> {
+        let words = self.stderr_tail.lock();
         let status = words.status.as_ref()?;
         let lines: Vec<&str> = words.lines.iter().map(String::as_str).collect();
         Some(if lines.is_empty() {
-            format!("{status} and said nothing on its stderr; start it by hand to see why")
+            format!("{status} without output on stderr; start it manually to find the cause")
         } else {
             format!("{status}: {}", lines.join(" | "))
         })
@@ -79,21 +94,34 @@ impl Child {
             }
         }
         for (variable, value) in &spec.env {
-            command.env(variable, resolve(value).map_err(|error| format!("env.{variable}: {error}"))?.expose_secret());
+            command.env(
+                variable,
+                resolve(value).map_err(|error| format!("env.{variable}: {error}"))?.expose_secret(),
+            );
         }
         if !spec.cwd.is_empty() {
             command.current_dir(&spec.cwd);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| not_started(spec, &error))?;
         let group = child.id().map(Group::new);
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("the process has no stdin, stdout or stderr".into());
         };
-        let process =
-            Process { ended: CancellationToken::new(), stop: CancellationToken::new(), last_words: Arc::default() };
-        let listening = tokio::spawn(listen(Arc::clone(name), stderr, Arc::clone(&process.last_words)));
+        let process = Process {
+            ended: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            stderr_tail: Arc::default(),
+        };
+        let listening =
+            tokio::spawn(listen(Arc::clone(name), stderr, Arc::clone(&process.stderr_tail)));
         let watched = process.clone();
         tokio::spawn(async move {
             let status = tokio::select! {
@@ -103,12 +131,15 @@ impl Child {
                     child.wait().await
                 }
             };
-            // Whoever it has started and left behind goes with it, and with them whoever holds its stdout open.
+            // Kills the remaining processes of the group. One of them may hold the stdout pipe
+            // open.
             drop(group);
             let _ = tokio::time::timeout(GRACE, listening).await;
-            let status =
-                status.map_or_else(|error| error.to_string(), |status| format!("the process ended ({status})"));
-            watched.last_words.lock().unwrap_or_else(PoisonError::into_inner).status = Some(status);
+            let status = status.map_or_else(
+                |error| error.to_string(),
+                |status| format!("the process ended ({status})"),
+            );
+            watched.stderr_tail.lock().status = Some(status);
             watched.ended.cancel();
         });
         Ok(Self { stdout, stdin, process })
@@ -118,20 +149,24 @@ impl Child {
 fn not_started(spec: &Spec, error: &io::Error) -> String {
     let why = match error.kind() {
         _ if !spec.cwd.is_empty() && !Path::new(&spec.cwd).is_dir() => {
-            format!("its cwd \"{}\" is no directory that the gateway can enter", printable(&spec.cwd))
+            format!("its cwd \"{}\" is not a directory that the gateway can access", printable(&spec.cwd))
         }
-        io::ErrorKind::NotFound => "there is no such program; check command, and the PATH of the gateway".into(),
-        io::ErrorKind::PermissionDenied => "the gateway may not run it; check its permissions".into(),
+        io::ErrorKind::NotFound => "no such program; check command and the PATH of the gateway".into(),
+        io::ErrorKind::PermissionDenied => "permission denied; check the permissions of the program".into(),
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            "it is no program that this system can run; name what runs it first, such as node or python3".into()
+            "this system cannot execute the file; put an interpreter such as node or python3 before it".into()
         }
         _ => error.to_string(),
     };
     format!("cannot start \"{}\": {why}", printable(&spec.command[0]))
 }
 
-/// Logs what a server says on its stderr, within bounds.
-async fn listen(name: Arc<str>, stderr: impl AsyncRead + Unpin, last_words: Arc<Mutex<LastWords>>) {
+/// Logs the stderr of a server, within limits.
+async fn listen(
+    name: Arc<str>,
+    stderr: impl AsyncRead + Unpin,
+    stderr_tail: Arc<Mutex<StderrTail>>,
+) {
     let mut reader = BufReader::new(stderr);
     let (mut window, mut logged, mut silent) = (Instant::now(), 0_usize, false);
     let mut line = Vec::new();
@@ -150,9 +185,9 @@ async fn listen(name: Arc<str>, stderr: impl AsyncRead + Unpin, last_words: Arc<
             info!(upstream = %name, "{text}");
         } else if !silent {
             silent = true;
-            warn!(upstream = %name, "it says more on its stderr than is logged; the rest of this minute is left out");
+            warn!(upstream = %name, "its stderr exceeds the log limit; the output of the rest of this minute is dropped");
         }
-        let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut words = stderr_tail.lock();
         if words.lines.len() == KEPT {
             words.lines.pop_front();
         }
@@ -160,7 +195,8 @@ async fn listen(name: Arc<str>, stderr: impl AsyncRead + Unpin, last_words: Arc<
     }
 }
 
-/// A text that a terminal shows as it is.
+/// Truncates a text and replaces its control characters, so that it is safe to print on a
+/// terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().take(MAX_LINE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -171,14 +207,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_said_on_stderr_is_bounded_and_printable() {
-        let words = Arc::new(Mutex::new(LastWords::default()));
+        let words = Arc::new(Mutex::new(StderrTail::default()));
         let mut said = Vec::new();
         for number in 0..100 {
             said.extend(format!("line {number} \u{1b}[31m\n").into_bytes());
         }
         said.extend("x".repeat(1 << 20).into_bytes());
         listen("noisy".into(), &said[..], Arc::clone(&words)).await;
-        let words = words.lock().unwrap();
+        let words = words.lock();
         assert_eq!(words.lines.len(), KEPT);
         assert!(words.lines.iter().all(|line| line.len() <= MAX_LINE && !line.contains('\u{1b}')));
     }

@@ -1,13 +1,14 @@
-//! One connection to a server: requests go out, answers and questions come back.
+//! One connection to a server: it sends requests, and receives responses and the server's own
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientRequest,
-    ErrorData, GetExtensions as _, InputRequest, InputRequiredResult, ProtocolVersion, RequestId, RequestMetaObject,
-    ServerPeerInfo, ServerResult,
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+    ClientRequest, ErrorData, GetExtensions as _, InputRequest, InputRequiredResult,
+    ProtocolVersion, RequestId, RequestMetaObject, ServerPeerInfo, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, PeerRequestOptions, RoleClient, ServiceError,
@@ -23,33 +24,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::Account;
 use crate::child::Process;
+use crate::errors;
 use crate::handler::Handler;
 use crate::table::{Asker, Running, Table, Tapped};
-use crate::trouble;
 use crate::watched::Watched;
 
-/// How often a server may ask again before it has its answer.
+/// The number of input requests that a server may send before it returns a result.
 const MAX_ROUNDS: usize = 16;
 
-/// Where a request says from which level on it wants to hear the server's log.
+/// The `_meta` key of a request with the minimum level of the log messages that the client wants.
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// Where it says what whoever made it can answer.
+/// The `_meta` key of a request with the capabilities of the caller.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Where a question says what its server calls it, for surfaces that give questions names.
+/// The `_meta` key of an input request with the server's own key for it. Surfaces that name their
+/// questions use it.
 const NAME: &str = "switchboard/question";
 
-/// How long a process may take to end once it has closed its stdout, before that is said of it instead.
+/// How long to wait for a process to exit after it has closed its stdout, before the closed
+/// connection is reported without an exit status.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What a connection hears without having asked.
+/// Counts the list-changed notifications of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct News {
-    /// Each grows whenever the server says that this list is not what it was.
+    /// Each counter grows when the server reports a change of that list.
     pub(crate) tools: u64,
     pub(crate) documents: u64,
 }
 
-/// What a server says of changes, and up to where it was heeded.
+/// A receiver of list changes, and the counters that were already handled.
 pub(crate) struct Heard {
     pub(crate) news: watch::Receiver<News>,
     pub(crate) heard: News,
@@ -68,17 +71,21 @@ pub(crate) struct Connection {
     pub(crate) info: Arc<ServerPeerInfo>,
     table: Arc<Table>,
     pub(crate) watched: Arc<Watched>,
-    /// Fires when the server cannot answer any more.
+    /// Cancelled when the server can no longer answer.
     pub(crate) closed: CancellationToken,
-    /// Fired by whoever found that it cannot be used any more: nobody is there, or they do not know it.
+    /// Cancelled when a request finds that the connection is unusable: the server is unreachable,
+    /// or does not know the session.
     pub(crate) suspect: CancellationToken,
     stop: CancellationToken,
     process: Option<Process>,
     account: Option<Arc<Account>>,
 }
 
-/// Which handshake a server is known to want. The newer one is tried first where that is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+/// The handshake that a server is known to support. If it is unknown, the newer one is tried
+/// first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Era {
     #[default]
@@ -108,15 +115,31 @@ impl Connection {
         news: watch::Sender<News>,
         suspect: CancellationToken,
     ) -> Result<Self, Box<ClientInitializeError>> {
-        let (table, closed, stop) = (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
+        let (table, closed, stop) =
+            (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
         let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
         let watched = Arc::new(Watched::default());
-        let handler = Handler { table: Arc::clone(&table), watched: Arc::clone(&watched), news: news.clone() };
-        // Dropped half-way, the handshake takes the transport with it.
-        let service = serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
+        let handler = Handler {
+            table: Arc::clone(&table),
+            watched: Arc::clone(&watched),
+            news: news.clone(),
+        };
+        // If this future is dropped during the handshake, the transport is dropped, too.
+        let service =
+            serve_client_with_lifecycle_and_ct(handler, tapped, era.mode(), stop.clone()).await?;
         let peer = service.peer().clone();
         let info = peer.peer_info().ok_or(ClientInitializeError::Cancelled)?;
-        let connection = Self { peer, info, table, watched, closed, suspect, stop, process: None, account: None };
+        let connection = Self {
+            peer,
+            info,
+            table,
+            watched,
+            closed,
+            suspect,
+            stop,
+            process: None,
+            account: None,
+        };
         if connection.era() == Era::Discover {
             let (info, peer) = (Arc::clone(&connection.info), connection.peer.clone());
             let (closed, suspect) = (connection.closed.clone(), connection.suspect.clone());
@@ -144,24 +167,25 @@ impl Connection {
         self
     }
 
-    /// Ends the connection when it is fired.
+    /// Returns the token that closes the connection.
     pub(crate) fn stopper(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Why it ended, as far as is known. A process may take a moment to end after its stdout has.
-    pub(crate) async fn last_words(&self) -> String {
+    /// Returns the reason why the connection ended, if it is known. A process may exit a moment
+    /// after its stdout has closed.
+    pub(crate) async fn stderr_tail(&self) -> String {
         let unknown = "the connection ended";
         let Some(process) = &self.process else { return unknown.into() };
         let _ = tokio::time::timeout(LAST_WORDS, process.ended.cancelled()).await;
-        process.last_words().unwrap_or_else(|| unknown.into())
+        process.stderr_tail().unwrap_or_else(|| unknown.into())
     }
 
     pub(crate) fn close(&self) {
         self.stop.cancel();
     }
 
-    /// Calls a tool, as a task if the server runs it in no other way.
+    /// Calls a tool. Runs it as a task if the server requires that.
     pub(crate) async fn call_tool(
         &self,
         tool: &str,
@@ -172,7 +196,10 @@ impl Connection {
     ) -> Result<ServerResult, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = serde_json::from_str(arguments.as_str()).map_err(|error| {
-            Failure::Answered(ErrorData::invalid_params(format!("the arguments must be an object: {error}"), None))
+            Failure::Answered(ErrorData::invalid_params(
+                format!("the arguments must be an object: {error}"),
+                None,
+            ))
         })?;
         let mut meta = RequestMetaObject::new();
         meta.0.insert("traceparent".to_owned(), Value::String(traceparent.to_owned()));
@@ -193,8 +220,13 @@ impl Connection {
         .await
     }
 
-    /// Any other request, by its method.
-    pub(crate) async fn request(&self, method: &str, params: &RawJson, asker: Asker) -> Result<ServerResult, Failure> {
+    /// Sends any other request, by its method name.
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        params: &RawJson,
+        asker: Asker,
+    ) -> Result<ServerResult, Failure> {
         let params: Value = serde_json::from_str(params.as_str()).unwrap_or_default();
         self.rounds(asker, |answers| {
             let mut params = params.clone();
@@ -207,12 +239,14 @@ impl Connection {
                 }
             }
             let request = json!({ "method": method, "params": params });
-            serde_json::from_value(request).map_err(|error| ErrorData::invalid_params(error.to_string(), None))
+            serde_json::from_value(request)
+                .map_err(|error| ErrorData::invalid_params(error.to_string(), None))
         })
         .await
     }
 
-    /// Sends a request, and again with what the server wanted to know, until it has an answer.
+    /// Sends a request, and repeats it with answers to the server's input requests, until the
+    /// server returns a result.
     async fn rounds(
         &self,
         asker: Asker,
@@ -223,18 +257,19 @@ impl Connection {
         for round in 0..MAX_ROUNDS {
             let request = make(answers.take()).map_err(Failure::Answered)?;
             let result = self.once(request, &running).await.map_err(|failure| match failure {
-                // It has seen the request before.
+                // The server has already received the request in an earlier round.
                 Failure::Unsent if round > 0 => Failure::Lost,
                 failure => failure,
             })?;
             let ServerResult::InputRequiredResult(required) = result else { return Ok(result) };
             if matches!(running.asker, Asker::Nobody | Asker::Gateway) {
-                // Whoever sent the request takes questions for an answer, and sends it again with theirs.
+                // The caller accepts input requests as a result, and repeats the request with its
+                // answers.
                 return Ok(ServerResult::InputRequiredResult(required));
             }
             answers = Some(answer(&running.asker, required).await?);
         }
-        let message = format!("the server asked {MAX_ROUNDS} times and still wants to know more");
+        let message = format!("the server requested input more than {MAX_ROUNDS} times");
         Err(Failure::Answered(ErrorData::internal_error(message, None)))
     }
 
@@ -261,11 +296,14 @@ impl Connection {
             () = self.closed.cancelled() => Err(ServiceError::TransportClosed),
         };
         guard.id = None;
-        // In place of a large one comes word that it was left.
+        // A large result was stored separately, and the transport delivered an empty one in its
+        // stead.
         let answer = answer.map(|answer| running.left().take().unwrap_or(answer));
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
-            ServiceError::TransportSend(error) if self.is_locked_out(&*error.error) || is_unsent(&*error.error) => {
+            ServiceError::TransportSend(error)
+                if self.is_locked_out(&*error.error) || is_unsent(&*error.error) =>
+            {
                 self.suspect.cancel();
                 Failure::Unsent
             }
@@ -277,21 +315,26 @@ impl Connection {
 }
 
 impl Connection {
-    /// Whether nothing can be asked until somebody logs in. The account then knows it, too.
+    /// Returns whether every request fails until an operator logs in, and records that in the
+    /// account.
     fn is_locked_out(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-        let account = self.account.as_ref().filter(|_| trouble::is_login_wanted(error));
+        let account = self.account.as_ref().filter(|_| errors::is_login_wanted(error));
         account.inspect(|account| account.lock_out()).is_some()
     }
 
-    /// Why a request was not taken. What a login would have had to allow is asked for at the next one.
+    /// Returns why a request was rejected. Missing scopes are recorded, so that the next login
+    /// requests them.
     fn refusal(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
         let failed = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
         match (failed, &self.account) {
             (Some(StreamableHttpError::InsufficientScope(scope)), Some(account)) => {
                 account.misses(scope.get_required_scope().unwrap_or_default());
-                format!("what the login allows is not enough for it; to allow more, run: {}", account.advice())
+                format!(
+                    "the login does not have the required permissions; to grant them, run `{}`",
+                    account.advice()
+                )
             }
-            _ => trouble::of_request(error),
+            _ => errors::of_request(error),
         }
     }
 }
@@ -302,55 +345,59 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a request was certainly not taken: there was nobody to take it, or they knew nothing of the session, or wanted
-/// to see a token first.
+/// Returns whether the server has certainly not processed a request: it was unreachable, did not
+/// know the session, or required a token first.
 pub(crate) fn is_unsent(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     let error = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     match error {
         Some(StreamableHttpError::Client(error)) => error.is_connect(),
-        // A token that is not good any more: nothing was done, and the next connection has a new one.
+        // The token has expired. Nothing was executed, and the next connection uses a new token.
         Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::SessionExpired) => true,
-        // There was none to send it with.
+        // There was no token to send.
         Some(StreamableHttpError::Auth(AuthError::AuthorizationRequired)) => true,
         _ => false,
     }
 }
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server certainly never saw it.
+    /// The server has certainly not received the request.
     Unsent,
-    /// It was on its way, or under way, when the connection ended.
+    /// The connection ended after the request was sent, or while it ran.
     Lost,
-    /// The transport could not deliver it, and says why.
+    /// The transport could not deliver it, for this reason.
     Refused(String),
-    /// The server's own error.
+    /// The server returned an error.
     Answered(ErrorData),
-    /// Whoever was asked had no answer.
+    /// The caller did not answer an input request of the server.
     Unanswered(CallError),
 }
 
-/// What a server of the newer protocol is told of whoever makes a request: it then asks only what they can answer, and
-/// logs only for those who want it to.
+/// Returns the metadata that describes the caller to a server of the newer protocol. The server
+/// then asks only supported questions, and logs only to clients that want it.
 fn about(asker: &Asker) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
-    let manner = asker.manner();
-    if let Some(level) = manner.log {
+    let client_capabilities = asker.client_capabilities();
+    if let Some(level) = client_capabilities.log {
         meta.0.insert(LOG_LEVEL.to_owned(), Value::String(level.as_str().to_owned()));
     }
-    if let Some(answers) = manner.answers.and_then(|answers| answers.to_value().ok()) {
+    if let Some(answers) = client_capabilities.answers.and_then(|answers| answers.to_value().ok()) {
         meta.0.insert(CAPABILITIES.to_owned(), answers);
     }
     meta
 }
 
-/// Puts a server's questions to whoever made the request, all at once.
-async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<String, Value>, Option<String>), Failure> {
+/// Sends all input requests of a server to the caller, concurrently.
+async fn answer(
+    asker: &Asker,
+    required: InputRequiredResult,
+) -> Result<(Map<String, Value>, Option<String>), Failure> {
     let mut responses = Map::new();
     let requests = required.input_requests.unwrap_or_default();
     if requests.is_empty() {
-        // The server only wants to be asked again, a little later.
+        // Without input requests, the server only wants the request to be repeated a little
+        // later.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let mut asked = Vec::new();
@@ -361,7 +408,7 @@ async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<Str
             InputRequest::ListRoots(_) => "roots/list",
             _ => {
                 return Err(Failure::Answered(ErrorData::internal_error(
-                    "the server asks for something unknown",
+                    "the server sent a request of an unknown kind",
                     None,
                 )));
             }
@@ -378,7 +425,7 @@ async fn answer(asker: &Asker, required: InputRequiredResult) -> Result<(Map<Str
     Ok((responses, required.request_state))
 }
 
-/// Tells the server that nobody waits any more.
+/// Sends a cancellation to the server when the request is dropped.
 struct TakeBack<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -386,10 +433,16 @@ struct TakeBack<'a> {
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
         let peer = self.peer.clone();
         runtime.spawn(async move {
-            let params = CancelledNotificationParam::new(Some(id), Some("the caller does not wait any more".into()));
+            let params = CancelledNotificationParam::new(
+                Some(id),
+                Some("the caller no longer waits for the result".into()),
+            );
             let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
         });
     }

@@ -1,17 +1,20 @@
-//! How connections to one server are made, and who shares which.
+//! The connection pool of a server.
 //!
-//! Where callers are isolated, each token has a connection of its own, so that what one of them says in a session is
-//! nothing that another one sees. The connections are kept for as long as they are used, and bounded in number.
+//! If callers are isolated, each token has its own connection, so that no caller sees another
+//! one's session. Idle connections are closed after a timeout, and their number is limited.
 //!
-//! A server that knows both eras of the protocol may do in one what it cannot do in the other: only in the older one can it
-//! ask while a call runs, and only in the newer one answer with a question. A caller that can be asked in one way only is
-//! therefore given a connection of that era, where the server has both.
+//! A server that supports both eras of the protocol may support a feature in only one of them. In
+//! the older era it can ask questions while a call runs. In the newer one it returns a question
+//! as the result. A caller that supports only one of these ways therefore gets a connection of
+//! that era, if the server has both.
+//! the server has both.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
@@ -29,41 +32,43 @@ use crate::authorised::Authorised;
 use crate::authority::Authority;
 use crate::child::Child;
 use crate::connection::{Connection, Era, News, is_unsent};
+use crate::errors;
 use crate::observed::Observed;
 use crate::spec::{OAuth, Spec, resolve};
-use crate::trouble;
 
-/// How many callers may have a connection of their own: to a URL, and to a program, which is a process each.
+/// The maximum number of callers with their own connection: to a URL, and to a program, which
+/// means a process each.
 const MAX_CONNECTIONS: usize = 256;
 const MAX_PROCESSES: usize = 16;
-/// How long a connection is kept after its last use.
+/// How long an unused connection is kept in the pool.
 const IDLE: Duration = Duration::from_secs(300);
 const SWEEP: Duration = Duration::from_secs(30);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
+/// The reason why a connection was not opened.
 pub(crate) struct NotOpened {
     pub(crate) why: String,
-    /// There was somebody to speak to.
+    /// Whether the server responded at all.
     spoke: bool,
-    /// Nothing helps until somebody logs in.
+    /// Whether every attempt fails until an operator logs in.
     pub(crate) login_needed: bool,
 }
 
-/// Why a caller has no connection.
-pub(crate) enum NoSeat {
-    /// As many as there may be are in use.
+/// The reason why a caller gets no connection.
+pub(crate) enum NoConnection {
+    /// The maximum number of connections is in use.
     Full(usize),
-    /// There is nobody to be connected to, for this reason.
+    /// The server is unreachable, for this reason.
     Lost(String),
 }
 
-impl NoSeat {
+impl NoConnection {
     pub(crate) fn into_error(self, server: &str) -> CallError {
         match self {
             Self::Full(most) => {
-                let message = format!("all {most} connections that \"{server}\" may have are in use");
-                CallError::new(CallErrorKind::Overloaded, message).hint("try again when fewer callers use it")
+                let message = format!("all {most} connections to \"{server}\" are in use");
+                CallError::new(CallErrorKind::Overloaded, message)
+                    .hint("try again when fewer callers use it")
             }
             Self::Lost(why) => CallError::undelivered(format!("the upstream \"{server}\": {why}")),
         }
@@ -79,49 +84,54 @@ impl From<String> for NotOpened {
 impl From<NoToken> for NotOpened {
     fn from(none: NoToken) -> Self {
         let login_needed = matches!(none, NoToken::LoginNeeded(_));
-        let (NoToken::LoginNeeded(why) | NoToken::Trouble(why)) = none;
+        let (NoToken::LoginNeeded(why) | NoToken::Failed(why)) = none;
         Self { why, spoke: false, login_needed }
     }
 }
 
-pub(crate) struct Seats {
+pub(crate) struct ConnectionPool {
     name: Arc<str>,
     spec: Spec,
     http: reqwest::Client,
-    /// What the gateway is at a server that somebody can log in to.
+    /// The account at a server that supports a login.
     pub(crate) account: Option<Arc<Account>>,
-    taken: Mutex<HashMap<(Arc<str>, Era), Seat>>,
-    /// Whether each connection has to see the list of tools; see [`Lists::wants_headers`](crate::lists::Lists).
+    taken: Mutex<HashMap<(Arc<str>, Era), PooledConnection>>,
+    /// Whether each connection must request the list of tools; see
+    /// [`Lists::wants_headers`](crate::lists::Lists).
     repeats_arguments: AtomicBool,
-    /// The server refused the older era, of which its newer one does not tell.
+    /// Whether the server rejected the older era. A server of the newer era does not report its
+    /// other versions.
     knows_new_only: AtomicBool,
-    /// What any of the connections hears.
+    /// The list changes that any connection receives.
     pub(crate) news: watch::Sender<News>,
 }
 
 #[derive(Clone)]
-struct Seat {
+struct PooledConnection {
     connection: Arc<OnceCell<Arc<Connection>>>,
     used: Instant,
 }
 
-impl Seat {
+impl PooledConnection {
     fn is_idle(&self) -> bool {
-        self.connection.get().is_none_or(|connection| connection.running() == 0 && connection.watched.is_empty())
+        self.connection
+            .get()
+            .is_none_or(|connection| connection.running() == 0 && connection.watched.is_empty())
     }
 
     fn is_closed(&self) -> bool {
-        let closed =
-            |connection: &Arc<Connection>| connection.closed.is_cancelled() || connection.suspect.is_cancelled();
+        let closed = |connection: &Arc<Connection>| {
+            connection.closed.is_cancelled() || connection.suspect.is_cancelled()
+        };
         self.connection.get().is_some_and(closed)
     }
 }
 
-impl Seats {
+impl ConnectionPool {
     pub(crate) fn new(name: Arc<str>, spec: &Spec, account: Option<Arc<Account>>) -> Self {
         let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_PATIENCE)
-            // A redirect would carry our headers to whoever the server names.
+            .connect_timeout(CONNECT_TIMEOUT)
+            // A redirect would send the custom headers to any host that the server names.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap_or_default();
@@ -141,8 +151,8 @@ impl Seats {
         self.repeats_arguments.store(wanted, Ordering::Release);
     }
 
-    /// A new connection. Where one handshake fails, the other is tried: a server may refuse the one it does not know in
-    /// ways that look like any other failure, down to ending itself.
+    /// Opens a connection. If one handshake fails, the other one is tried. A server may reject an
+    /// unknown handshake with an arbitrary error, or even exit.
     pub(crate) async fn open(&self, era: Era) -> Result<Connection, NotOpened> {
         let other = if era == Era::Initialize { Era::Unknown } else { Era::Initialize };
         match self.open_in(era).await {
@@ -151,13 +161,17 @@ impl Seats {
         }
     }
 
-    /// The server in the words of an error.
+    /// Returns the server's description for error messages.
     fn who(&self) -> String {
         format!("the upstream \"{}\"", self.name)
     }
 
     async fn open_in(&self, era: Era) -> Result<Connection, NotOpened> {
-        if self.spec.url.is_empty() { self.open_process(era).await } else { self.open_url(era).await }
+        if self.spec.url.is_empty() {
+            self.open_process(era).await
+        } else {
+            self.open_url(era).await
+        }
     }
 
     async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
@@ -165,17 +179,18 @@ impl Seats {
         let transport = Lines::of_server(self.who(), stdout, stdin);
         let opened = tokio::select! {
             opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
-                opened.map_err(|error| trouble::of_handshake(&error, "the program"))
+                opened.map_err(|error| errors::of_handshake(&error, "the program"))
             }
             () = process.ended.cancelled() => Err(String::new()),
         };
         let connection = match opened {
             Ok(connection) => connection.with_process(process.clone()),
             Err(why) => {
-                // What it said on its way out says more than that it is gone.
+                // The last lines of stderr explain more than the closed connection.
                 process.stop();
-                let _ = tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
-                let why = process.last_words().unwrap_or(why);
+                let _ =
+                    tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
+                let why = process.stderr_tail().unwrap_or(why);
                 return Err(NotOpened { why, spoke: true, login_needed: false });
             }
         };
@@ -200,43 +215,60 @@ impl Seats {
         for (name, value) in &self.spec.headers {
             let wrong = |error: String| format!("headers.{name}: {error}");
             let value = resolve(value).map_err(wrong)?;
-            let mut header = HeaderValue::from_str(value.expose_secret()).map_err(|error| wrong(error.to_string()))?;
+            let mut header = HeaderValue::from_str(value.expose_secret())
+                .map_err(|error| wrong(error.to_string()))?;
             header.set_sensitive(true);
             let name = HeaderName::try_from(name).map_err(|error| wrong(error.to_string()))?;
             config.custom_headers.insert(name, header);
         }
-        // A session that the server has forgotten is renewed with a new connection, which asks again for all that is watched.
+        // An expired session is replaced with a new connection, which subscribes to all watched
+        // documents again.
         config.reinit_on_expired_session = false;
         let (news, suspect) = (self.news.clone(), CancellationToken::new());
         let http = Observed::new(self.http.clone(), self.who().into(), suspect.clone());
         let authorised = match (&self.account, &self.spec.oauth) {
             (Some(account), _) => account.client(http.clone()).await?,
-            (None, Some(oauth)) => Some(Authorised::new(http.clone(), self.authorise(oauth).await?)),
+            (None, Some(oauth)) => {
+                Some(Authorised::new(http.clone(), self.authorise(oauth).await?))
+            }
             (None, None) => None,
         };
         let opened = if let Some(client) = authorised {
-            Connection::open(StreamableHttpClientTransport::with_client(client, config), era, news, suspect).await
+            Connection::open(
+                StreamableHttpClientTransport::with_client(client, config),
+                era,
+                news,
+                suspect,
+            )
+            .await
         } else {
-            Connection::open(StreamableHttpClientTransport::with_client(http, config), era, news, suspect).await
+            Connection::open(
+                StreamableHttpClientTransport::with_client(http, config),
+                era,
+                news,
+                suspect,
+            )
+            .await
         };
         match (opened, &self.account) {
             (Ok(connection), Some(account)) => Ok(connection.with_account(Arc::clone(account))),
             (Ok(connection), None) => Ok(connection),
-            (Err(error), Some(account)) if trouble::wants_login(&error) => {
+            (Err(error), Some(account)) if errors::wants_login(&error) => {
                 account.lock_out();
                 Err(NoToken::LoginNeeded(account.login_needed().await).into())
             }
             (Err(error), _) => Err(NotOpened {
                 spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
-                why: trouble::of_handshake(&error, &trouble::place(&self.spec.url)),
+                why: errors::of_handshake(&error, &errors::place(&self.spec.url)),
                 login_needed: false,
             }),
         }
     }
 
-    /// Gets a token from whoever the server says grants them.
+    /// Requests a token from the server's authorization server, with the client credentials.
     async fn authorise(&self, oauth: &OAuth) -> Result<AuthorizationManager, String> {
-        let secret = resolve(&oauth.client_secret).map_err(|error| format!("oauth.client_secret: {error}"))?;
+        let secret = resolve(&oauth.client_secret)
+            .map_err(|error| format!("oauth.client_secret: {error}"))?;
         let config = ClientCredentialsConfig::ClientSecret {
             client_id: oauth.client_id.clone(),
             client_secret: secret.expose_secret().to_owned(),
@@ -251,35 +283,38 @@ impl Seats {
             Ok(manager)
         };
         let advice = "check oauth.client_id, client_secret and scopes";
-        granted.await.map_err(|error| format!("{}; {advice}", trouble::of_authority(&error)))
+        granted.await.map_err(|error| format!("{}; {advice}", errors::of_authority(&error)))
     }
 
-    /// The connection of this caller; the server's own, where all share it.
+    /// Returns the connection of this caller, or the main connection if it is shared.
     pub(crate) async fn of(
         &self,
         caller: &str,
         main: &Arc<Connection>,
         asking: Option<Asking>,
-    ) -> Result<Arc<Connection>, NoSeat> {
+    ) -> Result<Arc<Connection>, NoConnection> {
         if asking == Some(Asking::Meanwhile)
             && main.era() == Era::Discover
             && !self.knows_new_only.load(Ordering::Acquire)
             && (self.spec.isolates() || self.spec.command.is_empty())
         {
             let caller = if self.spec.isolates() { caller } else { "" };
-            let seat = self.seat(caller, Era::Initialize)?;
+            let pooled = self.pooled(caller, Era::Initialize)?;
             let open = || async { self.open_in(Era::Initialize).await.map(Arc::new) };
-            match seat.connection.get_or_try_init(open).await {
+            match pooled.connection.get_or_try_init(open).await {
                 Ok(connection) => return Ok(Arc::clone(connection)),
-                // It has answered in the newer era, so it is this one that it does not know.
-                Err(NotOpened { spoke: true, .. }) => self.knows_new_only.store(true, Ordering::Release),
-                Err(NotOpened { why, .. }) => return Err(NoSeat::Lost(why)),
+                // The server has responded in the newer era, so it does not support the older
+                // one.
+                Err(NotOpened { spoke: true, .. }) => {
+                    self.knows_new_only.store(true, Ordering::Release);
+                }
+                Err(NotOpened { why, .. }) => return Err(NoConnection::Lost(why)),
             }
         }
         if !self.spec.isolates() {
             return Ok(Arc::clone(main));
         }
-        let seat = self.seat(caller, main.era())?;
+        let pooled = self.pooled(caller, main.era())?;
         let open = || async {
             let connection = self.open(main.era()).await?;
             if self.repeats_arguments.load(Ordering::Acquire) {
@@ -287,41 +322,52 @@ impl Seats {
             }
             Ok(Arc::new(connection))
         };
-        seat.connection.get_or_try_init(open).await.cloned().map_err(|failure: NotOpened| NoSeat::Lost(failure.why))
+        pooled
+            .connection
+            .get_or_try_init(open)
+            .await
+            .cloned()
+            .map_err(|failure: NotOpened| NoConnection::Lost(failure.why))
     }
 
-    fn seat(&self, caller: &str, era: Era) -> Result<Seat, NoSeat> {
+    fn pooled(&self, caller: &str, era: Era) -> Result<PooledConnection, NoConnection> {
         let caller: (Arc<str>, Era) = (caller.into(), era);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seat) = taken.get_mut(&caller)
-            && !seat.is_closed()
+        let mut taken = self.taken.lock();
+        if let Some(pooled) = taken.get_mut(&caller)
+            && !pooled.is_closed()
         {
-            seat.used = Instant::now();
-            return Ok(seat.clone());
+            pooled.used = Instant::now();
+            return Ok(pooled.clone());
         }
         taken.remove(&caller);
         let most = if self.spec.url.is_empty() { MAX_PROCESSES } else { MAX_CONNECTIONS };
         if taken.len() >= most {
-            let idle = taken.iter().filter(|(_, seat)| seat.is_idle()).min_by_key(|(_, seat)| seat.used);
+            let idle = taken
+                .iter()
+                .filter(|(_, pooled)| pooled.is_idle())
+                .min_by_key(|(_, pooled)| pooled.used);
             let idle = idle.map(|(caller, _)| caller.clone());
-            let idle = idle.ok_or(NoSeat::Full(most))?;
+            let idle = idle.ok_or(NoConnection::Full(most))?;
             taken.remove(&idle);
         }
-        let seat = Seat { connection: Arc::default(), used: Instant::now() };
-        taken.insert(caller, seat.clone());
-        Ok(seat)
+        let pooled = PooledConnection { connection: Arc::default(), used: Instant::now() };
+        taken.insert(caller, pooled.clone());
+        Ok(pooled)
     }
 
-    /// Resolves now and then, having let go of what nobody uses.
+    /// Waits for the sweep interval, then removes closed connections and those beyond the idle
+    /// timeout.
     pub(crate) async fn sweep(&self) {
         tokio::time::sleep(SWEEP).await;
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.retain(|_, seat| !(seat.is_closed() || seat.is_idle() && seat.used.elapsed() > IDLE));
+        let mut taken = self.taken.lock();
+        taken.retain(|_, pooled| {
+            !(pooled.is_closed() || pooled.is_idle() && pooled.used.elapsed() > IDLE)
+        });
     }
 
     pub(crate) fn clear(&self) {
-        // The next one to answer may know more.
+        // The next server process may support both eras.
         self.knows_new_only.store(false, Ordering::Release);
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.taken.lock().clear();
     }
 }

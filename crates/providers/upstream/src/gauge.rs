@@ -1,8 +1,8 @@
-//! Measures a stream of events as it passes, so that none of them grows beyond bounds.
+//! Measures the events of an SSE stream as they pass, and limits the size of each.
 
 use bytes::Bytes;
 
-/// Why a stream of events ends before its time.
+/// The reason why an event stream ends early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cut {
     #[error(transparent)]
@@ -13,7 +13,7 @@ pub(crate) enum Cut {
 
 pub(crate) struct Gauge {
     most: usize,
-    /// What a reader keeps of the event that has begun, without the line that has.
+    /// The bytes that a reader buffers for the current event, without its current line.
     event: usize,
     line: usize,
     is_comment: bool,
@@ -26,20 +26,24 @@ impl Gauge {
         Self { most, event: 0, line: 0, is_comment: false, after_return: false, over: false }
     }
 
-    /// The piece itself as long as it fits, then why it does not, then nothing.
-    pub(crate) fn pass(&mut self, piece: Result<Bytes, reqwest::Error>) -> Option<Result<Bytes, Cut>> {
+    /// Returns the piece while every event fits, then one error, then `None`.
+    pub(crate) fn pass(
+        &mut self,
+        piece: Result<Bytes, reqwest::Error>,
+    ) -> Option<Result<Bytes, Cut>> {
         if self.over {
             return None;
         }
-        let passed =
-            piece.map_err(Cut::Broken).and_then(|piece| if self.fits(&piece) { Ok(piece) } else { Err(Cut::TooLong) });
+        let passed = piece
+            .map_err(Cut::Broken)
+            .and_then(|piece| if self.fits(&piece) { Ok(piece) } else { Err(Cut::TooLong) });
         self.over = passed.is_err();
         Some(passed)
     }
 
     fn fits(&mut self, piece: &[u8]) -> bool {
         for &byte in piece {
-            // A line ends with either of them, or with both.
+            // A line ends with `\r`, `\n` or `\r\n`.
             let is_second_half = byte == b'\n' && self.after_return;
             self.after_return = byte == b'\r';
             match byte {
@@ -71,7 +75,8 @@ impl Gauge {
 mod tests {
     use super::*;
 
-    /// How many of these bytes, sent over and over one by one, pass before they are too much; `None` if they never are.
+    /// Returns how many bytes of this text, repeated and sent one by one, pass before the limit
+    /// is exceeded; `None` if it never is.
     fn passes(most: usize, text: &str) -> Option<usize> {
         let mut gauge = Gauge::new(most);
         text.bytes().cycle().take(10_000).position(|byte| !gauge.fits(&[byte]))
@@ -80,9 +85,20 @@ mod tests {
     #[test]
     fn events_are_measured_one_by_one_however_their_lines_end() {
         for end in ["\n", "\r", "\r\n"] {
-            assert_eq!(passes(40, &format!("data: 0123456789{end}{end}")), None, "each fits by itself: {end:?}");
-            assert!(passes(40, &format!("data: 0123456789{end}")).is_some(), "one of many lines: {end:?}");
-            assert_eq!(passes(40, &format!(": still here{end}")), None, "comments are not kept: {end:?}");
+            assert_eq!(
+                passes(40, &format!("data: 0123456789{end}{end}")),
+                None,
+                "each fits by itself: {end:?}"
+            );
+            assert!(
+                passes(40, &format!("data: 0123456789{end}")).is_some(),
+                "one of many lines: {end:?}"
+            );
+            assert_eq!(
+                passes(40, &format!(": still here{end}")),
+                None,
+                "comments are not kept: {end:?}"
+            );
         }
         assert_eq!(passes(40, "x"), Some(40));
     }
@@ -92,8 +108,18 @@ mod tests {
         pieces.into_iter().any(|piece| !gauge.fits(piece))
     }
 
-    const WORDS: &[&str] =
-        &["data:", "data: 0123456789", ":", ": ping", "id: 1", "\n", "\r", "\r\n", "\n\n", "\r\n\r\n"];
+    const WORDS: &[&str] = &[
+        "data:",
+        "data: 0123456789",
+        ":",
+        ": ping",
+        "id: 1",
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n",
+        "\r\n\r\n",
+    ];
 
     proptest::proptest! {
         #[test]

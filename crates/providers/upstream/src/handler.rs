@@ -1,20 +1,25 @@
-//! What a server wants from its client: answers to questions, and an ear for changes.
+//! Handles the requests and notifications that a server sends to its client.
 
-#![expect(deprecated, reason = "sampling and roots have no future, but servers that use them")]
+#![expect(
+    deprecated,
+    reason = "sampling and roots are deprecated in MCP, but servers still use them"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    ProtocolVersion, ResourceUpdatedNotificationParam, ServerNotification, ServerPeerInfo, SubscriptionFilter,
-    UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
+    ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability,
+    Implementation, ListRootsResult, ProtocolVersion, ResourceUpdatedNotificationParam,
+    ServerNotification, ServerPeerInfo, SubscriptionFilter, UrlElicitationCapability,
 };
-use rmcp::service::{InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient, ServiceError};
-use sa_core::json::why;
+use rmcp::service::{
+    InboundStreamOrigin, NotificationContext, Peer, RequestContext, RoleClient, ServiceError,
+};
 use sa_core::{CallErrorKind, RawJson};
+use sa_text::json::why;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -26,11 +31,12 @@ use crate::connection::{News, is_unsent};
 use crate::table::{Asker, Table};
 use crate::watched::Watched;
 
-/// How long after a stream of changes ended it is asked for again: at first, and when it ends again and again.
+/// How long to wait before a closed change stream is opened again: at first, and after repeated
+/// failures.
 const SOON: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// MCP Apps: pages that a server brings along for the results of its tools, and what they are.
+/// MCP Apps: pages that a server provides for the results of its tools, and their MIME type.
 const UI: &str = "io.modelcontextprotocol/ui";
 const UI_PAGE: &str = "text/html;profile=mcp-app";
 
@@ -51,42 +57,52 @@ impl Handler {
     }
 }
 
-/// Puts a question to whoever made the call. Ends when the server takes it back.
+/// Forwards a question to the caller of the tool. Returns early if the server cancels it.
 async fn ask<T: DeserializeOwned>(
     asker: Asker,
     what: &str,
     params: &impl Serialize,
     context: &RequestContext<RoleClient>,
 ) -> Result<T, ErrorData> {
-    let params = serde_json::to_value(params).map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let params = serde_json::to_value(params)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     let answer = tokio::select! {
         answer = asker.ask(what, RawJson::of(&params)) => answer,
-        () = context.ct.cancelled() => return Err(ErrorData::internal_error("taken back", None)),
+        () = context.ct.cancelled() => return Err(ErrorData::internal_error("the server cancelled the request", None)),
     };
     let answer = answer.map_err(|error| match error.kind {
         CallErrorKind::NotAllowed => ErrorData::invalid_request(error.message, None),
         _ => ErrorData::internal_error(error.message, None),
     })?;
     serde_json::from_str(answer.as_str()).map_err(|error| {
-        ErrorData::internal_error(format!("the client's answer is none to {what}: {}", why(&error)), None)
+        ErrorData::internal_error(
+            format!("the client's answer to {what} is invalid: {}", why(&error)),
+            None,
+        )
     })
 }
 
 impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
-        let mut capabilities = ClientCapabilities::builder().enable_roots().enable_sampling().build();
+        let mut capabilities =
+            ClientCapabilities::builder().enable_roots().enable_sampling().build();
         capabilities.elicitation = Some(
             ElicitationCapability::new()
                 .with_form(FormElicitationCapability::default())
                 .with_url(UrlElicitationCapability::default()),
         );
-        // The console shows them. Servers hide their pages, and the tools that go with them, from whoever does not say so.
+        // The console shows these pages. Servers hide them, and the tools that belong to them,
+        // from clients without this capability.
         let pages = json!({ "mimeTypes": [UI_PAGE] }).as_object().cloned().unwrap_or_default();
         capabilities.extensions = Some([(UI.to_owned(), pages)].into());
-        // The revision of an `initialize` request. rmcp's default is a revision that has no `initialize`: a server that
-        // repeats it would be expected to speak the newer era from then on. Discovery does not use this value.
-        ClientConfig::new(capabilities, Implementation::new("switchboard", env!("CARGO_PKG_VERSION")))
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        // The protocol version of an `initialize` request. rmcp's default is a version without
+        // `initialize`: a server that echoes it would be treated as one of the newer era.
+        // Discovery does not use this value.
+        ClientConfig::new(
+            capabilities,
+            Implementation::new("switchboard", env!("CARGO_PKG_VERSION")),
+        )
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn create_message(
@@ -105,8 +121,12 @@ impl ClientHandler for Handler {
         ask(self.asker(&context)?, "elicitation/create", &params, &context).await
     }
 
-    async fn list_roots(&self, context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        // Many servers ask for these as soon as they are connected. The gateway itself has none.
+    async fn list_roots(
+        &self,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        // Many servers ask for the roots as soon as they are connected. The gateway itself has
+        // none.
         let Ok(asker) = self.asker(&context) else { return Ok(ListRootsResult::default()) };
         ask(asker, "roots/list", &json!({}), &context).await
     }
@@ -132,7 +152,7 @@ impl ClientHandler for Handler {
     }
 }
 
-/// Follows the changes of a server that sends them on a stream of their own, for as long as it is connected.
+/// Follows the change stream of a server that has one, until the connection is closed.
 pub(crate) async fn listen(
     peer: Peer<RoleClient>,
     info: Arc<ServerPeerInfo>,
@@ -142,8 +162,10 @@ pub(crate) async fn listen(
 ) {
     let offers = &info.capabilities;
     let mut filter = SubscriptionFilter::new();
-    filter.tools_list_changed = offers.tools.as_ref().and_then(|tools| tools.list_changed).filter(|yes| *yes);
-    filter.prompts_list_changed = offers.prompts.as_ref().and_then(|prompts| prompts.list_changed).filter(|yes| *yes);
+    filter.tools_list_changed =
+        offers.tools.as_ref().and_then(|tools| tools.list_changed).filter(|yes| *yes);
+    filter.prompts_list_changed =
+        offers.prompts.as_ref().and_then(|prompts| prompts.list_changed).filter(|yes| *yes);
     filter.resources_list_changed =
         offers.resources.as_ref().and_then(|resources| resources.list_changed).filter(|yes| *yes);
     if filter == SubscriptionFilter::new() {
@@ -155,7 +177,8 @@ pub(crate) async fn listen(
             let since = Instant::now();
             match peer.listen(filter.clone()).await {
                 Ok(mut changes) => {
-                    // Something may have changed while nobody listened: it is looked at, though nobody says that it has.
+                    // Something may have changed while no stream was open. This triggers a check,
+                    // though no change was reported.
                     news.send_modify(|_| {});
                     while let Ok(Some(change)) = changes.next().await {
                         news.send_modify(|news| match change {
@@ -164,7 +187,9 @@ pub(crate) async fn listen(
                         });
                     }
                 }
-                Err(ServiceError::TransportSend(error)) if is_unsent(&*error.error) => return suspect.cancel(),
+                Err(ServiceError::TransportSend(error)) if is_unsent(&*error.error) => {
+                    return suspect.cancel();
+                }
                 Err(_) => {}
             }
             wait = if since.elapsed() > AGAIN { SOON } else { (wait * 2).min(AGAIN) };

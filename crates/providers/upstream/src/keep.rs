@@ -1,4 +1,4 @@
-//! A login at a server's authority, as it is kept: sealed, for one server at one address, and known to nobody else.
+//! The stored OAuth login for a server: encrypted, and bound to one server at one address.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,13 @@ use tokio::sync::Mutex;
 use tracing::warn;
 
 const BUCKET: &str = "upstream-login";
-/// No token is longer. It is a part of each request, and servers take only so much.
+/// The maximum length of a token. Each request carries it in a header, and servers limit headers.
 const MAX_TOKEN: usize = 32 * 1_024;
-/// What is said of a login that its authority did not renew.
-const REFUSED: &str = "its authority has ended the login, or does not renew it";
+/// The reason that is reported when the authorization server rejected a token refresh.
+const REFUSED: &str = "its authority ended the login or refused to renew it";
 
-/// Whom the authority knows the gateway as. rmcp keeps the id alone, and without the rest no token is renewed.
+/// The gateway's client registration at the authorization server. rmcp stores only the id, but a
+/// token refresh requires the rest, too.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Client {
     pub(crate) secret: Option<String>,
@@ -35,7 +36,8 @@ struct Kept {
 /// The login of one server, if there is one.
 pub(crate) struct Keep {
     name: Arc<str>,
-    /// What it is sealed for. The address is a part of it: with another one under the same name, it does not open.
+    /// The context that the login is encrypted for. It includes the address: if the address of a
+    /// server changes, its login cannot be decrypted.
     place: String,
     records: Arc<dyn Records>,
     vault: Arc<Vault>,
@@ -46,16 +48,22 @@ pub(crate) struct Keep {
 
 #[derive(Default)]
 struct Now {
-    /// Grows with each login and logout. Whoever has seen an older one is told nothing, and can change nothing.
+    /// Incremented at each login and logout. A holder of an older generation can neither read nor
+    /// change the login.
     generation: u64,
-    /// Grows with each logout alone. Who has begun to log in before it is not let in after it.
+    /// Incremented at each logout. A login that began before a logout is rejected after it.
     logouts: u64,
     kept: Option<Kept>,
     why_gone: Option<&'static str>,
 }
 
 impl Keep {
-    pub(crate) async fn load(name: &Arc<str>, url: &str, records: Arc<dyn Records>, vault: Arc<Vault>) -> Arc<Self> {
+    pub(crate) async fn load(
+        name: &Arc<str>,
+        url: &str,
+        records: Arc<dyn Records>,
+        vault: Arc<Vault>,
+    ) -> Arc<Self> {
         let place = format!("upstream login {name} {url}");
         let mut kept = None;
         match records.get(BUCKET, name).await {
@@ -63,46 +71,61 @@ impl Keep {
                 let opened = vault.open(&place, &record.value).ok();
                 kept = opened.and_then(|text| serde_json::from_str::<Kept>(&text).ok());
                 if kept.is_none() {
-                    warn!(upstream = %name, "its login was stored for another address or with another key; log in again");
+                    warn!(upstream = %name, "the stored login is for another URL or was encrypted with another key; log in again");
                 }
             }
             Ok(None) => {}
-            Err(error) => warn!(upstream = %name, %error, "its login cannot be read"),
+            Err(error) => warn!(upstream = %name, %error, "cannot read the stored login"),
         }
-        let (there, now) = (AtomicBool::new(kept.is_some()), Mutex::new(Now { kept, ..Now::default() }));
-        Arc::new(Self { name: Arc::clone(name), place, records, vault, now, there, refreshing: Arc::default() })
+        let (there, now) =
+            (AtomicBool::new(kept.is_some()), Mutex::new(Now { kept, ..Now::default() }));
+        Arc::new(Self {
+            name: Arc::clone(name),
+            place,
+            records,
+            vault,
+            now,
+            there,
+            refreshing: Arc::default(),
+        })
     }
 
     pub(crate) fn is_there(&self) -> bool {
         self.there.load(Ordering::Acquire)
     }
 
-    /// For a manager that uses the login. `None` when there is none.
+    /// Returns a holder for a manager that uses the login, or `None` if there is no login.
     pub(crate) async fn holder(self: &Arc<Self>) -> Option<Holder> {
         let now = self.now.lock().await;
         let client = now.kept.as_ref()?.client.clone();
         Some(Holder { keep: Arc::clone(self), of: Of::Login(now.generation), client })
     }
 
-    /// For a manager that is to bring a new login, which begins now.
+    /// Returns a holder for a manager that performs a new login, which begins now.
     pub(crate) async fn newcomer(self: &Arc<Self>) -> Holder {
         let since = self.now.lock().await.logouts;
         Holder { keep: Arc::clone(self), of: Of::Newcomer(since), client: Client::default() }
     }
 
-    /// Waits until it is not being renewed.
+    /// Waits until no token refresh is in progress.
     pub(crate) async fn settle(&self) {
         drop(self.refreshing.lock().await);
     }
 
-    /// Which login this is.
+    /// Returns the generation of the current login.
     pub(crate) async fn generation(&self) -> u64 {
         self.now.lock().await.generation
     }
 
-    /// What the login allows.
+    /// Returns the scopes that the login grants.
     pub(crate) async fn scopes(&self) -> Vec<String> {
-        self.now.lock().await.kept.as_ref().map(|kept| kept.credentials.granted_scopes.clone()).unwrap_or_default()
+        self.now
+            .lock()
+            .await
+            .kept
+            .as_ref()
+            .map(|kept| kept.credentials.granted_scopes.clone())
+            .unwrap_or_default()
     }
 
     pub(crate) async fn why_gone(&self) -> Option<&'static str> {
@@ -116,7 +139,8 @@ impl Keep {
     }
 
     async fn clear(&self, now: &mut Now, why: Option<&'static str>) -> Result<(), StoreError> {
-        // In this order: what could not be deleted is not used any more all the same.
+        // The memory is cleared first: a login that could not be deleted is no longer used
+        // either.
         now.generation += 1;
         now.kept = None;
         now.why_gone = why;
@@ -127,7 +151,11 @@ impl Keep {
     async fn store(&self, kept: &Kept) -> Result<(), AuthError> {
         let text = serde_json::to_string(kept).map_err(unkept)?;
         let sealed = self.vault.seal(&self.place, &text).map_err(unkept)?;
-        self.records.put(BUCKET, &self.name, Bytes::from(sealed), Expect::Anything).await.map(drop).map_err(unkept)
+        self.records
+            .put(BUCKET, &self.name, Bytes::from(sealed), Expect::Anything)
+            .await
+            .map(drop)
+            .map_err(unkept)
     }
 }
 
@@ -135,7 +163,7 @@ fn unkept(error: impl std::fmt::Display) -> AuthError {
     AuthError::CredentialStoreError(error.to_string())
 }
 
-/// rmcp's way to a login, for as long as it is that login.
+/// Gives rmcp access to a login, as long as that login is current.
 pub(crate) struct Holder {
     keep: Arc<Keep>,
     of: Of,
@@ -144,19 +172,20 @@ pub(crate) struct Holder {
 
 #[derive(Clone, Copy)]
 enum Of {
-    /// The one that is there, by its generation.
+    /// The current login, by its generation.
     Login(u64),
-    /// The one that somebody is about to bring, who began after so many logouts.
+    /// A login in progress, with the number of logouts at its start.
     Newcomer(u64),
 }
 
 impl Holder {
-    /// What is known of the client by the time that somebody is sent to log in.
+    /// Sets the client registration, which is known when the browser is redirected to the login
+    /// page.
     pub(crate) fn with(self, client: Client) -> Self {
         Self { client, ..self }
     }
 
-    /// Which login it is of. `None` before that is there.
+    /// Returns the generation of the login, or `None` while the login is in progress.
     pub(crate) fn generation(&self) -> Option<u64> {
         if let Of::Login(generation) = self.of { Some(generation) } else { None }
     }
@@ -169,15 +198,20 @@ impl Holder {
     }
 }
 
-/// What is kept of what an authority has sent: nothing that is not needed, and no token that no request could carry.
+/// Removes unneeded fields from credentials, and rejects a token that no request could carry.
 fn usable(mut credentials: StoredCredentials) -> Result<StoredCredentials, AuthError> {
     if let Some(granted) = &mut credentials.token_response {
         granted.set_extra_fields(VendorExtraTokenFields::default());
     }
     let granted = serde_json::to_value(&credentials.token_response).map_err(unkept)?;
     let token = granted["access_token"].as_str().unwrap_or_default();
-    if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(unkept("the authority has granted a token that is empty, too long, or no word that can be sent"));
+    if token.is_empty()
+        || token.len() > MAX_TOKEN
+        || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(unkept(
+            "the authority granted a token that is empty, too long, or has invalid characters",
+        ));
     }
     Ok(credentials)
 }
@@ -196,16 +230,17 @@ impl CredentialStore for Holder {
         let kept = Kept { credentials: usable(credentials)?, client: self.client.clone() };
         let mut now = self.keep.now.lock().await;
         if self.is_stale(&now) {
-            return Err(unkept("somebody has logged out or in meanwhile"));
+            return Err(unkept("another login or logout happened in the meantime"));
         }
         let stored = self.keep.store(&kept).await;
         match (self.of, stored.is_ok()) {
-            // Whoever logs in is told that it did not work, and can begin again.
+            // The user sees the error, and can begin again.
             (Of::Newcomer(_), false) => return stored,
             (Of::Newcomer(_), true) => now.generation += 1,
             (Of::Login(_), _) => {}
         }
-        // A token that was renewed is used in any case: the authority has forgotten the one before it.
+        // A refreshed token is used even if it was not stored: the authorization server has
+        // invalidated the previous one.
         now.kept = Some(kept);
         now.why_gone = None;
         self.keep.there.store(true, Ordering::Release);
@@ -217,11 +252,14 @@ impl CredentialStore for Holder {
         if self.is_stale(&now) {
             return Ok(());
         }
-        let cleared = self.keep.clear(&mut now, Some("the server has another authority now")).await;
+        let cleared = self.keep.clear(&mut now, Some("the server now has another authority")).await;
         cleared.map_err(unkept)
     }
 
-    async fn on_refresh_token_rejected(&self, _credentials: &StoredCredentials) -> Result<(), AuthError> {
+    async fn on_refresh_token_rejected(
+        &self,
+        _credentials: &StoredCredentials,
+    ) -> Result<(), AuthError> {
         let mut now = self.keep.now.lock().await;
         if self.is_stale(&now) {
             return Ok(());

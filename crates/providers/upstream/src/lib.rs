@@ -1,8 +1,10 @@
-//! Upstream MCP servers as providers: a program that is spoken to over its stdin and stdout, or a URL.
+//! Upstream MCP servers as providers: a program that is connected over its stdin and stdout, or a
+//! URL.
 //!
-//! [`Upstreams`] has them all. Each [`server`] is started when it is first wanted, watched, and started again when it ends;
-//! a [`connection`] carries requests to it and its questions back to whoever made the request. What it lists is kept, so
-//! that a server that is not running, or slow, or dead delays no list.
+//! [`Upstreams`] owns all of them. Each [`server`] is started on first use, monitored, and
+//! restarted when it ends. A [`connection`] sends requests to it, and returns its questions to
+//! the caller. The lists of tools and documents are cached, so that a stopped, slow or dead
+//! server delays no list request.
 
 mod account;
 mod authorised;
@@ -10,6 +12,8 @@ mod authority;
 mod backoff;
 mod child;
 mod connection;
+mod connection_pool;
+mod errors;
 mod gauge;
 mod handler;
 mod keep;
@@ -20,21 +24,20 @@ mod outcome;
 mod post;
 mod provider;
 pub mod reaper;
-mod seats;
 mod server;
 mod spec;
 mod table;
 mod task;
-mod trouble;
 mod watched;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Directory, ProviderId};
 use sa_vault::Vault;
@@ -49,17 +52,17 @@ use self::server::Server;
 pub use self::server::{Health, State};
 pub use self::spec::{Grant, OAuth, Spec};
 
-/// The kind of these providers.
+/// The provider kind of upstream servers.
 pub const KIND: &str = "upstream";
 const BUCKET: &str = "upstream";
-/// How many servers there may be, each of them a process or a few connections.
+/// The maximum number of servers. Each of them is a process or a few connections.
 pub const MAX_SERVERS: usize = 200;
-/// How long a server's authority may take to answer, with all that is asked of it.
-const LOGIN_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a gateway that stops waits for the same.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout for all requests to a server's authorization server during a login.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a gateway that shuts down waits for token refreshes.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All upstream servers of a gateway: those of its configuration, and those that were added while it ran.
+/// All upstream servers of a gateway: the configured ones, and those that were added at run time.
 pub struct Upstreams {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
@@ -79,12 +82,12 @@ struct Entry {
 #[derive(Debug, Clone)]
 pub struct View {
     pub name: String,
-    /// Without its secrets.
+    /// The specification without its secrets.
     pub spec: Spec,
-    /// Whether it is in the configuration file, where alone it can be changed.
+    /// Whether it is in the configuration file. It can then only be changed there.
     pub configured: bool,
     pub health: Health,
-    /// Whether somebody has logged in; absent where nobody needs to.
+    /// Whether there is a login; `None` if the server requires none.
     pub logged_in: Option<bool>,
 }
 
@@ -92,15 +95,17 @@ pub struct View {
 pub enum ChangeError {
     #[error("{0}")]
     Invalid(String),
-    #[error("there is an upstream \"{0}\" already")]
+    #[error("the upstream \"{0}\" already exists")]
     Exists(String),
     #[error("the name belongs to the {0}")]
     Taken(ProviderId),
-    #[error("there is no upstream \"{0}\"")]
+    #[error("no upstream has the name \"{0}\"")]
     Unknown(String),
-    #[error("the upstream \"{0}\" is in the configuration file, and can only be changed there")]
+    #[error(
+        "the upstream \"{0}\" is defined in the configuration file and can only be changed there"
+    )]
     Configured(String),
-    /// The server, or whoever grants tokens for it, does not let anybody log in.
+    /// The server, or its authorization server, does not allow a login.
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
@@ -108,7 +113,8 @@ pub enum ChangeError {
 }
 
 impl Upstreams {
-    /// Takes in the servers of the configuration and those that were added before. None of them is waited for.
+    /// Loads the servers of the configuration and those that were added before. It does not wait
+    /// until they are connected.
     pub async fn load(
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
@@ -117,45 +123,59 @@ impl Upstreams {
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
         let added = records.list(BUCKET).await?;
-        let upstreams =
-            Arc::new(Self { directory, records, vault, closing, logins: Logins::default(), servers: Mutex::default() });
+        let upstreams = Arc::new(Self {
+            directory,
+            records,
+            vault,
+            closing,
+            logins: Logins::default(),
+            servers: Mutex::default(),
+        });
         for (name, spec) in configured {
             upstreams.enter(name, spec.clone(), true).await;
         }
         for (name, record) in added {
             match serde_json::from_slice::<Spec>(&record.value) {
                 _ if configured.contains_key(&name) => {
-                    warn!(upstream = name, "it was added before, and now is in the configuration file, which counts");
+                    warn!(
+                        upstream = name,
+                        "the stored upstream is ignored: the configuration file has one with the same name"
+                    );
                 }
                 Ok(spec) => upstreams.enter(&name, spec, false).await,
-                Err(error) => warn!(upstream = name, %error, "its record cannot be read; remove it and add it again"),
+                Err(error) => {
+                    warn!(upstream = name, %error, "the record of the upstream is invalid; remove the upstream and add it again");
+                }
             }
         }
         Ok(upstreams)
     }
 
-    /// Every server, by name.
+    /// Returns every server, sorted by name.
     pub fn list(&self) -> Vec<View> {
         let servers = self.servers().clone();
         servers.into_iter().map(|(name, entry)| view(name, &entry)).collect()
     }
 
-    /// Waits until every server that is being started was reached or was not, but no longer than this.
-    pub async fn reached(&self, patience: Duration) {
-        let servers: Vec<Arc<Server>> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
+    /// Waits until every starting server has either connected or failed, but at most for this
+    /// timeout.
+    pub async fn reached(&self, timeout: Duration) {
+        let servers: Vec<Arc<Server>> =
+            self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let all = async {
             for server in &servers {
                 server.is_settled().await;
             }
         };
-        let _ = tokio::time::timeout(patience, all).await;
+        let _ = tokio::time::timeout(timeout, all).await;
     }
 
-    /// Adds a server for good.
+    /// Adds a server and stores it.
     pub async fn add(&self, name: &str, spec: Spec) -> Result<View, ChangeError> {
         spec.check(name).map_err(ChangeError::Invalid)?;
         if let Ok(entry) = self.find(name) {
-            let taken = if entry.configured { ChangeError::Configured } else { ChangeError::Exists };
+            let taken =
+                if entry.configured { ChangeError::Configured } else { ChangeError::Exists };
             return Err(taken(name.into()));
         }
         if let Some(holder) = self.directory.installed_besides(&ProviderId::new(KIND, name)) {
@@ -163,19 +183,22 @@ impl Upstreams {
         }
         if self.servers().len() >= MAX_SERVERS {
             return Err(ChangeError::Invalid(format!(
-                "there are {MAX_SERVERS} upstreams already, the most there may be"
+                "the limit of {MAX_SERVERS} upstreams is reached"
             )));
         }
-        let json = serde_json::to_vec(&spec).map_err(|error| ChangeError::Invalid(error.to_string()))?;
-        self.records.put(BUCKET, name, Bytes::from(json), Expect::Absent).await.map_err(|error| match error.kind {
-            sa_core::store::StoreErrorKind::Conflict => ChangeError::Exists(name.into()),
-            _ => error.into(),
-        })?;
+        let json =
+            serde_json::to_vec(&spec).map_err(|error| ChangeError::Invalid(error.to_string()))?;
+        self.records.put(BUCKET, name, Bytes::from(json), Expect::Absent).await.map_err(
+            |error| match error.kind {
+                sa_core::store::StoreErrorKind::Conflict => ChangeError::Exists(name.into()),
+                _ => error.into(),
+            },
+        )?;
         self.enter(name, spec, false).await;
         self.find(name).map(|entry| view(name.into(), &entry))
     }
 
-    /// Removes a server that was added.
+    /// Removes a server that was added at run time.
     pub async fn remove(&self, name: &str) -> Result<View, ChangeError> {
         let entry = self.find(name)?;
         if entry.configured {
@@ -188,7 +211,7 @@ impl Upstreams {
         Ok(view(name.into(), &entry))
     }
 
-    /// Starts a server anew, whatever it is doing, and forgets how often it failed.
+    /// Restarts a server in any state, and resets its failure count.
     pub fn restart(&self, name: &str) -> Result<View, ChangeError> {
         let entry = self.find(name)?;
         if !entry.server.spec.enabled {
@@ -198,24 +221,35 @@ impl Upstreams {
         Ok(view(name.into(), &entry))
     }
 
-    /// Makes ready for somebody to log in to a server: they open an address, and come back to `redirect_uri`.
+    /// Begins a login to a server. The user opens the returned address, and the browser is
+    /// redirected to `redirect_uri`.
     pub async fn begin_login(&self, name: &str, redirect_uri: &str) -> Result<Begun, ChangeError> {
         let entry = self.find(name)?;
         let account = account_of(name, &entry)?;
         if entry.server.health().state == State::Ready && !account.is_wanted() {
-            return Err(ChangeError::Invalid(format!("the upstream \"{name}\" is ready and wants no login")));
+            return Err(ChangeError::Invalid(format!(
+                "the upstream \"{name}\" is ready and requires no login"
+            )));
         }
-        let session = tokio::time::timeout(LOGIN_PATIENCE, account.begin(redirect_uri)).await;
-        let session = session.unwrap_or_else(|_| Err("its OAuth authority does not answer in time".into()));
+        let session = tokio::time::timeout(LOGIN_TIMEOUT, account.begin(redirect_uri)).await;
+        let session =
+            session.unwrap_or_else(|_| Err("its OAuth authority did not respond in time".into()));
         session.and_then(|session| self.logins.begin(name, session)).map_err(ChangeError::Refused)
     }
 
-    /// Somebody is back from the authority of this server. Answers once their login is kept.
-    pub async fn finish_login(self: &Arc<Self>, name: &str, callback: Callback) -> Result<(), String> {
-        const UNKNOWN: &str = "this login is not known: it was used before, or took too long; begin again";
+    /// Completes a login after the redirect from the authorization server. Returns once the login
+    /// is stored.
+    pub async fn finish_login(
+        self: &Arc<Self>,
+        name: &str,
+        callback: Callback,
+    ) -> Result<(), String> {
+        const UNKNOWN: &str =
+            "the login is unknown: it was already used or has expired; start again";
         let returned = self.logins.take(name, &callback.state).ok_or(UNKNOWN)?;
         let upstreams = Arc::clone(self);
-        // In a task of its own: a code is good once, and a browser may be gone before it is changed for a token.
+        // Runs in a separate task: an authorization code is valid once, and the browser may
+        // disconnect before the code is exchanged for a token.
         let finish = tokio::spawn(async move {
             let ended = upstreams.finish(&returned, &callback).await;
             returned.tell(&ended);
@@ -226,8 +260,10 @@ impl Upstreams {
 
     async fn finish(&self, returned: &Returned, callback: &Callback) -> Result<(), String> {
         let entry = self.find(&returned.server).map_err(|error| error.to_string())?;
-        let finished = tokio::time::timeout(LOGIN_PATIENCE, returned.finish(callback)).await;
-        finished.unwrap_or_else(|_| Err("the OAuth authority does not answer in time; begin again".into()))?;
+        let finished = tokio::time::timeout(LOGIN_TIMEOUT, returned.finish(callback)).await;
+        finished.unwrap_or_else(|_| {
+            Err("the OAuth authority did not respond in time; start again".into())
+        })?;
         if let Some(account) = entry.server.account() {
             account.entered();
         }
@@ -235,12 +271,18 @@ impl Upstreams {
         Ok(())
     }
 
-    /// Waits for a login to end, for a while. `None` for one that is not known.
-    pub async fn login_progress(&self, name: &str, id: &str, patience: Duration) -> Option<Progress> {
-        self.logins.wait(name, id, patience).await
+    /// Waits for a login to end, at most for this timeout. Returns `None` if the login is
+    /// unknown.
+    pub async fn login_progress(
+        &self,
+        name: &str,
+        id: &str,
+        timeout: Duration,
+    ) -> Option<Progress> {
+        self.logins.wait(name, id, timeout).await
     }
 
-    /// Forgets the login at a server.
+    /// Deletes the login of a server.
     pub async fn log_out(&self, name: &str) -> Result<View, ChangeError> {
         let entry = self.find(name)?;
         account_of(name, &entry)?.forget().await?;
@@ -249,13 +291,15 @@ impl Upstreams {
         Ok(view(name.into(), &entry))
     }
 
-    /// Waits for renewals of logins that are under way, for a while: one that is cut off may cost the login.
+    /// Waits, with a timeout, for token refreshes in progress: an interrupted refresh may lose
+    /// the login.
     pub async fn finish_renewals(&self) {
-        let servers: Vec<_> = self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
+        let servers: Vec<_> =
+            self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let accounts = servers.iter().filter_map(|server| server.account());
         let settled = join_all(accounts.map(|account| account.settle()));
-        if tokio::time::timeout(SETTLE_PATIENCE, settled).await.is_err() {
-            warn!("a login is still being renewed; its authority does not answer in time");
+        if tokio::time::timeout(SETTLE_TIMEOUT, settled).await.is_err() {
+            warn!("the renewal of a login did not finish in time");
         }
     }
 
@@ -270,8 +314,8 @@ impl Upstreams {
         self.servers().insert(name.into(), Entry { server, configured });
     }
 
-    fn servers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn servers(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.servers.lock()
     }
 }
 
@@ -282,8 +326,11 @@ fn view(name: String, entry: &Entry) -> View {
 }
 
 fn account_of<'a>(name: &str, entry: &'a Entry) -> Result<&'a Arc<Account>, ChangeError> {
-    let none = "is not one to log in to: it has a command, or gets its tokens in another way (bearer, headers, oauth)";
-    entry.server.account().ok_or_else(|| ChangeError::Invalid(format!("the upstream \"{name}\" {none}")))
+    let none = "does not use a login: it has a command, or gets its tokens in another way (bearer, headers, oauth)";
+    entry
+        .server
+        .account()
+        .ok_or_else(|| ChangeError::Invalid(format!("the upstream \"{name}\" {none}")))
 }
 
 impl fmt::Debug for Upstreams {

@@ -1,14 +1,14 @@
-//! What a server offers, as it last said: kept, so that its tools are listed before it is started.
+//! The cached lists of a server, so that its tools can be listed before it is started.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::model::ServerResult;
-use sa_core::aside::{self, LARGE};
 use sa_core::store::{Expect, Records};
 use sa_core::tool::invisible;
 use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
+use sa_limits::offload::{self, LARGE};
 use sa_lines::{LEFT_OUT, TASK_REQUIRED};
 use sa_protocol::validate_name;
 use serde::{Deserialize, Serialize};
@@ -17,21 +17,22 @@ use tracing::warn;
 
 use crate::child::printable;
 use crate::connection::{Connection, Era, Failure};
+use crate::errors::words;
 use crate::outcome;
 use crate::spec::Spec;
 use crate::table::Asker;
-use crate::trouble::words;
 
 const BUCKET: &str = "upstream_lists";
-/// How many items of each kind a server may list, and on how many pages.
+/// The maximum number of items of each kind that a server may list, and of pages.
 const MAX_ITEMS: usize = 5_000;
 const MAX_PAGES: usize = 200;
-/// How many of the tools that are left out are told of.
+/// The maximum number of omitted tools that are reported.
 const MAX_LEFT_OUT: usize = 20;
-/// How long all of one kind may be together, in bytes. All of it is kept, and shown to everybody.
+/// The maximum size of all items of one kind, in bytes. They are all cached, and sent to every
+/// client.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Everything that a server lists.
+/// The tools, resources, templates and prompts that a server lists.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Lists {
@@ -44,7 +45,7 @@ pub(crate) struct Lists {
     prompts: Vec<serde_json::Value>,
 }
 
-/// A tool that a server lists, and that cannot be taken.
+/// A tool that a server lists, and that was omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     pub tool: String,
@@ -52,25 +53,36 @@ pub struct LeftOut {
 }
 
 impl Lists {
-    /// Asks the server. Takes as long as the server does, within `patience`.
-    pub(crate) async fn load(connection: &Connection, spec: &Spec, patience: Duration) -> Result<Self, String> {
+    /// Requests all lists from the server, within the timeout.
+    pub(crate) async fn load(
+        connection: &Connection,
+        spec: &Spec,
+        timeout: Duration,
+    ) -> Result<Self, String> {
         let offers = &connection.info.capabilities;
         let load = async {
-            let mut lists = Self { fingerprint: spec.fingerprint(), era: connection.era(), ..Self::default() };
-            // One that declares nothing at all is asked for everything: some forget to declare what they have.
-            let silent = offers.tools.is_none() && offers.resources.is_none() && offers.prompts.is_none();
+            let mut lists =
+                Self { fingerprint: spec.fingerprint(), era: connection.era(), ..Self::default() };
+            // A server without any declared capability is asked for every list: some servers
+            // forget to declare them.
+            let silent =
+                offers.tools.is_none() && offers.resources.is_none() && offers.prompts.is_none();
             if offers.tools.is_some() || silent {
                 let listed = tools(connection).await;
-                lists.take_tools(listed.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?);
+                lists.take_tools(
+                    listed.or_else(|why| if silent { Ok(Vec::new()) } else { Err(why) })?,
+                );
             }
-            let listed = async |method, key, must: bool| match values(connection, method, key).await {
+            let listed = async |method, key, must: bool| match values(connection, method, key).await
+            {
                 Err(why) if must => Err(why),
                 listed => Ok(listed.unwrap_or_default()),
             };
             if offers.resources.is_some() || silent {
                 lists.resources = listed("resources/list", "resources", !silent).await?;
-                // A server may have resources and know nothing of templates.
-                lists.templates = listed("resources/templates/list", "resourceTemplates", false).await?;
+                // A server with resources may not support templates.
+                lists.templates =
+                    listed("resources/templates/list", "resourceTemplates", false).await?;
             }
             if offers.prompts.is_some() || silent {
                 lists.prompts = listed("prompts/list", "prompts", !silent).await?;
@@ -78,15 +90,18 @@ impl Lists {
             lists.remove_invisible();
             Ok(lists)
         };
-        tokio::time::timeout(patience, load)
-            .await
-            .unwrap_or_else(|_| Err("it did not list what it has within half a minute; look at its own log".into()))
+        tokio::time::timeout(timeout, load).await.unwrap_or_else(|_| {
+            Err("it did not return its lists within half a minute; check its log".into())
+        })
     }
 
-    /// Removes invisible characters from the descriptions of documents. The directory does it for tools.
+    /// Removes invisible characters from the descriptions of documents. The directory does so for
+    /// tools.
     fn remove_invisible(&mut self) {
         const NAMES: [&str; 4] = ["uri", "uriTemplate", "name", "mimeType"];
-        for document in [&mut self.resources, &mut self.templates, &mut self.prompts].into_iter().flatten() {
+        for document in
+            [&mut self.resources, &mut self.templates, &mut self.prompts].into_iter().flatten()
+        {
             let members = document.as_object_mut().into_iter().flatten();
             for (_, value) in members.filter(|(key, _)| !NAMES.contains(&key.as_str())) {
                 invisible::clean(value);
@@ -94,13 +109,20 @@ impl Lists {
         }
     }
 
-    /// Keeps what a server listed, but for tools that could not be read, and those with a name that cannot be used.
+    /// Adds the listed tools, except unreadable ones and those with an invalid name.
     fn take_tools(&mut self, listed: Vec<rmcp::model::Tool>) {
         for tool in listed {
-            let unreadable = tool.meta.as_ref().and_then(|meta| meta.0.get(LEFT_OUT)?.as_str()).map(str::to_owned);
-            match unreadable.or_else(|| validate_name(&tool.name).err().map(|error| error.to_string())) {
+            let unreadable = tool
+                .meta
+                .as_ref()
+                .and_then(|meta| meta.0.get(LEFT_OUT)?.as_str())
+                .map(str::to_owned);
+            match unreadable
+                .or_else(|| validate_name(&tool.name).err().map(|error| error.to_string()))
+            {
                 Some(why) if self.left_out.len() < MAX_LEFT_OUT => {
-                    self.left_out.push(LeftOut { tool: printable(&tool.name), why: printable(&why) });
+                    self.left_out
+                        .push(LeftOut { tool: printable(&tool.name), why: printable(&why) });
                 }
                 Some(_) => {}
                 None => self.tools.push(tool),
@@ -108,22 +130,25 @@ impl Lists {
         }
     }
 
-    /// What was kept of this very server.
+    /// Loads the cached lists, if they belong to a server with this specification.
     pub(crate) async fn kept(records: &dyn Records, name: &str, spec: &Spec) -> Option<Self> {
         let record = records.get(BUCKET, name).await.ok()??;
         let read = || serde_json::from_slice(&record.value).ok();
-        let mut lists: Self = aside::in_turn(record.value.len(), read).await?;
-        // An older gateway may have kept names that are not taken any more.
+        let mut lists: Self = offload::run_queued(record.value.len(), read).await?;
+        // An older version of the gateway may have stored names that are no longer valid.
         let tools = std::mem::take(&mut lists.tools);
         lists.take_tools(tools);
+        lists.remove_invisible();
         (lists.fingerprint == spec.fingerprint()).then_some(lists)
     }
 
     pub(crate) async fn keep(&self, records: &dyn Records, name: &str) {
-        // It is kept rarely, and may be long.
-        let Ok(bytes) = aside::in_turn(LARGE, || serde_json::to_vec(self)).await else { return };
+        // Offloaded: this is rare, and the lists may be large.
+        let Ok(bytes) = offload::run_queued(LARGE, || serde_json::to_vec(self)).await else {
+            return;
+        };
         if let Err(error) = records.put(BUCKET, name, Bytes::from(bytes), Expect::Anything).await {
-            warn!(upstream = name, %error, "cannot keep the list of its tools; after a restart it is asked anew");
+            warn!(upstream = name, %error, "cannot store its tool list; the gateway requests it again after a restart");
         }
     }
 
@@ -139,7 +164,7 @@ impl Lists {
         self.list(listing).iter().map(RawJson::of).collect()
     }
 
-    /// About how many bytes these are as text.
+    /// Returns the approximate size of the list as text, in bytes.
     pub(crate) fn weight(&self, listing: Listing) -> usize {
         self.list(listing).iter().map(outcome::values).sum()
     }
@@ -152,37 +177,45 @@ impl Lists {
         }
     }
 
-    /// Whether it lists this resource.
+    /// Returns whether the server lists this resource.
     pub(crate) fn has_resource(&self, uri: &str) -> bool {
         self.resources.iter().any(|resource| resource["uri"] == uri)
     }
 
-    /// Whether what there is to read is the same in both.
+    /// Returns whether both have the same documents.
     pub(crate) fn same_documents(&self, other: &Self) -> bool {
-        self.resources == other.resources && self.templates == other.templates && self.prompts == other.prompts
+        self.resources == other.resources
+            && self.templates == other.templates
+            && self.prompts == other.prompts
     }
 
-    /// Whether a tool wants some of its arguments repeated in headers. rmcp learns from a list which ones, so that each
-    /// connection has to have seen it.
+    /// Returns whether a tool requires some of its arguments to be repeated in headers. rmcp
+    /// learns their names from a tool list, so each connection must have requested one.
     pub(crate) fn wants_headers(&self) -> bool {
         let wants = |tool: &rmcp::model::Tool| {
-            let properties = tool.input_schema.get("properties").and_then(serde_json::Value::as_object);
-            properties.is_some_and(|all| all.values().any(|property| property.get("x-mcp-header").is_some()))
+            let properties =
+                tool.input_schema.get("properties").and_then(serde_json::Value::as_object);
+            properties.is_some_and(|all| {
+                all.values().any(|property| property.get("x-mcp-header").is_some())
+            })
         };
         self.tools.iter().any(wants)
     }
 
-    /// Whether the server runs this tool of its own as a task only.
+    /// Returns whether the server runs this tool only as a task.
     pub(crate) fn requires_task(&self, tool: &str) -> bool {
         let mut named = self.tools.iter().filter(|listed| listed.name == tool);
-        named.any(|listed| listed.meta.as_ref().is_some_and(|meta| meta.0.contains_key(TASK_REQUIRED)))
+        named.any(|listed| {
+            listed.meta.as_ref().is_some_and(|meta| meta.0.contains_key(TASK_REQUIRED))
+        })
     }
 
     pub(crate) fn has_documents(&self) -> bool {
         !(self.resources.is_empty() && self.templates.is_empty() && self.prompts.is_empty())
     }
 
-    /// The same as the directory has it. A tool's own name carries the server's, so that it is nobody else's.
+    /// Returns the lists as a catalog for the directory. A tool's own name has the server's name
+    /// as a prefix, so that it is unique.
     pub(crate) fn catalog(&self, name: &str, spec: &Spec) -> Catalog {
         let json = |value: Option<serde_json::Value>| value.as_ref().map(RawJson::of);
         let tools = self.tools.iter().map(|tool| Tool {
@@ -190,8 +223,15 @@ impl Lists {
             title: tool.title.clone(),
             description: tool.description.as_ref().map(ToString::to_string),
             input: json(serde_json::to_value(&*tool.input_schema).ok()).map(Schema::new),
-            output_schema: tool.output_schema.as_ref().and_then(|schema| json(serde_json::to_value(&**schema).ok())),
-            annotations: tool.annotations.as_ref().and_then(|annotations| json(serde_json::to_value(annotations).ok())),
+            output: tool
+                .output_schema
+                .as_ref()
+                .and_then(|schema| json(serde_json::to_value(&**schema).ok()))
+                .map(Schema::new),
+            annotations: tool
+                .annotations
+                .as_ref()
+                .and_then(|annotations| json(serde_json::to_value(annotations).ok())),
             extras: extras(tool),
             timeout: spec.timeout(),
             for_models: is_for_models(tool),
@@ -201,20 +241,25 @@ impl Lists {
     }
 }
 
-/// A tool may say that it is there for the server's page alone.
+/// Returns whether a tool is visible to models. A tool may declare that it is only for the
+/// server's page.
 fn is_for_models(tool: &rmcp::model::Tool) -> bool {
-    let visibility = tool.meta.as_ref().and_then(|meta| meta.0.get("ui")?.get("visibility")?.as_array());
+    let visibility =
+        tool.meta.as_ref().and_then(|meta| meta.0.get("ui")?.get("visibility")?.as_array());
     visibility.is_none_or(|to| to.iter().any(|whom| whom == "model"))
 }
 
-/// What the gateway has no word for, as the server says it.
+/// Returns the fields of a tool that the gateway's model does not have.
 fn extras(tool: &rmcp::model::Tool) -> Option<RawJson> {
     let mut meta = tool.meta.clone();
-    // The gateway runs the task. Its callers see an ordinary tool.
+    // The gateway runs the task. Callers see an ordinary tool.
     if let Some(meta) = &mut meta {
         meta.0.remove(TASK_REQUIRED);
     }
-    let extras = Extras { icons: tool.icons.as_ref(), meta: meta.as_ref().filter(|meta| !meta.0.is_empty()) };
+    let extras = Extras {
+        icons: tool.icons.as_ref(),
+        meta: meta.as_ref().filter(|meta| !meta.0.is_empty()),
+    };
     let any = extras.icons.is_some() || extras.meta.is_some();
     any.then(|| serde_json::to_value(extras).ok()).flatten().as_ref().map(RawJson::of)
 }
@@ -231,7 +276,7 @@ fn own_name(server: &str, tool: &str) -> String {
     format!("{server}__{tool}")
 }
 
-/// The server's name for a tool, from ours.
+/// Returns the server's name for a tool, given the gateway's name.
 pub(crate) fn server_name<'a>(server: &Arc<str>, own: &'a str) -> &'a str {
     own.strip_prefix(&**server).and_then(|rest| rest.strip_prefix("__")).unwrap_or(own)
 }
@@ -244,7 +289,11 @@ pub(crate) async fn tools(connection: &Connection) -> Result<Vec<rmcp::model::To
     .await
 }
 
-async fn values(connection: &Connection, method: &str, key: &str) -> Result<Vec<serde_json::Value>, String> {
+async fn values(
+    connection: &Connection,
+    method: &str,
+    key: &str,
+) -> Result<Vec<serde_json::Value>, String> {
     all(connection, method, |result| {
         let mut page = serde_json::to_value(&result).ok()?;
         let items = page.get_mut(key)?.as_array_mut().map(std::mem::take)?;
@@ -253,7 +302,7 @@ async fn values(connection: &Connection, method: &str, key: &str) -> Result<Vec<
     .await
 }
 
-/// All pages of a list.
+/// Requests all pages of a list.
 async fn all<T: Serialize>(
     connection: &Connection,
     method: &str,
@@ -263,27 +312,32 @@ async fn all<T: Serialize>(
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-        let result =
-            connection.request(method, &RawJson::of(&params), Asker::Gateway).await.map_err(
-                |failure| match failure {
-                    Failure::Answered(error) => format!("it answers {method} with an error: {}", words(&error.message)),
-                    Failure::Refused(why) => format!("it does not take {method}: {why}"),
-                    _ => format!("it ended the connection when it was asked for {method}; look at its own log"),
-                },
-            )?;
-        // It is asked for rarely, and may be long.
+        let result = connection
+            .request(method, &RawJson::of(&params), Asker::Gateway)
+            .await
+            .map_err(|failure| match failure {
+                Failure::Answered(error) => {
+                    format!("it returned an error for {method}: {}", words(&error.message))
+                }
+                Failure::Refused(why) => format!("it rejected {method}: {why}"),
+                _ => format!("it closed the connection during {method}; check its log"),
+            })?;
+        // Offloaded: this is rare, and the list may be large.
         let read = || page(result).map(|(more, next)| (length(&more), more, next));
-        let read = aside::in_turn(LARGE, read).await;
-        let (length, more, next) = read.ok_or_else(|| format!("its answer to {method} is no list"))?;
+        let read = offload::run_queued(LARGE, read).await;
+        let (length, more, next) =
+            read.ok_or_else(|| format!("its response to {method} is not a list"))?;
         bytes += length;
         if bytes > MAX_BYTES {
             return Err(format!(
-                "{method}: the list is longer than {MAX_BYTES} bytes, the most that is taken of one server"
+                "{method}: the list is longer than {MAX_BYTES} bytes, the limit for one server"
             ));
         }
         items.extend(more);
         if items.len() > MAX_ITEMS {
-            return Err(format!("{method}: it lists more than {MAX_ITEMS}, the most that is taken of one server"));
+            return Err(format!(
+                "{method}: the list has more than {MAX_ITEMS} items, the limit for one server"
+            ));
         }
         match next {
             Some(next) => cursor = Some(next),
@@ -293,7 +347,7 @@ async fn all<T: Serialize>(
     Err(format!("{method}: the list has more than {MAX_PAGES} pages"))
 }
 
-/// How long something is as JSON.
+/// Returns the length of a value as JSON text.
 fn length(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -318,17 +372,57 @@ mod tests {
 
     #[test]
     fn a_tool_with_a_misleading_name_is_left_out_with_its_reason() {
-        let tool = |name: &str| serde_json::from_value(json!({ "name": name, "inputSchema": {} })).unwrap();
+        let tool = |name: &str| {
+            serde_json::from_value(json!({ "name": name, "inputSchema": {} })).unwrap()
+        };
         let mut lists = Lists::default();
-        lists.take_tools(["read", "read\u{200b}", "two words", "re\u{430}d", "検索"].map(tool).to_vec());
+        lists.take_tools(
+            ["read", "read\u{200b}", "two words", "re\u{430}d", "検索"].map(tool).to_vec(),
+        );
         let kept: Vec<&str> = lists.tools.iter().map(|tool| &*tool.name).collect();
         assert_eq!(kept, ["read", "検索"]);
         let reasons: Vec<&str> = lists.left_out.iter().map(|left| left.why.as_str()).collect();
-        for (why, word) in reasons.iter().zip(["U+200B at position 5", "U+0020 at position 4", "U+0430 at position 3"])
-        {
+        for (why, word) in reasons.iter().zip([
+            "U+200B at position 5",
+            "U+0020 at position 4",
+            "U+0430 at position 3",
+        ]) {
             assert!(why.contains(word), "{why}");
         }
         assert_eq!(reasons.len(), 3);
+    }
+
+    #[test]
+    fn documents_are_listed_without_invisible_characters() {
+        let hidden = "read\u{e0041} all\u{200b}\u{202e} of it";
+        let document = |name: &str, more: serde_json::Value| {
+            let mut document = json!({
+                name: "a\u{200b}", "mimeType": "text/plain", "title": hidden, "description": hidden,
+                "annotations": { "audience": [hidden] },
+            });
+            document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            document
+        };
+        let arguments = json!({ "arguments": [{ "name": "x", "description": hidden }] });
+        let mut lists = Lists {
+            resources: vec![document("uri", json!({ "name": "n" }))],
+            templates: vec![document("uriTemplate", json!({ "name": "n" }))],
+            prompts: vec![document("name", arguments)],
+            ..Lists::default()
+        };
+        lists.remove_invisible();
+        for list in [&lists.resources, &lists.templates, &lists.prompts] {
+            for text in ["/title", "/description", "/annotations/audience/0"] {
+                assert_eq!(list[0].pointer(text).unwrap(), "read all of it", "{text}: {list:?}");
+            }
+        }
+        assert_eq!(lists.prompts[0]["arguments"][0]["description"], "read all of it");
+        // The server knows its documents by these.
+        for (list, name) in
+            [(&lists.resources, "uri"), (&lists.templates, "uriTemplate"), (&lists.prompts, "name")]
+        {
+            assert_eq!(list[0][name], "a\u{200b}");
+        }
     }
 
     proptest! {
@@ -340,7 +434,7 @@ mod tests {
             if let Ok(lists) = serde_json::from_str::<Lists>(&text) {
                 match serde_json::from_slice::<Lists>(&serde_json::to_vec(&lists).unwrap()) {
                     Ok(again) => prop_assert_eq!(&again, &lists),
-                    // Of the keys that a server may choose, the reader takes one for a word of its own.
+                    // The text may contain a key that `serde_json` reserves for itself.
                     Err(_) => prop_assert!(text.contains("$serde_json::private")),
                 }
                 let catalog = lists.catalog("mail", &Spec::default());

@@ -1,33 +1,33 @@
-//! Logins that have begun: somebody was sent to a server's authority, and comes back with a code.
+//! Logins in progress: a browser was sent to an authorization server, and returns with a code.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::transport::auth::AuthorizationSession;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::trouble;
+use crate::errors;
 
-/// How long somebody may take to log in.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// How many logins may be under way at once.
+/// How long a login may take.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// The maximum number of logins in progress.
 const MAX_PENDING: usize = 64;
-/// No code or word of an authority is longer.
+/// The maximum length of an authorization code.
 const MAX_TEXT: usize = 8_192;
 
 /// A login that has begun.
 #[derive(Debug, Clone)]
 pub struct Begun {
-    /// By which it can be asked about.
+    /// Identifies the login in later status requests.
     pub id: String,
-    /// The address that somebody is to open.
+    /// The address that the user must open.
     pub url: String,
     pub expires_in: Duration,
 }
 
-/// What has become of a login.
+/// The state of a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     Waiting,
@@ -35,7 +35,7 @@ pub enum Progress {
     Failed(String),
 }
 
-/// What an authority sends somebody back with.
+/// The query parameters of the redirect from an authorization server.
 #[derive(Debug, Default, serde::Deserialize)]
 pub struct Callback {
     #[serde(default)]
@@ -47,8 +47,8 @@ pub struct Callback {
     pub error_description: Option<String>,
 }
 
-/// All logins that are under way, by the word that comes back with whoever logs in. It is known to the authority and to
-/// whoever began the login, and good once.
+/// All logins in progress, by the `state` parameter of the redirect. Only the authorization
+/// server and the client that began the login know it. It can be used once.
 #[derive(Default)]
 pub(crate) struct Logins {
     pending: Mutex<HashMap<String, Pending>>,
@@ -62,14 +62,14 @@ struct Pending {
     progress: watch::Sender<Progress>,
 }
 
-/// The latest login of a server, which can be asked about after it has ended.
+/// The latest login of a server. Its state can be requested after it has ended.
 struct Outcome {
     id: String,
     began: Instant,
     progress: watch::Receiver<Progress>,
 }
 
-/// Somebody is back whose login is known. What they bring is not yet looked at.
+/// A login after the redirect with its `state`. The other parameters are not checked yet.
 pub(crate) struct Returned {
     pub(crate) server: String,
     session: AuthorizationSession,
@@ -77,94 +77,115 @@ pub(crate) struct Returned {
 }
 
 impl Logins {
-    /// Takes a login in. One that the same server had under way is over.
-    pub(crate) fn begin(&self, server: &str, session: AuthorizationSession) -> Result<Begun, String> {
+    /// Registers a login. Replaces a login of the same server that is in progress.
+    pub(crate) fn begin(
+        &self,
+        server: &str,
+        session: AuthorizationSession,
+    ) -> Result<Begun, String> {
         let url = session.get_authorization_url().to_owned();
         let address = url::Url::parse(&url).map_err(|error| error.to_string())?;
-        // An authority's own address may have one in it, which would be as good as known to others.
-        let mut states = address.query_pairs().filter(|(name, _)| name == "state").map(|(_, state)| state.into_owned());
+        // The authorization server's address may already contain a `state`, which others could
+        // know.
+        let mut states = address
+            .query_pairs()
+            .filter(|(name, _)| name == "state")
+            .map(|(_, state)| state.into_owned());
         let (Some(state), None) = (states.next(), states.next()) else {
-            return Err("the authority's address has a state of its own, and cannot be used".into());
+            return Err(
+                "the authority's URL already has a state parameter, so it cannot be used".into()
+            );
         };
         let (progress, seen) = watch::channel(Progress::Waiting);
         let (began, id) = (Instant::now(), format!("{:032x}", rand::random::<u128>()));
         let mut pending = self.pending();
-        pending.retain(|_, login| login.began.elapsed() < PATIENCE && login.server != server);
+        pending.retain(|_, login| login.began.elapsed() < TIMEOUT && login.server != server);
         if pending.len() >= MAX_PENDING {
-            return Err(format!("{MAX_PENDING} logins are under way, the most there may be; end one of them"));
+            return Err(format!(
+                "{MAX_PENDING} logins are under way, which is the limit; finish one of them"
+            ));
         }
         pending.insert(state, Pending { server: server.to_owned(), session, began, progress });
-        self.outcomes().insert(server.to_owned(), Outcome { id: id.clone(), began, progress: seen });
-        Ok(Begun { id, url, expires_in: PATIENCE })
+        self.outcomes()
+            .insert(server.to_owned(), Outcome { id: id.clone(), began, progress: seen });
+        Ok(Begun { id, url, expires_in: TIMEOUT })
     }
 
-    /// The login of this server that has this word. It is then known no more, whatever becomes of it.
+    /// Removes and returns the login of this server with this `state`.
     ///
-    /// Each server has an address of its own to come back to. An authority that sends somebody on to another one, to have
-    /// that one's code brought to itself, would have them come back to the other's address.
+    /// Each server has its own redirect address. This prevents a mix-up attack: a malicious
+    /// authorization server could forward the browser to another one, to obtain that one's code.
+    /// The browser would then return to the other server's address.
     pub(crate) fn take(&self, server: &str, state: &str) -> Option<Returned> {
         let mut pending = self.pending();
         pending.get(state).filter(|login| login.server == server)?;
         let Pending { server, session, began, progress } = pending.remove(state)?;
         drop(pending);
-        if began.elapsed() >= PATIENCE {
+        if began.elapsed() >= TIMEOUT {
             progress.send_replace(Progress::Failed(TOO_LATE.into()));
             return None;
         }
         Some(Returned { server, session, progress })
     }
 
-    /// Waits for a login to end, for a while. `None` for one that is not known.
-    pub(crate) async fn wait(&self, server: &str, id: &str, patience: Duration) -> Option<Progress> {
+    /// Waits for a login to end, at most for this timeout. Returns `None` if the login is
+    /// unknown.
+    pub(crate) async fn wait(&self, server: &str, id: &str, timeout: Duration) -> Option<Progress> {
         let (began, mut progress) = {
             let outcomes = self.outcomes();
             let outcome = outcomes.get(server).filter(|outcome| outcome.id == id)?;
             (outcome.began, outcome.progress.clone())
         };
-        let left = PATIENCE.saturating_sub(began.elapsed());
+        let left = TIMEOUT.saturating_sub(began.elapsed());
         let ended = progress.wait_for(|progress| *progress != Progress::Waiting);
-        let ended = tokio::time::timeout(patience.min(left), ended).await.map(|ended| ended.map(|now| now.clone()));
+        let ended = tokio::time::timeout(timeout.min(left), ended)
+            .await
+            .map(|ended| ended.map(|now| now.clone()));
         Some(match ended {
             Ok(Ok(progress)) => progress,
-            Ok(Err(_)) => Progress::Failed("another login was begun, or the upstream was removed".into()),
-            Err(_) if began.elapsed() >= PATIENCE => Progress::Failed(TOO_LATE.into()),
+            Ok(Err(_)) => {
+                Progress::Failed("another login was started, or the upstream was removed".into())
+            }
+            Err(_) if began.elapsed() >= TIMEOUT => Progress::Failed(TOO_LATE.into()),
             Err(_) => Progress::Waiting,
         })
     }
 
-    /// The server is gone, and its logins with it.
+    /// Drops all logins of a removed server.
     pub(crate) fn forget(&self, server: &str) {
         self.pending().retain(|_, login| login.server != server);
         self.outcomes().remove(server);
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<String, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     fn outcomes(&self) -> MutexGuard<'_, HashMap<String, Outcome>> {
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcomes.lock()
     }
 }
 
-const TOO_LATE: &str = "nobody came back in time; begin again";
+const TOO_LATE: &str = "the login was not completed in time; start again";
 
 impl Returned {
-    /// Looks at what they bring, and has the authority change the code for tokens, which are then kept.
+    /// Checks the parameters of the redirect, and exchanges the code for tokens, which are then
+    /// stored.
     pub(crate) async fn finish(&self, callback: &Callback) -> Result<(), String> {
         if let Some(error) = &callback.error {
             let said = callback.error_description.as_deref().unwrap_or(error);
-            return Err(format!("the authority did not let you in: {}", trouble::words(said)));
+            return Err(format!("the authority denied the login: {}", errors::words(said)));
         }
         if callback.code.is_empty() || callback.code.len() > MAX_TEXT {
-            return Err("the authority sent no code that could be used".into());
+            return Err("the authority sent no valid code".into());
         }
         let issuer = callback.iss.as_deref();
-        let exchanged = self.session.handle_callback_with_issuer(&callback.code, &callback.state, issuer).await;
-        exchanged.map(drop).map_err(|error| trouble::of_login(&error))
+        let exchanged =
+            self.session.handle_callback_with_issuer(&callback.code, &callback.state, issuer).await;
+        exchanged.map(drop).map_err(|error| errors::of_login(&error))
     }
 
-    /// Tells whoever waits for the login.
+    /// Reports the result to the clients that wait for the login.
     pub(crate) fn tell(&self, ended: &Result<(), String>) {
         self.progress.send_replace(match ended {
             Ok(()) => Progress::Done,
@@ -194,14 +215,23 @@ mod tests {
         assert_eq!(logins.take("a", "one").unwrap().server, "a");
         assert!(logins.take("a", "one").is_none(), "twice");
         let failed = logins.wait("a", &begun.id, Duration::ZERO).await;
-        assert!(matches!(failed, Some(Progress::Failed(_))), "its only bearer has dropped it: {failed:?}");
+        assert!(
+            matches!(failed, Some(Progress::Failed(_))),
+            "its only bearer has dropped it: {failed:?}"
+        );
 
         let begun = logins.begin("a", session("two").await).unwrap();
-        assert_eq!(logins.wait("a", &begun.id, Duration::from_secs(1)).await, Some(Progress::Waiting));
+        assert_eq!(
+            logins.wait("a", &begun.id, Duration::from_secs(1)).await,
+            Some(Progress::Waiting)
+        );
         assert_eq!(logins.wait("a", "another", Duration::ZERO).await, None);
-        tokio::time::advance(PATIENCE).await;
+        tokio::time::advance(TIMEOUT).await;
         assert!(logins.take("a", "two").is_none(), "too late");
-        assert!(matches!(logins.wait("a", &begun.id, Duration::ZERO).await, Some(Progress::Failed(_))));
+        assert!(matches!(
+            logins.wait("a", &begun.id, Duration::ZERO).await,
+            Some(Progress::Failed(_))
+        ));
     }
 
     #[tokio::test]
@@ -216,7 +246,10 @@ mod tests {
         let ended = returned.finish(&refused).await;
         returned.tell(&ended);
         let told = logins.wait("a", &second.id, Duration::ZERO).await;
-        assert!(matches!(&told, Some(Progress::Failed(why)) if why.contains("access_denied")), "{told:?}");
+        assert!(
+            matches!(&told, Some(Progress::Failed(why)) if why.contains("access_denied")),
+            "{told:?}"
+        );
         assert!(logins.begin("a", session("mine&state=yours").await).is_err());
         for number in 0..MAX_PENDING {
             logins.begin(&format!("s{number}"), session(&format!("n{number}")).await).unwrap();

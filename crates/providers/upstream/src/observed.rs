@@ -1,7 +1,7 @@
-//! HTTP to a server, with an eye on whether it still is the one that the connection was made with.
+//! HTTP client that checks whether the server still knows the session of the connection.
 //!
-//! A server that was started anew knows nothing of the session that it had, and so of nothing that it was asked to tell.
-//! rmcp goes on asking for the session's stream, for ever, and nobody hears that it gets none.
+//! A restarted server has lost the session and its subscriptions. rmcp requests the session's
+//! stream again without end, and reports no error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
 #[derive(Clone)]
 pub(crate) struct Observed {
     pub(crate) http: reqwest::Client,
-    /// The server, in words.
+    /// A description of the server for messages.
     pub(crate) who: Arc<str>,
-    /// Fired when the server is gone, or does not know the connection any more.
+    /// Cancelled when the server is unreachable or no longer knows the session.
     suspect: CancellationToken,
-    /// Whether it ever had a stream for us. What a server without streams says to those who ask for one means nothing.
+    /// Whether the server ever opened an event stream. An error from a server without streams has
+    /// no meaning.
     streamed: Arc<AtomicBool>,
 }
 
@@ -46,7 +47,7 @@ impl Observed {
             }
             Err(error) if self.streamed.load(Ordering::Acquire) && is_over(&error) => {
                 self.suspect.cancel();
-                // Of all errors, this is the one after which rmcp does not ask again.
+                // After this error, rmcp does not request the stream again.
                 Err(StreamableHttpError::ServerDoesNotSupportSse)
             }
             Err(error) => Err(error),
@@ -54,14 +55,17 @@ impl Observed {
     }
 }
 
-/// Whether the answer to a request for a stream means that there will be none: nobody is there, or they do not know what
-/// it is about. Servers say the latter with various statuses.
+/// Returns whether the error of a stream request is permanent: the server is unreachable, or does
+/// not know the session. Servers use various status codes for the latter.
 fn is_over(error: &Failed) -> bool {
     let StreamableHttpError::Client(error) = error else {
         return matches!(error, StreamableHttpError::SessionExpired);
     };
     error.is_connect()
-        || matches!(error.status(), Some(StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::GONE))
+        || matches!(
+            error.status(),
+            Some(StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST | StatusCode::GONE)
+        )
 }
 
 impl StreamableHttpClient for Observed {
@@ -75,7 +79,15 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, MAX_MESSAGE).await
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session,
+            token,
+            headers,
+            MAX_MESSAGE,
+        )
+        .await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -108,7 +120,15 @@ impl StreamableHttpClient for Observed {
         token: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, MAX_MESSAGE).await
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session,
+            last_event,
+            token,
+            headers,
+            MAX_MESSAGE,
+        )
+        .await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -120,6 +140,10 @@ impl StreamableHttpClient for Observed {
         headers: Headers,
         most: usize,
     ) -> Result<Events, Failed> {
-        self.look(self.http.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most).await)
+        self.look(
+            self.http
+                .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
+                .await,
+        )
     }
 }

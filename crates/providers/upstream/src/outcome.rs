@@ -1,6 +1,8 @@
-//! A server's answers in the gateway's words, with the server's own kept beside them.
+//! Converts a server's answers to outcomes of the gateway, and keeps the original beside them.
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult,
+};
 use sa_core::{Block, CallError, CallErrorKind, DocumentError, Outcome, Output, RawJson};
 
 use serde_json::{Map, Value};
@@ -12,13 +14,14 @@ pub(crate) fn of_call(server: &str, answer: Result<ServerResult, Failure>) -> Ou
         Ok(ServerResult::CallToolResult(result)) => of_result(server, &result),
         Ok(_) => Err(CallError::new(
             CallErrorKind::Failed,
-            format!("\"{server}\" answered with something else than a result"),
+            format!("\"{server}\" returned a response that is not a result"),
         )),
         Err(failure) => Err(error(server, failure)),
     }
 }
 
-/// About how many bytes an answer has as text. Whoever counts them by writing it down has done the work already.
+/// Returns the approximate size of an answer as text, in bytes. An exact count would cost as much
+/// as the serialization itself.
 pub(crate) fn weight(answer: &ServerResult) -> usize {
     let document = |contents: &ResourceContents| match contents {
         ResourceContents::TextResourceContents { text, .. } => text.len(),
@@ -35,8 +38,11 @@ pub(crate) fn weight(answer: &ServerResult) -> usize {
     let meta = |meta: Option<&MetaObject>| meta.map_or(0, |meta| fields(&meta.0));
     match answer {
         ServerResult::CallToolResult(result) => {
-            let blocks = result.content.iter().map(|part| BYTES_PER_VALUE + block(part)).sum::<usize>();
-            blocks + result.structured_content.as_ref().map_or(0, values) + meta(result.meta.as_ref())
+            let blocks =
+                result.content.iter().map(|part| BYTES_PER_VALUE + block(part)).sum::<usize>();
+            blocks
+                + result.structured_content.as_ref().map_or(0, values)
+                + meta(result.meta.as_ref())
         }
         ServerResult::ReadResourceResult(result) => {
             result.contents.iter().map(|contents| BYTES_PER_VALUE + document(contents)).sum()
@@ -49,7 +55,7 @@ pub(crate) fn weight(answer: &ServerResult) -> usize {
     }
 }
 
-/// What a value takes, however short it is.
+/// The estimated overhead of a value, in bytes.
 const BYTES_PER_VALUE: usize = 8;
 
 pub(crate) fn values(value: &Value) -> usize {
@@ -66,13 +72,22 @@ fn fields(object: &Map<String, Value>) -> usize {
 }
 
 fn of_result(server: &str, result: &CallToolResult) -> Outcome {
-    let native = serde_json::to_string(result).and_then(|json| RawJson::parse(&json)).map_err(|error| {
-        let why = format!("the upstream \"{server}\" gave an answer that cannot be read: {error}");
-        CallError::new(CallErrorKind::Failed, why)
-    })?;
+    let native =
+        serde_json::to_string(result).and_then(|json| RawJson::parse(&json)).map_err(|error| {
+            let why = format!("the upstream \"{server}\" returned an invalid response: {error}");
+            CallError::new(CallErrorKind::Failed, why)
+        })?;
     if result.is_error == Some(true) {
-        let texts: Vec<&str> = result.content.iter().filter_map(|block| Some(block.as_text()?.text.as_str())).collect();
-        let message = if texts.is_empty() { "the tool failed and did not say why".into() } else { texts.join("\n") };
+        let texts: Vec<&str> = result
+            .content
+            .iter()
+            .filter_map(|block| Some(block.as_text()?.text.as_str()))
+            .collect();
+        let message = if texts.is_empty() {
+            "the tool failed without an error message".into()
+        } else {
+            texts.join("\n")
+        };
         return Err(CallError::new(CallErrorKind::Failed, message).with_native(native));
     }
     let content = result.structured_content.as_ref().map_or_else(|| native.clone(), RawJson::of);
@@ -83,27 +98,32 @@ fn of_result(server: &str, result: &CallToolResult) -> Outcome {
 fn block(block: &ContentBlock) -> Block {
     match block {
         ContentBlock::Text(text) => Block::Text(text.text.clone()),
-        ContentBlock::Image(image) => Block::Image { data: image.data.clone(), mime_type: image.mime_type.clone() },
+        ContentBlock::Image(image) => {
+            Block::Image { data: image.data.clone(), mime_type: image.mime_type.clone() }
+        }
         other => Block::Other(RawJson::of(&serde_json::to_value(other).unwrap_or_default())),
     }
 }
 
 fn error(server: &str, failure: Failure) -> CallError {
     match failure {
-        Failure::Unsent => {
-            CallError::undelivered(format!("the connection to \"{server}\" ended before the call was sent"))
-        }
-        Failure::Lost => {
-            CallError::new(CallErrorKind::Offline, format!("the upstream \"{server}\" went away during the call"))
-                .hint("the call had reached it and may have had an effect; check before trying again")
-                .retryable(false)
-        }
-        Failure::Refused(why) => {
-            CallError::new(CallErrorKind::Failed, format!("the upstream \"{server}\" did not take the call: {why}"))
-                .hint("switchboard upstream list shows how it is")
-        }
+        Failure::Unsent => CallError::undelivered(format!(
+            "the connection to \"{server}\" ended before the call was sent"
+        )),
+        Failure::Lost => CallError::new(
+            CallErrorKind::Offline,
+            format!("the upstream \"{server}\" disconnected during the call"),
+        )
+        .hint("the call reached the server and may have had an effect; check before you retry")
+        .retryable(false),
+        Failure::Refused(why) => CallError::new(
+            CallErrorKind::Failed,
+            format!("the upstream \"{server}\" did not accept the call: {why}"),
+        )
+        .hint("run `switchboard upstream list` to see its state"),
         Failure::Answered(error) => {
-            let native = serde_json::to_value(&error).map(|error| RawJson::of(&serde_json::json!({ "error": error })));
+            let native = serde_json::to_value(&error)
+                .map(|error| RawJson::of(&serde_json::json!({ "error": error })));
             let failed = CallError::new(kind(&error), error.message.into_owned());
             match native {
                 Ok(native) => failed.with_native(native),
@@ -122,13 +142,22 @@ fn kind(error: &ErrorData) -> CallErrorKind {
     }
 }
 
-pub(crate) fn of_document(server: &str, answer: Result<ServerResult, Failure>) -> Result<RawJson, DocumentError> {
-    let internal =
-        |message: String| DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message, data: None, undelivered: false };
+pub(crate) fn of_document(
+    server: &str,
+    answer: Result<ServerResult, Failure>,
+) -> Result<RawJson, DocumentError> {
+    let internal = |message: String| DocumentError {
+        code: ErrorCode::INTERNAL_ERROR.0,
+        message,
+        data: None,
+        undelivered: false,
+    };
     match answer {
         Ok(result) => {
-            let json = serde_json::to_string(&result).map_err(|error| internal(error.to_string()))?;
-            RawJson::parse(&json).map_err(|error| internal(format!("the result cannot be passed on: {error}")))
+            let json =
+                serde_json::to_string(&result).map_err(|error| internal(error.to_string()))?;
+            RawJson::parse(&json)
+                .map_err(|error| internal(format!("the result cannot be forwarded: {error}")))
         }
         Err(failure) => Err(document_error(server, failure)),
     }
@@ -145,7 +174,12 @@ pub(crate) fn document_error(server: &str, failure: Failure) -> DocumentError {
         failure => {
             let error = error(server, failure);
             let undelivered = error.is_undelivered();
-            DocumentError { code: ErrorCode::INTERNAL_ERROR.0, message: error.message, data: None, undelivered }
+            DocumentError {
+                code: ErrorCode::INTERNAL_ERROR.0,
+                message: error.message,
+                data: None,
+                undelivered,
+            }
         }
     }
 }
@@ -183,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_failed_result_is_an_error_that_keeps_its_blocks() {
-        let sent = json!({ "content": [{ "type": "text", "text": "no such file" }], "isError": true });
+        let sent =
+            json!({ "content": [{ "type": "text", "text": "no such file" }], "isError": true });
         let error = result(sent.clone()).unwrap_err();
         assert_eq!((error.kind, &*error.message), (CallErrorKind::Failed, "no such file"));
         assert_eq!(error.native().unwrap().to_value().unwrap(), sent);

@@ -1,7 +1,7 @@
-//! A message to a server over HTTP, and its answer, of which no more is taken than there is room for.
+//! Sends a message to a server over HTTP, and reads its answer up to a size limit.
 //!
-//! rmcp's own client reads bodies whole, however long they are, and hands on answers to requests that nobody has made, for
-//! which their callers then wait in vain. But for that, this does what that one does.
+//! rmcp's own client reads bodies of any length. It also forwards answers to unknown requests, so
+//! that their callers wait without end. Apart from that, this code does the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use futures_util::StreamExt as _;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, JsonRpcError, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, JsonRpcError, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
@@ -19,7 +20,7 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpError,
     StreamableHttpPostResponse as Answer,
 };
-use sa_core::aside;
+use sa_limits::offload;
 use sa_lines::{bearable, is_unreadable_answer, no_answer, too_long};
 use serde_json::json;
 use sse_stream::{Sse, SseStream};
@@ -29,7 +30,7 @@ use crate::gauge::{Cut, Gauge};
 use crate::observed::{Events, Failed, Headers, Observed};
 use crate::table::Marker;
 
-/// What is said for a body that cannot be had.
+/// Replaces a body that cannot be read.
 const NO_BODY: &str = "<the body cannot be read>";
 
 impl Observed {
@@ -42,7 +43,8 @@ impl Observed {
         headers: Headers,
         most: usize,
     ) -> Result<Answer, Failed> {
-        let mut request = self.http.post(uri).header(ACCEPT, [EVENT_STREAM_MIME_TYPE, JSON_MIME_TYPE].join(", "));
+        let mut request =
+            self.http.post(uri).header(ACCEPT, [EVENT_STREAM_MIME_TYPE, JSON_MIME_TYPE].join(", "));
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }
@@ -61,7 +63,9 @@ impl Observed {
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
             StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
-            status if status.is_success() => self.taken(response, asked(message), waiting(message), most).await,
+            status if status.is_success() => {
+                self.taken(response, asked(message), waiting(message), most).await
+            }
             _ => refused(response, message, in_session, most).await,
         }
     }
@@ -73,7 +77,7 @@ impl Observed {
         waiting: Option<Marker>,
         most: usize,
     ) -> Result<Answer, Failed> {
-        // Some servers take what wants no answer with an empty 200.
+        // Some servers accept a notification with an empty 200 response.
         if asked.is_none() && response.content_length() == Some(0) {
             return Ok(Answer::Accepted);
         }
@@ -87,7 +91,9 @@ impl Observed {
             return Err(StreamableHttpError::UnexpectedContentType(kind));
         }
         let body = body(response, most).await?;
-        let read = async |body: Vec<u8>| aside::in_turn(body.len(), || serde_json::from_slice(&body)).await;
+        let read = async |body: Vec<u8>| {
+            offload::run_queued(body.len(), || serde_json::from_slice(&body)).await
+        };
         let Some(asked) = asked else {
             let said = match body {
                 Some(body) => read(body).await.ok(),
@@ -100,17 +106,26 @@ impl Observed {
             Some(body) => match read(body).await {
                 Ok(answer) => belonging(&self.who, asked, answer),
                 Err(error) => {
-                    debug!(%error, "an answer of {} cannot be read", self.who);
-                    return Err(StreamableHttpError::UnexpectedServerResponse(error.to_string().into()));
+                    debug!(%error, "cannot read a response of {}", self.who);
+                    return Err(StreamableHttpError::UnexpectedServerResponse(
+                        error.to_string().into(),
+                    ));
                 }
             },
         };
         Ok(Answer::Json(answer, session))
     }
 
-    fn events(&self, response: Response, asked: Option<RequestId>, waiting: Option<Marker>, most: usize) -> Events {
-        let bytes =
-            response.bytes_stream().scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
+    fn events(
+        &self,
+        response: Response,
+        asked: Option<RequestId>,
+        waiting: Option<Marker>,
+        most: usize,
+    ) -> Events {
+        let bytes = response
+            .bytes_stream()
+            .scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
         let who = Arc::clone(&self.who);
         let events = SseStream::from_bytes_stream(bytes).then(move |event| {
             let (who, asked, waiting) = (Arc::clone(&who), asked.clone(), waiting.clone());
@@ -120,8 +135,9 @@ impl Observed {
     }
 }
 
-/// An event that rmcp may read where everybody else waits: one that is too long is an error, and so is an answer that rmcp
-/// could not read, which it would pass over; a large answer is left with whoever waits for it.
+/// Prepares an event for rmcp's shared reader task. An oversized event becomes an error, and so
+/// does an unreadable answer, which rmcp would skip. A large answer is handed to its waiting
+/// caller directly.
 async fn shortened(
     who: &str,
     asked: Option<RequestId>,
@@ -131,7 +147,7 @@ async fn shortened(
     let Some(asked) = asked else { return event };
     let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
     let told = match (data, data.map(|data| bearable(data.as_bytes())), &event) {
-        // As an error it would look like a connection that broke, which rmcp tries to go on with.
+        // A stream error would look like a broken connection, which rmcp tries to resume.
         (_, Some(None), _) => error(too_long(who, asked)),
         (.., Err(SseError::Body(cut))) if matches!(cut.downcast_ref(), Some(Cut::TooLong)) => {
             error(too_long(who, asked))
@@ -154,27 +170,31 @@ fn error(error: JsonRpcError) -> Option<String> {
     serde_json::to_string(&ServerJsonRpcMessage::Error(error)).ok()
 }
 
-/// Reads a large answer in its turn and leaves it with whoever waits; what rmcp is given in its place.
+/// Parses a large answer, offloaded, and hands it to the waiting caller. Returns the empty result
+/// that rmcp receives in its stead.
 async fn left(data: &str, asked: &RequestId, waiting: &Marker) -> Option<String> {
-    if data.len() < aside::LARGE {
+    if data.len() < offload::LARGE {
         return None;
     }
-    let read = aside::in_turn(data.len(), || serde_json::from_str(data)).await;
+    let read = offload::run_queued(data.len(), || serde_json::from_str(data)).await;
     let Ok(ServerJsonRpcMessage::Response(response)) = read else { return None };
     let is_left = response.id == *asked && waiting.leave(response.result);
     is_left.then(|| json!({ "jsonrpc": "2.0", "id": asked, "result": {} }).to_string())
 }
 
-/// What a response means that says no.
+/// Converts an error response to a result.
 async fn refused(
     response: Response,
     message: &ClientJsonRpcMessage,
     in_session: bool,
     most: usize,
 ) -> Result<Answer, Failed> {
-    let (status, is_json, session) = (response.status(), is(&response, JSON_MIME_TYPE), session_of(&response));
+    let (status, is_json, session) =
+        (response.status(), is(&response, JSON_MIME_TYPE), session_of(&response));
     let trouble = match of_status(status, response.headers()) {
-        Some(trouble) if status == StatusCode::TOO_MANY_REQUESTS || !is_json => return Err(trouble.into()),
+        Some(trouble) if status == StatusCode::TOO_MANY_REQUESTS || !is_json => {
+            return Err(trouble.into());
+        }
         trouble => trouble,
     };
     let body = body(response, most).await.ok().flatten();
@@ -183,13 +203,16 @@ async fn refused(
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
         _ => None,
     };
-    // Without the right token nothing else that is said counts.
+    // With a wrong or missing token, the rest of the response does not matter.
     if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        // Whoever refuses a request before it is read does not know its id, and says another one or none.
+        // A server that rejects a request before it reads it does not know its id, and sends
+        // another one or none.
         let answer = |error| ServerJsonRpcMessage::error(error, asked(message));
-        // A server that does not know the newer handshake has all kinds of words for it.
+        // Servers that do not know the newer handshake use various errors for it.
         if !in_session && status.is_client_error() && is_discover(message) {
-            let refusal = || ErrorData::invalid_request(format!("server/discover: HTTP {status}: {text}"), None);
+            let refusal = || {
+                ErrorData::invalid_request(format!("server/discover: HTTP {status}: {text}"), None)
+            };
             return Ok(Answer::Json(answer(said.unwrap_or_else(refusal)), None));
         }
         if let Some(error) = said.filter(|_| is_json) {
@@ -198,19 +221,23 @@ async fn refused(
     }
     Err(match trouble {
         Some(trouble) => trouble.into(),
-        None => StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}: {text}").into()),
+        None => {
+            StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}: {text}").into())
+        }
     })
 }
 
-/// The answer to what was asked, or that it is none.
+/// Returns the answer to the request, or an error if the message is no answer to it.
 fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
     match answer {
         ServerJsonRpcMessage::Error(mut error) => {
             error.id = Some(asked);
             ServerJsonRpcMessage::Error(error)
         }
-        // Some servers make a text of a number.
-        ServerJsonRpcMessage::Response(mut response) if response.id.to_string() == asked.to_string() => {
+        // Some servers return a numeric id as a string.
+        ServerJsonRpcMessage::Response(mut response)
+            if response.id.to_string() == asked.to_string() =>
+        {
             response.id = asked;
             ServerJsonRpcMessage::Response(response)
         }
@@ -219,15 +246,22 @@ fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> Serve
 }
 
 fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
-    if let ClientJsonRpcMessage::Request(request) = message { Some(request.id.clone()) } else { None }
+    if let ClientJsonRpcMessage::Request(request) = message {
+        Some(request.id.clone())
+    } else {
+        None
+    }
 }
 
-/// Who waits for the answer to a request, of whose answer rmcp need not know anything. From lists it learns.
+/// Returns the marker of the waiting caller, if rmcp does not need the answer itself. rmcp reads
+/// the answers to list requests.
 fn waiting(message: &ClientJsonRpcMessage) -> Option<Marker> {
     let ClientJsonRpcMessage::Request(request) = message else { return None };
     let is_to_be_passed_on = matches!(
         request.request,
-        ClientRequest::CallToolRequest(_) | ClientRequest::ReadResourceRequest(_) | ClientRequest::GetPromptRequest(_)
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+            | ClientRequest::GetPromptRequest(_)
     );
     request.request.extensions().get::<Marker>().filter(|_| is_to_be_passed_on).cloned()
 }
@@ -236,7 +270,8 @@ fn is_discover(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::DiscoverRequest(_)))
 }
 
-/// The whole body, or `None` if it is longer than it may be, or takes too much room once it is read.
+/// Returns the whole body, or `None` if it exceeds the limit or would take too much memory once
+/// parsed.
 async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await? {
@@ -253,10 +288,14 @@ async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, re
     Ok(Some(thin.unwrap_or(body)))
 }
 
-/// Whether somebody has to show a token, or one that allows more.
+/// Checks whether the server requires a token, or one with more scopes.
 fn check_challenge(response: &Response) -> Result<(), Failed> {
     let Some(header) = response.headers().get(WWW_AUTHENTICATE) else { return Ok(()) };
-    let unreadable = |_| StreamableHttpError::UnexpectedServerResponse("invalid www-authenticate header value".into());
+    let unreadable = |_| {
+        StreamableHttpError::UnexpectedServerResponse(
+            "invalid www-authenticate header value".into(),
+        )
+    };
     let challenge = || header.to_str().map_err(unreadable);
     match response.status() {
         StatusCode::UNAUTHORIZED => {
@@ -271,33 +310,41 @@ fn check_challenge(response: &Response) -> Result<(), Failed> {
     }
 }
 
-/// What a challenge says that is needed: `scope="files:read files:write"` or `scope=files`.
+/// Returns the scopes that a challenge requires: `scope="files:read files:write"` or
+/// `scope=files`.
 fn scope_in(challenge: &str) -> Option<String> {
     const KEY: &str = "scope=";
     let at = challenge.to_ascii_lowercase().find(KEY)?;
     let value = &challenge[at + KEY.len()..];
     let scope = match value.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"')?.0,
-        None => {
-            value.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).next().filter(|scope| !scope.is_empty())?
-        }
+        None => value
+            .split(|c: char| c == ',' || c == ';' || c.is_whitespace())
+            .next()
+            .filter(|scope| !scope.is_empty())?,
     };
     Some(scope.to_owned())
 }
 
-/// What rmcp keeps of a server that is in trouble, or has too much to do.
+/// Returns the status that rmcp reports for a server with an internal error or a rate limit.
 fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<HttpStatusError> {
-    let retry_after = headers.get(RETRY_AFTER).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let retry_after =
+        headers.get(RETRY_AFTER).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
     (status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error())
         .then(|| HttpStatusError::new(status.as_u16(), retry_after.map(str::to_owned)))
 }
 
 fn is_reserved(name: &HeaderName) -> bool {
-    [ACCEPT.as_str(), HEADER_SESSION_ID, HEADER_LAST_EVENT_ID].iter().any(|own| name.as_str().eq_ignore_ascii_case(own))
+    [ACCEPT.as_str(), HEADER_SESSION_ID, HEADER_LAST_EVENT_ID]
+        .iter()
+        .any(|own| name.as_str().eq_ignore_ascii_case(own))
 }
 
 fn is(response: &Response, kind: &str) -> bool {
-    response.headers().get(CONTENT_TYPE).is_some_and(|own| own.as_bytes().starts_with(kind.as_bytes()))
+    response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|own| own.as_bytes().starts_with(kind.as_bytes()))
 }
 
 fn session_of(response: &Response) -> Option<String> {
@@ -327,7 +374,7 @@ mod tests {
             prop_assert_eq!(scope_in(&challenge), Some(scope));
         }
 
-        /// Whatever a server answers with, whoever has asked gets an answer, under the number of what was asked.
+        /// Every message from a server becomes an answer with the id of the request.
         #[test]
         fn whatever_comes_is_an_answer_to_what_was_asked(
             text in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [] } })), number in 0_i64..10,

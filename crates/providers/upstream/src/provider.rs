@@ -1,4 +1,4 @@
-//! An upstream server as the core sees it.
+//! An upstream server as a provider of the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ServerResult};
 use sa_core::{
-    Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson, UpdateSink, Updates, Watch,
-    aside,
+    Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson,
+    UpdateSink, Updates, Watch,
 };
+use sa_limits::offload;
 
 use crate::connection::Failure;
+use crate::connection_pool::NoConnection;
 use crate::lists::server_name;
 use crate::outcome;
-use crate::seats::NoSeat;
 use crate::server::Server;
 use crate::table::Asker;
 use crate::watched::watch_document;
 
-/// How long a document may take, of a server that says nothing else of its calls.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout for a document, if the server's specification sets no timeout for calls.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(crate) struct Upstream(pub(crate) Arc<Server>);
@@ -29,19 +30,28 @@ impl Provider for Upstream {
         let server = Arc::clone(&self.0);
         Box::pin(async move {
             if !server.is_ready() {
-                // It lists its tools when it starts. The call is for a tool as it is listed then, so it is checked again.
+                // The server lists its tools when it starts. The caller used an older list, so
+                // the call is checked again.
                 let lists = server.lists();
                 server.connection().await?;
                 if !Arc::ptr_eq(&lists, &server.lists()) {
-                    return Err(CallError::undelivered(format!("\"{}\" has just started", server.name)));
+                    return Err(CallError::undelivered(format!(
+                        "\"{}\" has just started",
+                        server.name
+                    )));
                 }
             }
             let tool = server_name(&server.name, &call.tool);
             let as_task = server.lists().requires_task(tool);
-            let request = Request::Tool { tool, args: &call.args, traceparent: call.trace.traceparent(), as_task };
+            let request = Request::Tool {
+                tool,
+                args: &call.args,
+                traceparent: call.trace.traceparent(),
+                as_task,
+            };
             let answer = run(&server, &call.principal.id, request, Asker::Call(updates)).await?;
             let bytes = answer.as_ref().map_or(0, outcome::weight);
-            aside::in_turn(bytes, || outcome::of_call(&server.name, answer)).await
+            offload::run_queued(bytes, || outcome::of_call(&server.name, answer)).await
         })
     }
 
@@ -53,7 +63,9 @@ impl Provider for Upstream {
 impl Documents for Upstream {
     fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>> {
         let lists = self.0.lists();
-        Box::pin(async move { aside::in_turn(lists.weight(listing), || lists.documents(listing)).await })
+        Box::pin(async move {
+            offload::run_queued(lists.weight(listing), || lists.documents(listing)).await
+        })
     }
 
     fn ask(
@@ -67,10 +79,16 @@ impl Documents for Upstream {
         Box::pin(async move {
             let asker = sink.map_or(Asker::Nobody, Asker::Reader);
             let ask = || async {
-                let answer = run(&server, &caller, Request::Other { method, params: &params }, asker.clone()).await;
+                let answer = run(
+                    &server,
+                    &caller,
+                    Request::Other { method, params: &params },
+                    asker.clone(),
+                )
+                .await;
                 let answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
                 let bytes = answer.as_ref().map_or(0, outcome::weight);
-                aside::in_turn(bytes, || outcome::of_document(&server.name, answer)).await
+                offload::run_queued(bytes, || outcome::of_document(&server.name, answer)).await
             };
             let asked = async {
                 match ask().await {
@@ -82,12 +100,20 @@ impl Documents for Upstream {
         })
     }
 
-    fn watch(&self, uri: &str, asker: &str, asking: Asking) -> BoxFuture<'static, Result<Watch, DocumentError>> {
+    fn watch(
+        &self,
+        uri: &str,
+        asker: &str,
+        asking: Asking,
+    ) -> BoxFuture<'static, Result<Watch, DocumentError>> {
         let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
         Box::pin(async move {
             let watched = async {
                 watch_document(Arc::clone(&server), caller, uri, asking).await.map_err(|failure| {
-                    outcome::document_error(&server.name, failure.unwrap_or_else(Failure::Unanswered))
+                    outcome::document_error(
+                        &server.name,
+                        failure.unwrap_or_else(Failure::Unanswered),
+                    )
                 })
             };
             in_time(&server, "resources/subscribe", watched).await
@@ -95,7 +121,7 @@ impl Documents for Upstream {
     }
 }
 
-/// The same before it has listed its tools: none of them is known, and none can be called.
+/// A server that has not listed its tools yet: no tool is known, so none can be called.
 pub(crate) struct Unlisted(pub(crate) Arc<Server>);
 
 impl Provider for Unlisted {
@@ -104,17 +130,21 @@ impl Provider for Unlisted {
     }
 }
 
-/// A document has the deadline that a call of the same server has.
+/// Applies the timeout that a call of the same server has.
 async fn in_time<T>(
     server: &Server,
     method: &str,
     asked: impl Future<Output = Result<T, DocumentError>>,
 ) -> Result<T, DocumentError> {
-    let limit = server.spec.timeout().unwrap_or(PATIENCE);
+    let limit = server.spec.timeout().unwrap_or(TIMEOUT);
     tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
         Err(DocumentError {
             code: ErrorCode::INTERNAL_ERROR.0,
-            message: format!("\"{}\" did not answer {method} within {} ms", server.name, limit.as_millis()),
+            message: format!(
+                "\"{}\" did not answer {method} within {} ms",
+                server.name,
+                limit.as_millis()
+            ),
             data: None,
             undelivered: false,
         })
@@ -126,8 +156,9 @@ enum Request<'a> {
     Other { method: &'a str, params: &'a RawJson },
 }
 
-/// Runs a request on the caller's connection. One that turns out to be dead before the request was sent is replaced once.
-/// When that is no help, the server counts as gone, and the router is told that the request never reached it.
+/// Runs a request on the caller's connection. If the connection fails before the request was
+/// sent, it is replaced once. If that fails, too, the server counts as unreachable, and the
+/// request is reported as undelivered.
 async fn run(
     server: &Server,
     caller: &str,
@@ -136,20 +167,23 @@ async fn run(
 ) -> Result<Result<ServerResult, Failure>, CallError> {
     let main = server.connection().await?;
     for _ in 0..2 {
-        let connection = match server.seats.of(caller, &main, asker.manner().asking).await {
-            Ok(connection) => connection,
-            Err(none) => {
-                if matches!(none, NoSeat::Lost(_)) {
-                    main.suspect.cancel();
+        let connection =
+            match server.connections.of(caller, &main, asker.client_capabilities().asking).await {
+                Ok(connection) => connection,
+                Err(none) => {
+                    if matches!(none, NoConnection::Lost(_)) {
+                        main.suspect.cancel();
+                    }
+                    return Err(none.into_error(&server.name));
                 }
-                return Err(none.into_error(&server.name));
-            }
-        };
+            };
         let answer = match &request {
             Request::Tool { tool, args, traceparent, as_task } => {
                 connection.call_tool(tool, args, traceparent, *as_task, asker.clone()).await
             }
-            Request::Other { method, params } => connection.request(method, params, asker.clone()).await,
+            Request::Other { method, params } => {
+                connection.request(method, params, asker.clone()).await
+            }
         };
         match answer {
             Err(Failure::Unsent) => connection.suspect.cancel(),

@@ -1,20 +1,23 @@
-//! A small process beside the gateway that ends the servers' processes when the gateway cannot: after `kill -9`, say.
+//! A small process that kills the servers' process groups when the gateway cannot, for example
+//! after `kill -9`.
 //!
-//! It is the gateway's own program with one hidden word. The gateway tells it of every group of processes that it starts;
-//! when the pipe between them breaks, for whatever reason, it kills the groups that are left, and ends. (The kernel's
-//! parent-death signal would reach only the server itself, and not what that one has started.)
+//! It is the gateway's own binary with a hidden argument. The gateway sends it every process
+//! group that it starts. When the pipe between them breaks, the reaper kills the remaining groups
+//! and exits. (The kernel's parent-death signal would reach only the server itself, and not its
+//! child processes.)
 
 use std::collections::HashSet;
 use std::io::{BufRead as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::warn;
 
-/// The hidden word.
+/// The hidden argument.
 pub const WORD: &str = "__reap";
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -25,12 +28,14 @@ struct State {
     pipe: Option<ChildStdin>,
 }
 
-/// Says which program to run as the reaper. Without one, processes end only when the gateway ends in good order.
+/// Sets the program to run as the reaper. Without one, processes are killed only when the gateway
+/// shuts down cleanly.
 pub fn install(program: PathBuf) {
     let _ = PROGRAM.set(program);
 }
 
-/// What the reaper does: reads which groups there are until the gateway is gone, then kills what is left.
+/// Runs the reaper: reads the process groups from stdin until the gateway has ended, then kills
+/// the remaining ones.
 pub fn run() {
     let mut groups = HashSet::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -49,19 +54,19 @@ pub fn run() {
 
 pub(crate) fn kill_group(group: i32) {
     if let Some(group) = Pid::from_raw(group) {
-        // Nobody left in it is what was wanted.
+        // An error means that the group has no process left, which is the goal.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// A group of processes that must not outlive the gateway. Dropping it ends them all.
+/// A process group that must not outlive the gateway. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Group(i32);
 
 impl Group {
     pub(crate) fn new(leader: u32) -> Self {
         let group = leader.cast_signed();
-        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = STATE.lock();
         state.groups.push(group);
         state.tell(&format!("+{group}\n"));
         Self(group)
@@ -71,14 +76,14 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         kill_group(self.0);
-        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = STATE.lock();
         state.groups.retain(|group| *group != self.0);
         state.tell(&format!("-{}\n", self.0));
     }
 }
 
 impl State {
-    /// Passes a line on. A reaper that is not there, or not there any more, is started and told everything.
+    /// Sends a line to the reaper. If the reaper is not running, starts it and sends all groups.
     fn tell(&mut self, line: &str) {
         let Some(program) = PROGRAM.get() else { return };
         if self.pipe.as_mut().is_some_and(|pipe| pipe.write_all(line.as_bytes()).is_ok()) {
@@ -94,7 +99,8 @@ impl State {
             .stderr(Stdio::null())
             .env_clear()
             .current_dir("/")
-            // A Ctrl-C at the terminal is for the gateway, which then has time to end.
+            // A Ctrl-C at the terminal must reach only the gateway, which then has time to shut
+            // down.
             .process_group(0)
             .spawn();
         match started {
@@ -103,7 +109,8 @@ impl State {
                 for group in &self.groups {
                     let _ = self.pipe.as_mut().map(|pipe| writeln!(pipe, "+{group}"));
                 }
-                // It ends after this process, or is found dead at the next line; nobody waits for it here.
+                // The reaper exits after this process, or the next write finds it dead. This
+                // thread only reaps its exit status.
                 std::thread::spawn(move || child.wait());
             }
             Err(error) => warn!(%error, "cannot start the process that ends servers after a crash"),

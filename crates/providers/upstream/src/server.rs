@@ -1,13 +1,17 @@
-//! One upstream server: started when it is wanted, watched, started again when it ends.
+//! One upstream server: started on first use, monitored, and restarted when it ends.
 
 mod presence;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use sa_core::store::Records;
-use sa_core::{Attach, Catalog, Directory, Grant, Provider, ProviderId, RawJson, Registration, Scope, aside, clock};
+use sa_core::{
+    Attach, Catalog, Directory, Grant, Provider, ProviderId, RawJson, Registration, Scope, clock,
+};
+use sa_limits::offload;
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -20,58 +24,61 @@ use crate::account::Account;
 use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::{Connection, Heard};
+use crate::connection_pool::{ConnectionPool, NotOpened};
+use crate::errors;
 use crate::keep::Keep;
 use crate::lists::{LeftOut, Lists};
 use crate::provider::{Unlisted, Upstream};
-use crate::seats::{NotOpened, Seats};
 use crate::spec::Spec;
-use crate::trouble;
 
-/// How long a server may take to be ready. A package runner may have to fetch it first.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to list what it has.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
-/// A connection that lasted for this long is made again without a wait, when the server does not know it any more.
+/// The timeout for a server to become ready. A package runner may have to download it first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout for all lists of a server.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// If the server no longer knows a connection that lasted for this long, it is opened again
+/// without a backoff.
 const LASTING: Duration = Duration::from_secs(1);
-/// Changes that come together are looked at together.
+/// How long to collect list changes before the lists are requested again.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The same for one that does not stop changing them: longer and longer, up to this.
+/// The maximum of this delay, for a server that changes its lists continuously.
 const RESTLESS: Duration = Duration::from_secs(5);
-/// A server that has been up for this long starts with a clean slate when it ends.
+/// After this uptime, the failure count of a server starts again.
 const STEADY: Duration = Duration::from_secs(30);
-/// A program that failed so often in a row is not started again until somebody says so. A URL is tried for ever.
+/// After this number of consecutive failures, a program is not restarted automatically. A URL is
+/// retried without a limit.
 const MAX_FAILURES: u32 = 15;
 
-/// How a server is.
+/// The state of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Switched off in the configuration.
+    /// Disabled in the configuration.
     Disabled,
-    /// What it offers is known; it is started by the first call.
+    /// Its lists are cached; the first call starts it.
     Idle,
     Starting,
     Ready,
-    /// It ended, or cannot be reached; another attempt follows.
+    /// It ended, or is unreachable; another attempt follows.
     Offline,
-    /// It failed too often in a row; `restart` tries again.
+    /// It failed too often in succession; `restart` tries again.
     Failed,
-    /// It wants somebody to log in, and is left alone until then.
+    /// It requires a login, and is not contacted before that.
     LoginNeeded,
 }
 
-/// What an operator is told of a server.
+/// The status of a server, for an operator.
 #[derive(Debug, Clone)]
 pub struct Health {
     pub state: State,
     pub since_ms: i64,
     pub last_error: Option<String>,
     pub tools: usize,
-    /// Those of its tools that cannot be taken.
+    /// The tools that were omitted.
     pub left_out: Vec<LeftOut>,
-    /// How often it was started again by itself, since it was last started by hand.
+    /// The number of automatic restarts since the last manual start.
     pub restarts: u64,
-    /// The error is how it ended by itself after it had been ready, which is worth knowing when it is ready again.
+    /// Whether `last_error` is the reason why a ready server ended. It is then kept when the
+    /// server is ready again.
     pub(crate) ended: bool,
 }
 
@@ -79,9 +86,9 @@ pub struct Health {
 pub(crate) enum Phase {
     Waiting,
     Ready(Arc<Connection>),
-    /// Since then, however often it was tried again.
+    /// Offline since this time, regardless of later attempts.
     Away(Instant),
-    /// Until somebody logs in.
+    /// Not contacted until an operator logs in.
     Locked,
 }
 
@@ -90,10 +97,10 @@ pub(crate) struct Server {
     pub(crate) spec: Spec,
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
-    pub(crate) seats: Seats,
+    pub(crate) connections: ConnectionPool,
     phase: watch::Sender<Phase>,
     lists: RwLock<Arc<Lists>>,
-    /// Whether it has ever said what it has.
+    /// Whether the server has ever listed its tools.
     listed: AtomicBool,
     registration: Mutex<Option<Registration>>,
     health: Mutex<Health>,
@@ -102,14 +109,14 @@ pub(crate) struct Server {
     stop: CancellationToken,
 }
 
-/// Why a connection is not attended any more.
+/// The reason why a connection is no longer supervised.
 enum End {
     Stopped,
     Restart,
-    /// The server is gone, or has forgotten the connection.
+    /// The server is unreachable, or does not know the connection.
     Gone,
     Lost(String),
-    /// Nothing helps until somebody logs in.
+    /// Every attempt fails until an operator logs in.
     LoginNeeded(String),
 }
 
@@ -120,7 +127,8 @@ impl From<NotOpened> for End {
 }
 
 impl Server {
-    /// Takes a server in. It is not waited for: what is known of it from before is offered at once.
+    /// Creates a server and starts its supervisor. Offers the cached lists without waiting for
+    /// the server.
     pub(crate) async fn start(
         name: &str,
         spec: Spec,
@@ -146,7 +154,7 @@ impl Server {
             ended: false,
         };
         let server = Arc::new(Self {
-            seats: Seats::new(Arc::clone(&name), &spec, account),
+            connections: ConnectionPool::new(Arc::clone(&name), &spec, account),
             name,
             spec,
             directory,
@@ -166,8 +174,8 @@ impl Server {
             if let Some(lists) = kept {
                 server.take(lists);
             }
-            // A program is started by the first call, to save its memory. A server with an address is tried at once: that
-            // costs little, and nobody could tell one that is gone from one that was not tried.
+            // The first call starts a program, to save its memory. A URL is tried at once: that
+            // is cheap. Otherwise, an unreachable server would look the same as an untried one.
             let lacks_login = server.account().is_some_and(|account| account.lacks_login());
             let idle = known && !lacks_login && !server.spec.command.is_empty();
             if idle {
@@ -182,7 +190,7 @@ impl Server {
     }
 
     pub(crate) fn health(&self) -> Health {
-        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut health = self.health.lock().clone();
         let lists = self.lists();
         health.tools = lists.tools();
         health.left_out.clone_from(&lists.left_out);
@@ -190,10 +198,10 @@ impl Server {
     }
 
     pub(crate) fn lists(&self) -> Arc<Lists> {
-        Arc::clone(&self.lists.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.lists.read())
     }
 
-    /// Whether it was removed, or the gateway stops.
+    /// Returns whether the server was removed, or the gateway shuts down.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.is_cancelled()
     }
@@ -202,7 +210,7 @@ impl Server {
         self.restart.notify_one();
     }
 
-    /// Ends it for good: its processes stop and its names are free.
+    /// Removes the server: stops its processes and frees its names.
     pub(crate) async fn remove(&self) {
         self.stop.cancel();
         if let Some(registration) = self.registration().take() {
@@ -212,13 +220,13 @@ impl Server {
         if let Some(account) = self.account()
             && let Err(error) = account.forget().await
         {
-            warn!(upstream = %self.name, %error, "its login cannot be deleted from the store");
+            warn!(upstream = %self.name, %error, "cannot delete its login from the store");
         }
     }
 
-    /// What the gateway is at this server, if somebody can log in to it.
+    /// Returns the account at this server, if it supports a login.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
-        self.seats.account.as_ref()
+        self.connections.account.as_ref()
     }
 
     async fn supervise(self: Arc<Self>, idle: bool) {
@@ -244,13 +252,15 @@ impl Server {
             };
             let locked_out = self.account().filter(|account| account.is_locked_out());
             let end = match (end, locked_out) {
-                (End::Gone | End::Lost(_), Some(account)) => End::LoginNeeded(account.login_needed().await),
-                (End::Gone, None) if up < LASTING => End::Lost(trouble::GONE.into()),
+                (End::Gone | End::Lost(_), Some(account)) => {
+                    End::LoginNeeded(account.login_needed().await)
+                }
+                (End::Gone, None) if up < LASTING => End::Lost(errors::GONE.into()),
                 (end, _) => end,
             };
             match end {
-                End::Gone => self.leave(State::Offline, trouble::GONE),
-                End::Stopped => return self.leave(State::Offline, "the gateway stops"),
+                End::Gone => self.leave(State::Offline, errors::GONE),
+                End::Stopped => return self.leave(State::Offline, "the gateway is shutting down"),
                 End::Restart => {
                     failures = 0;
                     self.count_restarts(|_| 0);
@@ -277,16 +287,24 @@ impl Server {
                 End::Lost(why) => {
                     failures = if up > STEADY { 1 } else { failures + 1 };
                     let given_up = failures >= MAX_FAILURES && !self.spec.command.is_empty();
-                    // The same again is no news, and would push everything else out of sight.
-                    if failures == 1 || given_up || self.health().last_error.as_deref() != Some(&why) {
+                    // A repeated error is logged at the debug level, so that it does not flood
+                    // the log.
+                    if failures == 1
+                        || given_up
+                        || self.health().last_error.as_deref() != Some(&why)
+                    {
                         warn!(upstream = %self.name, failures, given_up, "{why}");
                     } else {
                         debug!(upstream = %self.name, failures, "{why}");
                     }
                     self.leave(if given_up { State::Failed } else { State::Offline }, &why);
-                    self.health.lock().unwrap_or_else(PoisonError::into_inner).ended = !up.is_zero();
+                    self.health.lock().ended = !up.is_zero();
                     let wait = async {
-                        if given_up { std::future::pending().await } else { tokio::time::sleep(wait(failures)).await }
+                        if given_up {
+                            std::future::pending::<()>().await;
+                        } else {
+                            tokio::time::sleep(wait(failures)).await;
+                        }
                     };
                     tokio::select! {
                         () = wait => {}
@@ -304,27 +322,30 @@ impl Server {
         }
     }
 
-    /// Those that nobody asked for, since somebody last did.
+    /// Updates the number of automatic restarts since the last manual one.
     fn count_restarts(&self, count: impl FnOnce(u64) -> u64) {
-        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut health = self.health.lock();
         health.restarts = count(health.restarts);
     }
 
-    /// Connects and learns what there is. What the server says meanwhile of changes is still to be heard.
+    /// Connects and loads the lists. Changes that the server reports meanwhile are handled later.
     async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
         if let Some(account) = self.account() {
             account.try_again();
         }
         let open = async {
-            let opened = tokio::time::timeout(START_PATIENCE, self.seats.open(self.lists().era)).await;
-            let opened = opened.unwrap_or_else(|_| Err(trouble::too_slow(&self.name).into()));
+            let opened =
+                tokio::time::timeout(START_TIMEOUT, self.connections.open(self.lists().era)).await;
+            let opened = opened.unwrap_or_else(|_| Err(errors::too_slow(&self.name).into()));
             let connection = Arc::new(opened.map_err(End::from)?);
-            // Before anything is asked for: a list may have changed by the time that the last of them is here.
-            let news = Heard::from_now_on(&self.seats.news);
-            let lists = Lists::load(&connection, &self.spec, LIST_PATIENCE).await.map_err(|why| {
-                connection.close();
-                End::Lost(why)
-            })?;
+            // Subscribed before the lists are requested: one of them may change before the last
+            // one arrives.
+            let news = Heard::from_now_on(&self.connections.news);
+            let lists =
+                Lists::load(&connection, &self.spec, LIST_TIMEOUT).await.map_err(|why| {
+                    connection.close();
+                    End::Lost(why)
+                })?;
             Ok::<_, End>((connection, lists, news))
         };
         let (connection, lists, news) = tokio::select! {
@@ -336,7 +357,8 @@ impl Server {
             lists.keep(&*self.records, &self.name).await;
         }
         self.take(lists);
-        // In this order: a call that finds the server waits until it is ready, and by then its new list counts.
+        // The order matters: a call that finds the server waits until it is ready, and by then
+        // the new list is published.
         self.phase.send_replace(Phase::Waiting);
         self.attach();
         self.phase.send_replace(Phase::Ready(Arc::clone(&connection)));
@@ -345,24 +367,24 @@ impl Server {
         Ok((connection, news))
     }
 
-    /// Follows the server's changes until there is nothing to follow any more.
+    /// Follows the server's changes until the connection ends.
     async fn attend(&self, connection: &Connection, Heard { mut news, mut heard }: Heard) -> End {
         let (mut settle, mut learnt_at) = (SETTLE, None::<Instant>);
         let end = loop {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break End::Stopped,
-                () = connection.closed.cancelled() => break End::Lost(connection.last_words().await),
+                () = connection.closed.cancelled() => break End::Lost(connection.stderr_tail().await),
                 () = connection.suspect.cancelled() => break End::Gone,
                 () = self.restart.notified() => break End::Restart,
-                () = self.seats.sweep() => {}
+                () = self.connections.sweep() => {}
                 Ok(()) = news.changed() => {
                     let again = learnt_at.is_some_and(|at| at.elapsed() < settle * 2);
                     settle = if again { (settle * 2).min(RESTLESS) } else { SETTLE };
                     let learn = async {
                         tokio::time::sleep(settle).await;
                         let said = *news.borrow_and_update();
-                        (said, Lists::load(connection, &self.spec, LIST_PATIENCE).await)
+                        (said, Lists::load(connection, &self.spec, LIST_TIMEOUT).await)
                     };
                     let (said, learnt) = tokio::select! {
                         learnt = learn => learnt,
@@ -376,7 +398,8 @@ impl Server {
                                 lists.keep(&*self.records, &self.name).await;
                                 self.take(lists);
                             } else if said.documents != heard.documents {
-                                // A server's word is passed on, whatever it has changed that a list does not show.
+                                // A reported change is forwarded even if the lists show no
+                                // difference.
                                 self.directory.documents_changed(self.id());
                             }
                             if (changed || said.tools != heard.tools)
@@ -386,12 +409,12 @@ impl Server {
                             }
                             heard = said;
                         }
-                        Err(why) => warn!(upstream = %self.name, "its changed lists cannot be had: {why}"),
+                        Err(why) => warn!(upstream = %self.name, "cannot read its changed lists: {why}"),
                     }
                 }
             }
         };
-        // One that is only suspected to be gone may still answer what it was asked.
+        // A suspect connection may still answer its running requests.
         if !connection.suspect.is_cancelled() {
             connection.close();
         }
@@ -400,21 +423,25 @@ impl Server {
 
     fn take(&self, lists: Lists) {
         let lists = Arc::new(lists);
-        let before =
-            std::mem::replace(&mut *self.lists.write().unwrap_or_else(PoisonError::into_inner), Arc::clone(&lists));
-        for LeftOut { tool, why } in lists.left_out.iter().filter(|left| !before.left_out.contains(left)) {
-            warn!(upstream = %self.name, tool, "a tool of the server is left out: {why}");
+        let before = std::mem::replace(&mut *self.lists.write(), Arc::clone(&lists));
+        for LeftOut { tool, why } in
+            lists.left_out.iter().filter(|left| !before.left_out.contains(left))
+        {
+            warn!(upstream = %self.name, tool, "a tool of the server is ignored: {why}");
         }
         self.listed.store(true, Ordering::Release);
-        self.seats.repeat_arguments(lists.wants_headers());
+        self.connections.repeat_arguments(lists.wants_headers());
         if !before.same_documents(&lists) {
             self.directory.documents_changed(self.id());
         }
     }
 
     fn attach(self: &Arc<Self>) {
-        let provider: Arc<dyn Provider> =
-            if self.is_listed() { Arc::new(Upstream(Arc::clone(self))) } else { Arc::new(Unlisted(Arc::clone(self))) };
+        let provider: Arc<dyn Provider> = if self.is_listed() {
+            Arc::new(Upstream(Arc::clone(self)))
+        } else {
+            Arc::new(Unlisted(Arc::clone(self)))
+        };
         let attached = self.directory.attach(Attach {
             id: self.id(),
             scope: Scope::Everyone,
@@ -426,7 +453,8 @@ impl Server {
             may_take_over: true,
         });
         match attached {
-            // After it was removed, nobody is left to take this back.
+            // The server was removed meanwhile, and no other code would withdraw this
+            // registration.
             Ok(registration) if self.stop.is_cancelled() => registration.withdraw(),
             Ok(registration) => {
                 *self.registration() = Some(registration);
@@ -436,23 +464,27 @@ impl Server {
         }
     }
 
-    /// A disabled server keeps its id.
+    /// Reserves the id of a disabled server.
     fn reserve(&self) {
         match self.directory.reserve(self.id(), Grant::installed(KIND)) {
             Ok(registration) => *self.registration() = Some(registration),
-            Err(error) => warn!(upstream = %self.name, %error, "cannot reserve the id of a disabled server"),
+            Err(error) => {
+                warn!(upstream = %self.name, %error, "cannot reserve the id of a disabled server");
+            }
         }
     }
 
     fn catalog(&self) -> Catalog {
         if self.is_listed() {
-            // It is made rarely, and may be long.
-            return aside::if_free(aside::LARGE, || self.lists().catalog(&self.name, &self.spec));
+            // This is rare, and the lists may be large.
+            return offload::run_if_free(offload::LARGE, || {
+                self.lists().catalog(&self.name, &self.spec)
+            });
         }
         Catalog { unlisted: true, ..Catalog::default() }
     }
 
-    /// The server is gone. Its tools stay listed, marked as offline.
+    /// Marks the server as offline. Its tools stay listed.
     fn leave(&self, state: State, why: &str) {
         let listed = self.is_listed();
         if listed && let Some(registration) = &*self.registration() {
@@ -467,25 +499,27 @@ impl Server {
             }
             news
         });
-        // Calls that wait for it to list its tools are woken, and told. One that is tried again and again is no news.
+        // Wakes the calls that wait for the tool list, so that they fail with the reason.
+        // Repeated failures publish nothing.
         if news
             && !listed
             && let Some(registration) = &*self.registration()
         {
             registration.publish(self.catalog());
         }
-        self.seats.clear();
+        self.connections.clear();
     }
 
-    /// Nobody is logged in. Its tools stay listed, and whoever calls one is told at once what to do.
+    /// Marks the server as requiring a login. Its tools stay listed, and a call fails at once
+    /// with instructions.
     fn lock_up(self: &Arc<Self>, why: &str) {
         self.enter(State::LoginNeeded, Some(why));
         self.phase.send_replace(Phase::Locked);
-        self.seats.clear();
+        self.connections.clear();
         self.attach();
     }
 
-    /// The server has come or gone, and its documents with it.
+    /// Reports that the server's documents became available or unavailable.
     fn tell_of_documents(&self) {
         if self.lists().has_documents() {
             self.directory.documents_changed(self.id());
@@ -497,10 +531,11 @@ impl Server {
     }
 
     fn enter(&self, state: State, error: Option<&str>) {
-        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that is away is tried again and again, and all that while it is away.
-        let is_away =
-            |state: State| matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded);
+        let mut health = self.health.lock();
+        // All attempts to reconnect count as one offline period.
+        let is_away = |state: State| {
+            matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded)
+        };
         if !(is_away(health.state) && is_away(state)) && health.state != state {
             health.since_ms = clock::now_ms();
         }
@@ -514,7 +549,7 @@ impl Server {
         }
     }
 
-    fn registration(&self) -> std::sync::MutexGuard<'_, Option<Registration>> {
-        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registration(&self) -> parking_lot::MutexGuard<'_, Option<Registration>> {
+        self.registration.lock()
     }
 }

@@ -1,28 +1,33 @@
-//! What runs on one connection, so that what the server says of a request reaches whoever made it.
+//! The table of running requests of a connection, which routes progress, logs and questions to
+//! their callers.
 
-#![expect(deprecated, reason = "logging has no future, but servers that use it")]
+#![expect(deprecated, reason = "logging is deprecated in MCP, but servers still use it")]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{GetExtensions as _, GetMeta as _};
 use rmcp::model::{
-    JsonRpcMessage, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken, RequestId,
-    ServerNotification, ServerResult,
+    JsonRpcMessage, LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
+    RequestId, ServerNotification, ServerResult,
 };
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use sa_core::{Asking, CallError, CallErrorKind, LogLevel, Manner, Question, RawJson, Update, UpdateSink, Updates};
+use sa_core::{
+    Asking, CallError, CallErrorKind, ClientCapabilities, LogLevel, Question, RawJson, Update,
+    UpdateSink, Updates,
+};
 use tokio_util::sync::CancellationToken;
 
-/// Somebody who waits for an answer and can be asked.
+/// The receiver of a server's questions and updates during a request.
 #[derive(Clone)]
 pub(crate) enum Asker {
     Call(Updates),
     Reader(Arc<dyn UpdateSink>),
-    /// A client that cannot be asked.
+    /// A client that accepts no questions.
     Nobody,
-    /// The gateway itself, for a list or a subscription. Servers ask nothing about those.
+    /// The gateway itself, for a list or a subscription. Servers ask no questions about those.
     Gateway,
 }
 
@@ -32,16 +37,21 @@ impl Asker {
         match self {
             Self::Call(updates) => updates.ask(question).await,
             Self::Reader(sink) => sink.ask(question).await,
-            Self::Nobody | Self::Gateway => Err(CallError::new(CallErrorKind::Failed, "there is nobody to be asked")),
+            Self::Nobody | Self::Gateway => {
+                Err(CallError::new(CallErrorKind::Failed, "no client can answer the request"))
+            }
         }
     }
 
-    /// How they can be spoken to while they wait.
-    pub(crate) fn manner(&self) -> Manner {
+    /// Returns how the caller can be reached while it waits.
+    pub(crate) fn client_capabilities(&self) -> ClientCapabilities {
         match self {
-            Self::Call(updates) => updates.manner(),
-            Self::Reader(_) => Manner { asking: Some(Asking::Meanwhile), ..Manner::default() },
-            Self::Nobody | Self::Gateway => Manner::default(),
+            Self::Call(updates) => updates.client_capabilities(),
+            Self::Reader(_) => ClientCapabilities {
+                asking: Some(Asking::Meanwhile),
+                ..ClientCapabilities::default()
+            },
+            Self::Nobody | Self::Gateway => ClientCapabilities::default(),
         }
     }
 
@@ -54,12 +64,14 @@ impl Asker {
     }
 }
 
-/// One request that waits for its answer. Travels with the request, as an extension that is never sent.
+/// Identifies a request that waits for its answer. It travels with the request as an extension,
+/// which is never sent.
 #[derive(Clone)]
 pub(crate) struct Marker(Weak<Running>);
 
 impl Marker {
-    /// Leaves an answer with whoever waits for it; `false` when nobody does.
+    /// Stores an answer for the waiting caller. Returns `false` if the caller is no longer
+    /// waiting.
     pub(crate) fn leave(&self, answer: ServerResult) -> bool {
         let running = self.0.upgrade();
         running.map(|running| running.left().replace(answer)).is_some()
@@ -68,9 +80,9 @@ impl Marker {
 
 pub(crate) struct Running {
     pub(crate) asker: Asker,
-    /// Progress that does not grow is not passed on.
+    /// The last progress. Lower or equal values are not forwarded.
     progress: Mutex<f64>,
-    /// A large answer, which was read on its way.
+    /// A large answer, parsed by the transport.
     left: Mutex<Option<ServerResult>>,
 }
 
@@ -80,7 +92,7 @@ impl Running {
     }
 
     pub(crate) fn left(&self) -> MutexGuard<'_, Option<ServerResult>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock()
     }
 
     pub(crate) fn marker(self: &Arc<Self>) -> Marker {
@@ -88,7 +100,8 @@ impl Running {
     }
 }
 
-/// The requests that run on one connection. An entry goes with the last one who waits for it.
+/// The running requests of one connection. An entry expires when its last waiting caller is
+/// dropped.
 #[derive(Default)]
 pub(crate) struct Table(Mutex<HashMap<RequestId, Entry>>);
 
@@ -96,22 +109,23 @@ type Entry = (Option<ProgressToken>, Weak<Running>);
 
 impl Table {
     fn enter(&self, id: RequestId, token: Option<ProgressToken>, running: Weak<Running>) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         table.retain(|_, (_, running)| running.strong_count() > 0);
         table.insert(id, (token, running));
     }
 
     pub(crate) fn running(&self) -> usize {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.lock();
         table.values().filter(|(_, running)| running.strong_count() > 0).count()
     }
 
     fn progress(&self, report: &ProgressNotificationParam) {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = table.values().find(|(token, _)| token.as_ref() == Some(&report.progress_token));
+        let table = self.0.lock();
+        let found =
+            table.values().find(|(token, _)| token.as_ref() == Some(&report.progress_token));
         let Some(running) = found.and_then(|(_, running)| running.upgrade()) else { return };
         drop(table);
-        let mut last = running.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = running.progress.lock();
         if report.progress > *last {
             *last = report.progress;
             let (total, message) = (report.total, report.message.clone());
@@ -119,7 +133,7 @@ impl Table {
         }
     }
 
-    /// Passes on what a server logs, to whoever it may be about.
+    /// Forwards a log message to the caller that it may belong to.
     fn log(&self, message: &LoggingMessageNotificationParam) {
         let Ok(asker) = self.asked_by(None) else { return };
         let level = serde_json::to_value(message.level).ok();
@@ -128,32 +142,40 @@ impl Table {
         asker.tell(Update::Log { level: level.unwrap_or(LogLevel::Info), logger, data });
     }
 
-    /// Whom a server's question is for. A transport with a stream for each request tells; where it does not, there must be
-    /// only one who can be meant: a question that reached the wrong client would be worse than none.
-    pub(crate) fn asked_by(&self, origin: Option<&InboundStreamOrigin>) -> Result<Asker, &'static str> {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the caller that a server's question is for. A transport with a stream per request
+    /// identifies it. Otherwise there must be only one candidate: a question must never reach the
+    /// wrong client.
+    pub(crate) fn asked_by(
+        &self,
+        origin: Option<&InboundStreamOrigin>,
+    ) -> Result<Asker, &'static str> {
+        let table = self.0.lock();
         if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin {
             let running = table.get(id).and_then(|(_, running)| running.upgrade());
-            return running.map(|running| running.asker.clone()).ok_or("the request that this belongs to is over");
+            return running
+                .map(|running| running.asker.clone())
+                .ok_or("the request that this belongs to has ended");
         }
-        // A server may change its lists while a client calls a tool. The gateway then reads them at the same time.
+        // A server may change its lists while a client calls a tool. The gateway then reads them
+        // concurrently.
         let running = table.values().filter_map(|(_, running)| running.upgrade());
         let mut running = running.filter(|running| !matches!(running.asker, Asker::Gateway));
         let first = running.next().ok_or("no request is running that this could belong to")?;
-        // One call may take several requests.
+        // One call may consist of several requests.
         if running.all(|other| Arc::ptr_eq(&other, &first)) {
             Ok(first.asker.clone())
         } else {
-            Err("several requests are running, and nothing says to which of them this belongs")
+            Err("several requests are running, and this could belong to any of them")
         }
     }
 }
 
-/// A transport that enters requests as they leave, and takes progress as it comes: in order, before the answer.
+/// A transport that records requests as they are sent, and handles progress as it arrives. This
+/// keeps progress in order, before the answer.
 pub(crate) struct Tapped<T> {
     pub(crate) inner: T,
     pub(crate) table: Arc<Table>,
-    /// Fires as soon as the server cannot answer any more.
+    /// Cancelled as soon as the server can no longer answer.
     pub(crate) closed: CancellationToken,
 }
 
@@ -178,17 +200,19 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
             let message = self.inner.receive().await;
             match &message {
                 None => self.closed.cancel(),
-                Some(JsonRpcMessage::Notification(notification)) => match &notification.notification {
-                    ServerNotification::ProgressNotification(report) => {
-                        self.table.progress(&report.params);
-                        continue;
+                Some(JsonRpcMessage::Notification(notification)) => {
+                    match &notification.notification {
+                        ServerNotification::ProgressNotification(report) => {
+                            self.table.progress(&report.params);
+                            continue;
+                        }
+                        ServerNotification::LoggingMessageNotification(message) => {
+                            self.table.log(&message.params);
+                            continue;
+                        }
+                        _ => {}
                     }
-                    ServerNotification::LoggingMessageNotification(message) => {
-                        self.table.log(&message.params);
-                        continue;
-                    }
-                    _ => {}
-                },
+                }
                 Some(_) => {}
             }
             return message;
@@ -223,7 +247,10 @@ mod tests {
     #[test]
     fn a_question_belongs_to_the_only_request_of_a_client() {
         assert!(matches!(asked_by(&[Asker::Nobody]), Ok(Asker::Nobody)));
-        assert!(matches!(asked_by(&[Asker::Gateway, Asker::Nobody, Asker::Gateway]), Ok(Asker::Nobody)));
+        assert!(matches!(
+            asked_by(&[Asker::Gateway, Asker::Nobody, Asker::Gateway]),
+            Ok(Asker::Nobody)
+        ));
         assert!(asked_by(&[Asker::Nobody, Asker::Nobody]).is_err());
         assert!(asked_by(&[Asker::Gateway]).is_err());
     }

@@ -1,12 +1,14 @@
-//! Documents that somebody watches.
+//! Subscriptions to documents of a server.
 //!
-//! Up to 2025-11-25 a server is told which ones, and takes it back likewise; from 2026-07-28 on each has a stream of its own.
-//! Either way a server is told once on each connection, however many watch there.
+//! Up to 2025-11-25, a client subscribes to and unsubscribes from each document. From 2026-07-28
+//! on, each document has its own stream. In both cases there is one subscription per connection
+//! and document, for any number of watchers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{ErrorData, ServerNotification, SubscriptionFilter};
 use sa_core::{Asking, CallError, RawJson, Watch};
 use serde_json::json;
@@ -17,19 +19,19 @@ use crate::connection::{Connection, Era, Failure};
 use crate::server::Server;
 use crate::table::Asker;
 
-/// How long after a document could not be watched that is tried again.
+/// How long to wait before a failed subscription is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is watched on one connection.
+/// The watched documents of one connection.
 #[derive(Default)]
 pub(crate) struct Watched(Mutex<HashMap<String, Entry>>);
 
 struct Entry {
-    /// Tells it from a later one for the same document.
+    /// Distinguishes the entry from a later one for the same document.
     id: u64,
     watchers: usize,
     changes: watch::Sender<u64>,
-    /// Follows the document's own stream, where it has one.
+    /// The task that follows the document's own stream, if it has one.
     following: Option<AbortOnDropHandle<()>>,
 }
 
@@ -44,7 +46,7 @@ impl Watched {
         self.table().is_empty()
     }
 
-    /// `true` when it is the first to watch.
+    /// Adds a watcher. The first value is `true` if it is the first one.
     fn enter(&self, uri: &str) -> (bool, u64, watch::Receiver<u64>) {
         let mut table = self.table();
         let entry = table.entry(uri.to_owned()).or_insert_with(|| Entry {
@@ -57,7 +59,8 @@ impl Watched {
         (entry.watchers == 1, entry.id, entry.changes.subscribe())
     }
 
-    /// The server does not tell of this document any more. Whoever watches it is told so, and may ask anew.
+    /// Removes an entry after the server has ended its subscription. The watchers are notified,
+    /// and may subscribe again.
     fn end(&self, uri: &str, id: u64) {
         let mut table = self.table();
         if table.get(uri).is_some_and(|entry| entry.id == id) {
@@ -65,7 +68,7 @@ impl Watched {
         }
     }
 
-    /// `true` when it was the last to watch.
+    /// Removes a watcher. Returns `true` if it was the last one.
     fn leave(&self, uri: &str, id: u64) -> bool {
         let mut table = self.table();
         let Some(entry) = table.get_mut(uri).filter(|entry| entry.id == id) else { return false };
@@ -78,11 +81,11 @@ impl Watched {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-/// One who watches, on one connection.
+/// One watcher of a document, on one connection.
 struct Watcher {
     connection: Arc<Connection>,
     uri: String,
@@ -93,17 +96,17 @@ struct Watcher {
 impl Watcher {
     async fn new(connection: Arc<Connection>, uri: &str) -> Result<Self, Failure> {
         let (first, entry, changes) = connection.watched.enter(uri);
-        // From here on, dropping it takes it back.
+        // From here on, dropping the watcher removes it again.
         let watcher = Self { connection, uri: uri.to_owned(), entry, changes };
         if first && let Err(failure) = watcher.tell_server().await {
-            // Others who came meanwhile took it for told.
+            // Watchers that were added meanwhile assumed that the subscription exists.
             watcher.connection.watched.end(uri, entry);
             return Err(failure);
         }
         Ok(watcher)
     }
 
-    /// Resolves with `true` at the next change, and with `false` once there can be none.
+    /// Waits for the next change. Returns `false` if there can be no more changes.
     async fn changed(&mut self) -> bool {
         tokio::select! {
             changed = self.changes.changed() => changed.is_ok(),
@@ -115,16 +118,26 @@ impl Watcher {
     async fn tell_server(&self) -> Result<(), Failure> {
         if self.connection.era() == Era::Initialize {
             let params = RawJson::of(&json!({ "uri": self.uri }));
-            return self.connection.request("resources/subscribe", &params, Asker::Gateway).await.map(drop);
+            return self
+                .connection
+                .request("resources/subscribe", &params, Asker::Gateway)
+                .await
+                .map(drop);
         }
         let mut filter = SubscriptionFilter::new();
         filter.resource_subscriptions = Some(vec![self.uri.clone()]);
         let refused = |why: String| Failure::Answered(ErrorData::invalid_request(why, None));
-        let mut stream = self.connection.peer.listen(filter).await.map_err(|error| refused(error.to_string()))?;
+        let mut stream = self
+            .connection
+            .peer
+            .listen(filter)
+            .await
+            .map_err(|error| refused(error.to_string()))?;
         if stream.acknowledged().resource_subscriptions.is_none() {
-            return Err(refused(format!("the server does not tell of changes of \"{}\"", self.uri)));
+            return Err(refused(format!("the server does not report changes of \"{}\"", self.uri)));
         }
-        let (watched, uri, entry) = (Arc::clone(&self.connection.watched), self.uri.clone(), self.entry);
+        let (watched, uri, entry) =
+            (Arc::clone(&self.connection.watched), self.uri.clone(), self.entry);
         let follow = tokio::spawn(async move {
             while let Ok(Some(notification)) = stream.next().await {
                 if let ServerNotification::ResourceUpdatedNotification(_) = notification {
@@ -148,13 +161,16 @@ impl Drop for Watcher {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (connection, params) = (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
-        runtime
-            .spawn(async move { connection.request("resources/unsubscribe", &params, Asker::Gateway).await.map(drop) });
+        let (connection, params) =
+            (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
+        runtime.spawn(async move {
+            connection.request("resources/unsubscribe", &params, Asker::Gateway).await.map(drop)
+        });
     }
 }
 
-/// Watches a document of a server for as long as the answer is kept, however often the server is started anew meanwhile.
+/// Watches a document for as long as the returned value is alive, across any number of restarts
+/// of the server.
 pub(crate) async fn watch_document(
     server: Arc<Server>,
     caller: String,
@@ -163,7 +179,8 @@ pub(crate) async fn watch_document(
 ) -> Result<Watch, Result<Failure, CallError>> {
     let mut now = match watcher(&server, &caller, &uri, asking).await {
         Ok(watcher) => Some(watcher),
-        // What a server listed before it went away is watched from when it is back.
+        // A document that the server listed before it went offline is watched as soon as the
+        // server is back.
         Err(Err(_)) if server.lists().has_resource(&uri) => None,
         Err(refused) => return Err(refused),
     };
@@ -182,7 +199,7 @@ pub(crate) async fn watch_document(
             match watcher(&server, &caller, &uri, asking).await {
                 Ok(watcher) => {
                     now = Some(watcher);
-                    // It may have changed while nobody watched.
+                    // The document may have changed while it was not watched.
                     changes.send_modify(|revision| *revision += 1);
                 }
                 Err(_) => tokio::time::sleep(AGAIN).await,
@@ -199,7 +216,7 @@ async fn watcher(
     asking: Asking,
 ) -> Result<Watcher, Result<Failure, CallError>> {
     let main = server.connection().await.map_err(Err)?;
-    let connection = server.seats.of(caller, &main, Some(asking)).await;
+    let connection = server.connections.of(caller, &main, Some(asking)).await;
     let connection = connection.map_err(|none| Err(none.into_error(&server.name)))?;
     Watcher::new(connection, uri).await.map_err(Ok)
 }

@@ -1,4 +1,4 @@
-//! Behind a server of both eras, a caller is asked in the era that fits the caller.
+//! Rule: a server of both eras asks each caller in the era that the caller supports.
 
 mod dual_era;
 mod gateway;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use self::dual_era::{DualEra, NEWER, OLDER};
 use self::gateway::{Gateway, TIMEOUT};
 
-/// What the server received as the answer to its question.
+/// Returns the answer that the server received to its question.
 #[track_caller]
 fn answer(outcome: Outcome) -> Value {
     let content = outcome.unwrap().content.to_value().unwrap();
@@ -22,9 +22,15 @@ fn answer(outcome: Outcome) -> Value {
 async fn a_question_is_answered_in_the_era_of_the_caller() {
     let server = Arc::new(DualEra::default());
     let gateway = Gateway::before(server.serve().await).await;
-    assert_eq!(answer(gateway.call("elicit", Asking::Meanwhile, TIMEOUT).await)["content"]["name"], "Ada");
+    assert_eq!(
+        answer(gateway.call("elicit", Asking::Meanwhile, TIMEOUT).await)["content"]["name"],
+        "Ada"
+    );
     assert_eq!(answer(gateway.call("sample", Asking::Meanwhile, TIMEOUT).await)["model"], "m-1");
-    assert_eq!(answer(gateway.call("elicit_by_result", Asking::Instead, TIMEOUT).await)["content"]["name"], "Ada");
+    assert_eq!(
+        answer(gateway.call("elicit_by_result", Asking::Instead, TIMEOUT).await)["content"]["name"],
+        "Ada"
+    );
 }
 
 #[tokio::test]
@@ -32,12 +38,15 @@ async fn initialize_asks_for_the_newest_revision_that_has_it() {
     let server = Arc::new(DualEra::default());
     let gateway = Gateway::before(server.serve().await).await;
     gateway.call("elicit", Asking::Meanwhile, TIMEOUT).await.unwrap();
-    assert_eq!(*server.requested.lock().unwrap(), [OLDER]);
+    assert_eq!(*server.requested.lock(), [OLDER]);
 }
 
 #[tokio::test]
 async fn a_server_that_initializes_with_the_newer_revision_is_used_in_the_newer_era() {
     let server = Arc::new(DualEra::insisting_on(NEWER));
     let gateway = Gateway::before(server.serve().await).await;
-    assert_eq!(answer(gateway.call("elicit_by_result", Asking::Meanwhile, TIMEOUT).await)["content"]["name"], "Ada");
+    assert_eq!(
+        answer(gateway.call("elicit_by_result", Asking::Meanwhile, TIMEOUT).await)["content"]["name"],
+        "Ada"
+    );
 }

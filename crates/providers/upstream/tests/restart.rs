@@ -1,4 +1,5 @@
-//! A server with a URL that is gone when the gateway starts again is not taken for one that is well.
+//! Rule: a server with a URL that is unreachable after a restart of the gateway is reported as
+//! offline.
 
 #[expect(dead_code, reason = "other tests use the rest")]
 mod dual_era;
@@ -22,20 +23,28 @@ async fn a_dead_url_is_tried_after_a_restart_and_says_why_it_is_offline() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
     let load = async |url: String| {
-        let (directory, closing) = (Directory::new(Notices::new(), TIMEOUT), CancellationToken::new());
+        let (directory, closing) =
+            (Directory::new(Notices::new(), TIMEOUT), CancellationToken::new());
         let vault = Arc::new(Vault::new(dir.path().join("key"), None));
         let configured = BTreeMap::from([("up".to_owned(), Spec { url, ..Spec::default() })]);
-        let loaded = Upstreams::load(directory, Arc::new(store.clone()), vault, &configured, closing.clone());
+        let loaded = Upstreams::load(
+            directory,
+            Arc::new(store.clone()),
+            vault,
+            &configured,
+            closing.clone(),
+        );
         (loaded.await.unwrap(), closing)
     };
-    let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let serving =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let url = serving.spawn(async { Arc::new(DualEra::default()).serve().await }).await.unwrap();
     let (upstreams, closing) = load(url.clone()).await;
     upstreams.reached(TIMEOUT).await;
     assert_eq!(upstreams.list()[0].health.state, State::Ready);
     closing.cancel();
     drop(upstreams);
-    // The server goes with everything that it runs on.
+    // Shuts down the server with its whole runtime.
     serving.shutdown_background();
 
     let (upstreams, _closing) = load(url).await;

@@ -1,9 +1,9 @@
-//! Rule: a tool that its server runs as a task only is called as any other tool is.
+//! Rule: a tool that its server runs only as a task is called like any other tool.
 
 mod gateway;
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Json, State};
@@ -12,6 +12,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use sa_core::{Asking, CallErrorKind};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -19,8 +20,8 @@ use tokio::sync::{Notify, oneshot};
 
 use self::gateway::{Gateway, TIMEOUT};
 
-/// An MCP server of 2025-11-25, written from the specification without an SDK. Like the official TypeScript SDK it answers
-/// a call without a task with a failed result.
+/// An MCP server of 2025-11-25, written from the specification without an SDK. Like the official
+/// TypeScript SDK, it returns an error result for a call without a task.
 #[derive(Default)]
 struct TaskServer {
     answer: Mutex<Option<oneshot::Sender<Value>>>,
@@ -46,11 +47,12 @@ fn event(message: &Value) -> Event {
 async fn receive(State(server): State<Arc<TaskServer>>, Json(message): Json<Value>) -> Response {
     let (id, params) = (message["id"].clone(), &message["params"]);
     let Some(method) = message["method"].as_str() else {
-        let answer = server.answer.lock().unwrap().take();
+        let answer = server.answer.lock().take();
         let _ = answer.unwrap().send(message["result"].clone());
         return StatusCode::ACCEPTED.into_response();
     };
-    let respond = |result: &Value| Json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }));
+    let respond =
+        |result: &Value| Json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }));
     let result = match (method, params["name"].as_str().or(params["taskId"].as_str())) {
         ("initialize", _) => json!({
             "protocolVersion": "2025-11-25", "serverInfo": { "name": "tasks", "version": "1" },
@@ -67,14 +69,13 @@ async fn receive(State(server): State<Arc<TaskServer>>, Json(message): Json<Valu
         ("tools/call", Some(name)) => {
             assert!(params["_meta"]["traceparent"].is_string(), "{message}");
             let at = "2025-11-25T10:00:00Z";
-            let task =
-                json!({ "taskId": name, "status": "working", "createdAt": at, "lastUpdatedAt": at, "ttl": 60_000 });
+            let task = json!({ "taskId": name, "status": "working", "createdAt": at, "lastUpdatedAt": at, "ttl": 60_000 });
             json!({ "task": task, "_meta": { "io.modelcontextprotocol/model-immediate-response": "soon" } })
         }
         ("tasks/result", Some("work")) => text("done"),
         ("tasks/result", Some("ask")) => {
             let (answer, answered) = oneshot::channel();
-            *server.answer.lock().unwrap() = Some(answer);
+            *server.answer.lock() = Some(answer);
             let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "elicitation/create", "params": { "mode": "form",
                 "message": "Your name?", "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } } } });
             let result = async move {
@@ -103,7 +104,13 @@ async fn a_tool_that_requires_a_task_runs_as_one() {
     let server = Arc::new(TaskServer::default());
     let gateway = Gateway::before(serve(&server).await).await;
     for (tool, expected) in [("work", "done"), ("ask", "Ada")] {
-        let content = gateway.call(tool, Asking::Meanwhile, TIMEOUT).await.unwrap().content.to_value().unwrap();
+        let content = gateway
+            .call(tool, Asking::Meanwhile, TIMEOUT)
+            .await
+            .unwrap()
+            .content
+            .to_value()
+            .unwrap();
         assert_eq!(content["content"][0]["text"], expected, "{tool}: {content}");
     }
 }
@@ -112,7 +119,8 @@ async fn a_tool_that_requires_a_task_runs_as_one() {
 async fn a_task_whose_caller_is_gone_is_cancelled() {
     let server = Arc::new(TaskServer::default());
     let gateway = Gateway::before(serve(&server).await).await;
-    let error = gateway.call("hang", Asking::Meanwhile, Duration::from_millis(100)).await.unwrap_err();
+    let error =
+        gateway.call("hang", Asking::Meanwhile, Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Timeout);
     tokio::time::timeout(TIMEOUT, server.cancelled.notified()).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! For callers: lend your functions to an agent that works for you in a session.
+//! Lends functions to an agent that works for the caller in a session.
 //!
 //! ```no_run
 //! use sa_caller::Caller;
@@ -18,41 +18,44 @@
 //! # }
 //! ```
 //!
-//! Tools run side by side, each request once, though the connection be lost and found again meanwhile. A request that the agent
-//! does not wait for any more is dropped, and with it the tool's future.
+//! Tools run concurrently. Each request runs once, even if the connection is lost and
+//! re-established meanwhile. When the agent stops waiting for a request, the request and the tool's
+//! future are dropped.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use sa_sse::{Broken, Events, TooLong};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// How long to wait before a lost connection is tried again, and how often that is tried.
+/// The delay between attempts to reconnect, and the maximum number of attempts.
 const RECONNECT_EVERY: Duration = Duration::from_millis(200);
 const RECONNECTS: u32 = 50;
-/// How often an answer is sent that did not get through.
+/// The maximum number of attempts to deliver an answer.
 const ANSWER_ATTEMPTS: u32 = 5;
-/// The longest event. The arguments of a tool are the largest thing in any.
+/// The maximum size of an event in bytes. The arguments of a tool are the largest part of any
+/// event.
 const MAX_EVENT: usize = 64 << 20;
 
 type Function = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The gateway refuses, and says why.
+    /// The gateway rejected the request and gave a reason.
     #[error("{detail}")]
     Refused { status: u16, kind: String, detail: String },
     #[error("cannot reach the gateway: {0}")]
     Unreachable(#[from] reqwest::Error),
-    #[error("the session's events stopped coming, and the gateway could not be reached again")]
+    #[error("the event stream of the session was lost, and the gateway could not be reached again")]
     Lost,
-    /// Coming back would be no help: the same event would come again.
-    #[error("the session's events cannot be read: {0}")]
+    /// Reconnecting would not help, because the same event would arrive again.
+    #[error("the event stream of the session is invalid: {0}")]
     TooLong(#[from] TooLong),
 }
 
@@ -67,28 +70,33 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// `caller_id` is what the names of the tools begin with.
+    /// Creates a caller. The names of its tools begin with `caller_id`.
     pub fn new(gateway: &str, token: &str, caller_id: &str) -> Self {
-        let http = Http { client: Client::new(), base: gateway.trim_end_matches('/').into(), token: token.into() };
+        let http = Http {
+            client: Client::new(),
+            base: gateway.trim_end_matches('/').into(),
+            token: token.into(),
+        };
         let (specs, functions) = (Vec::new(), HashMap::new());
         Self { http, name: caller_id.into(), agent: None, timeout: None, specs, functions }
     }
 
-    /// The configured agent that is to work; the gateway's usual one otherwise.
+    /// Selects the configured agent of the session; the gateway's default agent otherwise.
     #[must_use]
     pub fn agent(mut self, name: &str) -> Self {
         self.agent = Some(name.into());
         self
     }
 
-    /// How long a tool may take.
+    /// Sets the time limit of a tool.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Lends a function. `schema` is the JSON Schema of its arguments, which are checked before they come here.
+    /// Adds a tool. `schema` is the JSON Schema of its arguments; the gateway checks them before
+    /// the function runs.
     #[must_use]
     pub fn tool<F, R>(mut self, name: &str, description: &str, schema: Value, function: F) -> Self
     where
@@ -100,7 +108,7 @@ impl Caller {
         self
     }
 
-    /// Starts a session with its first message, and answers for the tools until it ends.
+    /// Starts a session with its first message, and answers tool requests until it ends.
     pub async fn start(self, message: &str) -> Result<Session, Error> {
         let mut body = json!({
             "message": message,
@@ -112,7 +120,8 @@ impl Caller {
         if let Some(timeout) = self.timeout {
             body["timeout_ms"] = json!(timeout.as_millis() as u64);
         }
-        let answer = self.http.send(self.http.request(Method::POST, "/v1/sessions").json(&body)).await?;
+        let answer =
+            self.http.send(self.http.request(Method::POST, "/v1/sessions").json(&body)).await?;
         let id = answer["session_id"].as_str().unwrap_or_default().to_owned();
         let (say, events) = mpsc::unbounded_channel();
         let lending = Lending {
@@ -132,11 +141,12 @@ impl std::fmt::Debug for Caller {
     }
 }
 
-/// A session. Dropping it leaves the session open and its tools unanswered; [`Session::end`] ends it.
+/// A session. Dropping it leaves the session open and its tool requests unanswered;
+/// [`Session::end`] ends it.
 #[derive(Debug)]
 pub struct Session {
     pub id: String,
-    /// The session as the gateway described it when it began: its socket among it.
+    /// The gateway's description of the session at its start, including its socket.
     pub about: Value,
     http: Http,
     events: mpsc::UnboundedReceiver<Value>,
@@ -144,13 +154,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Says more to the agent.
+    /// Sends another message to the agent.
     pub async fn message(&self, text: &str) -> Result<(), Error> {
         let body = json!({ "session_id": self.id, "message": text });
         self.http.send(self.http.request(Method::POST, "/v1/sessions").json(&body)).await.map(drop)
     }
 
-    /// What happens next in the session; `None` once it has ended.
+    /// Returns the next event of the session, or `None` after its end.
     pub async fn next_event(&mut self) -> Option<Value> {
         self.events.recv().await
     }
@@ -160,9 +170,12 @@ impl Session {
         (&mut self.serving).await.unwrap_or(Err(Error::Lost))
     }
 
-    /// Ends it.
+    /// Ends the session.
     pub async fn end(self) -> Result<(), Error> {
-        self.http.send(self.http.request(Method::DELETE, &format!("/v1/sessions/{}", self.id))).await.map(drop)
+        self.http
+            .send(self.http.request(Method::DELETE, &format!("/v1/sessions/{}", self.id)))
+            .await
+            .map(drop)
     }
 }
 
@@ -172,7 +185,7 @@ impl Drop for Session {
     }
 }
 
-/// What answers for the tools.
+/// Receives the agent's requests and runs the tools.
 struct Lending {
     http: Http,
     path: String,
@@ -186,8 +199,10 @@ impl Lending {
         let mut last: Arc<str> = "0".into();
         let mut failures = 0;
         loop {
-            let request =
-                self.http.request(Method::GET, &format!("{}/events", self.path)).header("last-event-id", &*last);
+            let request = self
+                .http
+                .request(Method::GET, &format!("{}/events", self.path))
+                .header("last-event-id", &*last);
             match self.http.open(request).await {
                 Ok(response) => {
                     failures = 0;
@@ -195,14 +210,16 @@ impl Lending {
                     loop {
                         let event = match events.next().await {
                             Ok(Some(event)) => event,
-                            // However the stream ended, it is opened again.
+                            // The stream is opened again, however it ended.
                             Ok(None) | Err(Broken::Cut(_)) => break,
                             Err(Broken::TooLong(too_long)) => return Err(too_long.into()),
                         };
                         if let Some(id) = event.id {
                             last = id;
                         }
-                        let Ok(event) = serde_json::from_str::<Value>(&event.data) else { continue };
+                        let Ok(event) = serde_json::from_str::<Value>(&event.data) else {
+                            continue;
+                        };
                         let ended = event["type"] == "session_ended";
                         self.take(&event);
                         let _ = say.send(event);
@@ -236,18 +253,20 @@ impl Lending {
 
     fn run(&self, id: &str, event: &Value) {
         let mut running = self.running();
-        // After a lost connection the gateway tells again what is open.
+        // After a lost connection the gateway sends the open requests again.
         if running.contains_key(id) {
             return;
         }
         let name = event["tool"].as_str().unwrap_or_default();
         let work = self.functions.get(name).map(|function| function(event["arguments"].clone()));
-        let missing = format!("there is no function \"{name}\" here");
-        let (http, path, id) = (self.http.clone(), format!("{}/responses", self.path), id.to_owned());
+        let missing = format!("this caller has no function \"{name}\"");
+        let (http, path, id) =
+            (self.http.clone(), format!("{}/responses", self.path), id.to_owned());
         let (table, key) = (Arc::clone(&self.running), id.clone());
         let task = tokio::spawn(async move {
             let outcome = match work {
-                // In a task of its own, so that a panic is an error and not a silence.
+                // The function runs in its own task, so that a panic becomes an error instead of a
+                // missing answer.
                 Some(work) => match EndWithMe(tokio::spawn(work)).wait().await {
                     Ok(outcome) => outcome,
                     Err(_) => Err("the function panicked".into()),
@@ -265,22 +284,25 @@ impl Lending {
                     _ => break,
                 }
             }
-            table.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            table.lock().remove(&key);
         });
-        running.insert(event["request_id"].as_str().unwrap_or_default().to_owned(), task.abort_handle());
+        running.insert(
+            event["request_id"].as_str().unwrap_or_default().to_owned(),
+            task.abort_handle(),
+        );
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, AbortHandle>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> parking_lot::MutexGuard<'_, HashMap<String, AbortHandle>> {
+        self.running.lock()
     }
 }
 
-/// Ends what runs when nobody listens any more.
+/// Aborts the running tools when the session is no longer served.
 struct EndTools(Arc<Mutex<HashMap<String, AbortHandle>>>);
 
 impl Drop for EndTools {
     fn drop(&mut self) {
-        for (_, task) in self.0.lock().unwrap_or_else(PoisonError::into_inner).drain() {
+        for (_, task) in self.0.lock().drain() {
             task.abort();
         }
     }

@@ -1,4 +1,4 @@
-//! A worker that greets, and answers in its channel whoever names it.
+//! A worker that greets people, and answers messages in its channel that mention it.
 //!
 //! ```sh
 //! SWITCHBOARD_TOKEN=$(switchboard token create greeter --role participant) \
@@ -11,7 +11,7 @@ use sa_messaging::{Client, Error, Event, EventFilter, Method, MethodContext, Sen
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Greet {
-    /// Who is to be greeted.
+    /// The name of the person to greet.
     name: String,
 }
 
@@ -22,7 +22,9 @@ async fn greet(args: Greet, context: MethodContext) -> Result<String, Error> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let server = std::env::var("SWITCHBOARD_URL").unwrap_or_else(|_| "ws://127.0.0.1:3210".into());
+    // An empty variable counts as unset.
+    let server = std::env::var("SWITCHBOARD_URL").ok().filter(|url| !url.is_empty());
+    let server = server.unwrap_or_else(|| "ws://127.0.0.1:3210".into());
     let client = Client::builder()
         .server(server)
         .token(std::env::var("SWITCHBOARD_TOKEN")?)

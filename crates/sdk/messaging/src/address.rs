@@ -1,4 +1,4 @@
-//! Where the server is, and the token that must not be seen.
+//! The server's URL, and the token, which must stay secret.
 
 use std::fmt;
 
@@ -7,19 +7,23 @@ use url::Url;
 
 use crate::{Error, Position};
 
-/// What RFC 3986 calls unreserved stays readable; all else is encoded, so that `+` and `&` survive.
+/// The characters to percent-encode in a query: all but the unreserved characters of RFC 3986, so
+/// that `+` and `&` survive.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Reads the server's address. `http` and `https` are taken for what was meant.
+/// Parses the server's URL. `http` and `https` mean `ws` and `wss`.
 pub(crate) fn parse(url: &str) -> Result<Url, Error> {
-    let invalid = |why: &str| Error::sent("the server's address", format!("it {why}; use ws://127.0.0.1:3210"));
-    let mut url = Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
+    let invalid = |why: &str| {
+        Error::sent("the server's address", format!("it {why}; use a URL like ws://127.0.0.1:3210"))
+    };
+    let mut url =
+        Url::parse(url.trim()).map_err(|error| invalid(&format!("is not a URL ({error})")))?;
     let scheme = match url.scheme() {
         "ws" | "http" => "ws",
         "wss" | "https" => "wss",
         other => return Err(invalid(&format!("has the scheme \"{other}\" instead of ws or wss"))),
     };
-    url.set_scheme(scheme).map_err(|()| invalid("cannot be a WebSocket address"))?;
+    url.set_scheme(scheme).map_err(|()| invalid("is not a valid WebSocket URL"))?;
     if url.host_str().is_none_or(str::is_empty) {
         return Err(invalid("has no host"));
     }
@@ -27,13 +31,21 @@ pub(crate) fn parse(url: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// The address for one connection: which channel, and from where to go on.
-pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, instance: &str, from: Option<&Position>) -> Url {
+/// Returns the URL of one connection: with the channel, and the position from which to continue.
+pub(crate) fn for_channel(
+    url: &Url,
+    token: &Token,
+    channel: &str,
+    instance: &str,
+    from: Option<&Position>,
+) -> Url {
     let ours = |pair: &&str| {
         let key = pair.split('=').next().unwrap_or_default();
-        !pair.is_empty() && !["token", "channel", "sinceId", "epoch", "roster", "instance"].contains(&key)
+        !pair.is_empty()
+            && !["token", "channel", "sinceId", "epoch", "roster", "instance"].contains(&key)
     };
-    let mut parts: Vec<String> = url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
+    let mut parts: Vec<String> =
+        url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
     parts.push(format!("token={}", utf8_percent_encode(&token.0, QUERY)));
     parts.push(format!("channel={}", utf8_percent_encode(channel, QUERY)));
     if let Some(from) = from {
@@ -42,7 +54,8 @@ pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, instance: &st
             parts.push(format!("epoch={}", utf8_percent_encode(epoch, QUERY)));
         }
     }
-    // A server that does not know these sends the roster in its own way, and calls to every program of the participant's.
+    // A server that does not know these parameters sends the roster in its own way, and sends calls
+    // to every program of the participant.
     parts.push("roster=snapshot".into());
     parts.push(format!("instance={instance}"));
     let mut url = url.clone();
@@ -50,18 +63,19 @@ pub(crate) fn for_channel(url: &Url, token: &Token, channel: &str, instance: &st
     url
 }
 
-/// The address as it may be shown: queries carry tokens, and user information carries passwords.
+/// Returns the URL in a form that is safe to show: without the query, which may carry tokens, and
+/// without user information, which may carry passwords.
 pub(crate) fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
-/// The participant's token. It has no readable `Debug`.
+/// The participant's token. Its `Debug` output is redacted.
 #[derive(Clone, Default)]
 pub(crate) struct Token(pub(crate) String);
 
 impl Token {
-    /// Takes the token out of a text that came from elsewhere and may quote it, and shortens the text.
+    /// Removes the token from a text of another program, which may quote it, and shortens the text.
     pub(crate) fn redact(&self, text: &str) -> String {
         let text = sa_protocol::escaped_prefix(text.trim(), 512).to_owned();
         if self.0.is_empty() {

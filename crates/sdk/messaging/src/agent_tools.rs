@@ -1,4 +1,4 @@
-//! The channel's methods as tools for a language model.
+//! Converts the channel's methods into tools for a language model.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::{Attachment, CallOptions, Client, DiscoveredMethod, Error};
 
-/// The longest name of a tool that model providers take.
+/// The maximum length of a tool's name that model providers accept.
 const MAX_NAME: usize = 64;
 
-/// How to make tools of a channel's methods.
+/// Options for the conversion of methods into tools.
 #[derive(Debug, Clone)]
 pub struct AgentToolsOptions {
-    /// How their names begin. `pubsub` unless told.
+    /// The prefix of the tools' names. `pubsub` by default.
     pub name_prefix: String,
 }
 
@@ -22,7 +22,7 @@ impl Default for AgentToolsOptions {
     }
 }
 
-/// The methods of everybody in a channel, as tools.
+/// The methods of all participants in a channel, as tools.
 #[derive(Debug, Clone)]
 pub struct AgentTools {
     client: Client,
@@ -30,30 +30,30 @@ pub struct AgentTools {
     methods: BTreeMap<String, DiscoveredMethod>,
 }
 
-/// A tool, as model providers want it described.
+/// A tool in the form that model providers require.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDefinition {
-    /// At most 64 letters, digits, `_` and `-`.
+    /// The name: at most 64 letters, digits, `_` and `-`.
     pub name: String,
     pub description: String,
     /// JSON Schema.
     pub parameters: Value,
 }
 
-/// What a tool answered.
+/// The output of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
     pub content: Value,
     pub content_type: Option<String>,
-    /// Images and the like, as they came.
+    /// Images and other files, unchanged.
     pub attachments: Vec<Attachment>,
 }
 
-/// Makes tools of all methods that others in the channel offer right now.
+/// Creates tools for all methods that other participants in the channel offer at the moment.
 ///
-/// A tool is called `PREFIX_PARTICIPANT_METHOD`. Where that is too long, has other characters than a name may have, or
-/// would be the name of two tools, it ends in a number that is made of participant and method, so that the same method
-/// has the same name each time and no tool ever takes another's place.
+/// A tool's name is `PREFIX_PARTICIPANT_METHOD`. If that is too long, contains invalid characters,
+/// or would be the name of two tools, the name ends in a number. The number is a hash of
+/// participant and method, so that a method always has the same name and no tool replaces another.
 pub fn tools_for_agent(client: &Client, options: &AgentToolsOptions) -> AgentTools {
     let own = client.client_id();
     let others = client.discover_methods().into_iter().filter(|found| found.provider_id != own);
@@ -67,7 +67,11 @@ pub fn tools_for_agent(client: &Client, options: &AgentToolsOptions) -> AgentToo
             .unwrap_or_else(|| format!("{} of {}", found.method.name, found.provider_name)),
         parameters: found.method.parameters.clone(),
     };
-    AgentTools { client: client.clone(), definitions: methods.iter().map(definition).collect(), methods }
+    AgentTools {
+        client: client.clone(),
+        definitions: methods.iter().map(definition).collect(),
+        methods,
+    }
 }
 
 impl AgentTools {
@@ -75,27 +79,39 @@ impl AgentTools {
         &self.definitions
     }
 
-    /// The method behind a tool.
+    /// Returns the method behind a tool.
     pub fn method(&self, name: &str) -> Option<&DiscoveredMethod> {
         self.methods.get(name)
     }
 
     /// Calls a tool and waits for its result.
-    pub async fn execute(&self, name: &str, args: Value, options: CallOptions) -> Result<ToolOutput, Error> {
+    pub async fn execute(
+        &self,
+        name: &str,
+        args: Value,
+        options: CallOptions,
+    ) -> Result<ToolOutput, Error> {
         let Some(found) = self.methods.get(name) else {
-            let why =
-                format!("there is no tool \"{}\"; make the tools anew if the roster has changed", name.escape_debug());
+            let why = format!(
+                "there is no tool \"{}\"; create the tools again if the roster has changed",
+                name.escape_debug()
+            );
             return Err(Error::MethodNotFound(why));
         };
         let call = self.client.call_method(&found.provider_id, &found.method.name, args, options);
         let value = call.result().await?;
-        Ok(ToolOutput { content: value.content, content_type: value.content_type, attachments: value.attachments })
+        Ok(ToolOutput {
+            content: value.content,
+            content_type: value.content_type,
+            attachments: value.attachments,
+        })
     }
 }
 
-/// Gives each method a name of its own.
+/// Gives each method a unique name.
 fn name(methods: Vec<DiscoveredMethod>, prefix: &str) -> BTreeMap<String, DiscoveredMethod> {
-    let plain = |found: &DiscoveredMethod| format!("{prefix}_{}_{}", found.provider_id, found.method.name);
+    let plain =
+        |found: &DiscoveredMethod| format!("{prefix}_{}_{}", found.provider_id, found.method.name);
     let mut uses: HashMap<String, usize> = HashMap::new();
     for found in &methods {
         *uses.entry(plain(found)).or_default() += 1;
@@ -105,7 +121,7 @@ fn name(methods: Vec<DiscoveredMethod>, prefix: &str) -> BTreeMap<String, Discov
         let plain = plain(&found);
         let usable = plain.len() <= MAX_NAME && plain.chars().all(is_usable) && uses[&plain] == 1;
         let mut name = if usable { plain.clone() } else { numbered(&plain, &found, 0) };
-        // Two numbers are the same once in a blue moon; then the later one has another.
+        // A collision of two numbers is very rare; the later name then gets another number.
         let mut salt = 0;
         while named.contains_key(&name) {
             salt += 1;
@@ -121,17 +137,19 @@ fn is_usable(c: char) -> bool {
 }
 
 fn numbered(plain: &str, found: &DiscoveredMethod, salt: u64) -> String {
-    let number = fnv(&[found.provider_id.as_bytes(), found.method.name.as_bytes(), &salt.to_le_bytes()]);
+    let number =
+        fnv(&[found.provider_id.as_bytes(), found.method.name.as_bytes(), &salt.to_le_bytes()]);
     let letters = plain.chars().map(|c| if is_usable(c) { c } else { '_' });
     let beginning: String = letters.take(MAX_NAME - 9).collect();
     format!("{beginning}_{:08x}", (number >> 32) as u32 ^ number as u32)
 }
 
-/// The hash FNV-1a of several texts. It is the same in every program and at all times, which names need.
+/// Returns the FNV-1a hash of several texts. It is the same in every program and at all times, as
+/// names require.
 fn fnv(parts: &[&[u8]]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for part in parts {
-        // The end of a part counts, so that "a", "bc" is not "ab", "c".
+        // The end of a part is hashed too, so that "a", "bc" differs from "ab", "c".
         for byte in part.iter().copied().chain([0xff]) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -147,7 +165,9 @@ mod tests {
     use crate::AdvertisedMethod;
 
     fn found(provider: &str, method: &str) -> DiscoveredMethod {
-        let method = serde_json::from_value::<AdvertisedMethod>(serde_json::json!({ "name": method })).unwrap();
+        let method =
+            serde_json::from_value::<AdvertisedMethod>(serde_json::json!({ "name": method }))
+                .unwrap();
         DiscoveredMethod { provider_id: provider.into(), provider_name: provider.into(), method }
     }
 
@@ -165,7 +185,7 @@ mod tests {
         assert_eq!(named.len(), 2);
         assert!(named.keys().all(|name| name.starts_with("p_a_b_c_")), "{named:?}");
         for (name, method) in &named {
-            assert_eq!(*name, super::numbered("p_a_b_c", method, 0), "whoever else is there");
+            assert_eq!(*name, super::numbered("p_a_b_c", method, 0), "other participants");
         }
     }
 

@@ -6,37 +6,37 @@ use sa_protocol::channel::AttachmentMeta;
 
 use crate::Error;
 
-/// The most attachments of one message.
+/// The maximum number of attachments of one message.
 const MAX_ATTACHMENTS: usize = 64;
 const MAX_TEXT: usize = 256;
 
-/// Bytes that travel beside a message, as they are.
+/// Bytes that are sent with a message, unchanged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attachment {
-    /// Unique in its message. Given by the server where it is empty.
+    /// The id, unique in its message. The server assigns one if it is empty.
     pub id: String,
-    /// What the bytes are, such as `image/png`.
+    /// The MIME type of the bytes, such as `image/png`.
     pub mime_type: String,
-    /// The file's name, when it has one.
+    /// The file's name, if it has one.
     pub name: Option<String>,
     /// The bytes. Clones share them.
     pub data: Bytes,
 }
 
 impl Attachment {
-    /// An attachment that the server gives an id.
+    /// Creates an attachment to which the server assigns an id.
     pub fn new(mime_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self { id: String::new(), mime_type: mime_type.into(), name: None, data: data.into() }
     }
 
-    /// The same with an id of its own.
+    /// Sets the id.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// The same with a file's name.
+    /// Sets the file's name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -57,7 +57,10 @@ impl Attachment {
 pub(crate) fn check(attachments: &[Attachment]) -> Result<(), Error> {
     let bad = |why: String| Err(Error::sent("the attachments", why));
     if attachments.len() > MAX_ATTACHMENTS {
-        return bad(format!("there are {}, and a message has at most {MAX_ATTACHMENTS}", attachments.len()));
+        return bad(format!(
+            "there are {}, but a message may have at most {MAX_ATTACHMENTS}",
+            attachments.len()
+        ));
     }
     let mut ids = HashSet::new();
     for attachment in attachments {
@@ -68,23 +71,34 @@ pub(crate) fn check(attachments: &[Attachment]) -> Result<(), Error> {
                 .flatten()
                 .any(|text| text.len() > MAX_TEXT || text.contains(char::is_control))
         {
-            return bad(format!("id, name and mime type have 1 to {MAX_TEXT} bytes of visible text"));
+            return bad(format!(
+                "id, name and MIME type must have 1 to {MAX_TEXT} bytes of visible text"
+            ));
         }
         if !attachment.id.is_empty() && !ids.insert(&attachment.id) {
-            return bad(format!("two have the id \"{}\"; give each its own", attachment.id));
+            return bad(format!(
+                "two have the id \"{}\"; use a different id for each",
+                attachment.id
+            ));
         }
     }
     Ok(())
 }
 
-/// The attachments of a frame, which share its bytes.
-pub(crate) fn split(described: Vec<AttachmentMeta>, bytes: &Bytes) -> Result<Vec<Attachment>, String> {
+/// Returns the attachments of a frame. They share the frame's bytes.
+pub(crate) fn split(
+    described: Vec<AttachmentMeta>,
+    bytes: &Bytes,
+) -> Result<Vec<Attachment>, String> {
     let mut at = 0_usize;
     let mut attachments = Vec::with_capacity(described.len());
     for meta in described {
         let end = usize::try_from(meta.size).ok().and_then(|size| at.checked_add(size));
         let Some(end) = end.filter(|end| *end <= bytes.len()) else {
-            return Err(format!("its attachments are said to be longer than the {} bytes that came", bytes.len()));
+            return Err(format!(
+                "its attachments are announced as longer than the {} bytes that were received",
+                bytes.len()
+            ));
         };
         let data = bytes.slice(at..end);
         attachments.push(Attachment {

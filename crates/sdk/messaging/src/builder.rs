@@ -13,7 +13,8 @@ use crate::queue::Bounds;
 use crate::shared::{Methods, Position, Shared};
 use crate::{Client, Error, Method};
 
-/// Puts a [`Client`] together: server, token, channel, handle, name and type; all else has a default.
+/// Builds a [`Client`]. Set the server, token, channel, handle, name and type; every other setting
+/// has a default.
 #[derive(Clone)]
 #[must_use = "nothing happens before `connect`"]
 pub struct ClientBuilder {
@@ -22,14 +23,14 @@ pub struct ClientBuilder {
     methods: Vec<Method>,
 }
 
-/// What a client was told.
+/// The configuration of a client.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) url: Url,
     pub(crate) token: Token,
     pub(crate) channel: String,
     pub(crate) handle: String,
-    /// Tells this program from others of the same participant.
+    /// Distinguishes this program from others of the same participant.
     pub(crate) instance: String,
     name: String,
     kind: String,
@@ -46,16 +47,16 @@ pub(crate) struct Config {
     pub(crate) cancel_grace: Duration,
 }
 
-/// What becomes of the messages that were stored before the client came. They are part of
-/// [`events`](Client::events) that ask for them.
+/// How a client handles messages that were stored before it connected. They are part of
+/// [`events`](Client::events) if the filter includes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReplayMode {
-    /// A message comes with all of its updates put together, a call with its last result.
+    /// A message is delivered with all its updates merged, and a call with its last result.
     #[default]
     Collect,
-    /// Everything comes as it was said.
+    /// Every message is delivered as it was sent.
     Stream,
-    /// They are not asked for.
+    /// Stored messages are not requested.
     Skip,
 }
 
@@ -83,7 +84,10 @@ impl ClientBuilder {
                 replay: ReplayMode::default(),
                 from: Position::default(),
                 since_ms: None,
-                reconnect: Some(ReconnectBackoff { max_delay: Duration::from_secs(30), ..ReconnectBackoff::default() }),
+                reconnect: Some(ReconnectBackoff {
+                    max_delay: Duration::from_secs(30),
+                    ..ReconnectBackoff::default()
+                }),
                 skip_own: false,
                 buffer: Bounds { items: 16_384, bytes: 64 << 20 },
                 max_message_bytes: 64 << 20,
@@ -94,55 +98,55 @@ impl ClientBuilder {
         }
     }
 
-    /// The server's address. `ws://127.0.0.1:3210` unless told.
+    /// Sets the server's URL. `ws://127.0.0.1:3210` by default.
     pub fn server(mut self, url: impl Into<String>) -> Self {
         self.server = url.into();
         self
     }
 
-    /// The token that the server knows this participant by.
+    /// Sets the token with which the participant authenticates.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.config.token = Token(token.into());
         self
     }
 
-    /// The channel to take part in.
+    /// Sets the channel to join.
     pub fn channel(mut self, channel: impl Into<String>) -> Self {
         self.config.channel = channel.into();
         self
     }
 
-    /// What others may write in a message's `at`. Unique in the channel.
+    /// Sets the handle, which others may write in a message's `at`. It is unique in the channel.
     pub fn handle(mut self, handle: impl Into<String>) -> Self {
         self.config.handle = handle.into();
         self
     }
 
-    /// A name for people. The handle unless told.
+    /// Sets a name for people. The handle by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// What this participant is: `agent` unless told, `worker`, `panel` or whatever else.
+    /// Sets the type of this participant: `agent` by default, `worker`, `panel`, or any other text.
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.config.kind = kind.into();
         self
     }
 
-    /// Something else that the roster is to say about this participant.
+    /// Adds an entry to this participant's metadata in the roster.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.config.extra.insert(key.into(), value.into());
         self
     }
 
-    /// The workspace that this participant belongs to, as the roster says it.
+    /// Sets the workspace that this participant belongs to, as shown in the roster.
     pub fn workspace_id(self, workspace: impl Into<String>) -> Self {
         self.metadata("workspaceId", workspace.into())
     }
 
-    /// A name for this program among those that share the participant's token, as the roster says it. Who the
-    /// participant is comes from the token: see [`Client::client_id`].
+    /// Sets a name for this program in the roster, among those that share the participant's token.
+    /// The participant's identity comes from the token: see [`Client::client_id`].
     pub fn client_id(self, id: impl Into<String>) -> Self {
         self.metadata("clientId", id.into())
     }
@@ -153,19 +157,19 @@ impl ClientBuilder {
         self
     }
 
-    /// What becomes of the messages that were stored before. [`ReplayMode::Collect`] unless told.
+    /// Sets how stored messages are handled. [`ReplayMode::Collect`] by default.
     pub fn replay(mut self, mode: ReplayMode) -> Self {
         self.config.replay = mode;
         self
     }
 
-    /// Replays only messages after this one. All that are stored unless told.
+    /// Replays only messages after this one. All stored messages by default.
     pub fn since_id(mut self, id: u64) -> Self {
         self.config.from = Position { epoch: None, last_id: id };
         self
     }
 
-    /// Goes on where another client of this channel was: see [`Client::position`].
+    /// Continues at the position of another client of this channel: see [`Client::position`].
     pub fn resume(mut self, position: Position) -> Self {
         self.config.from = position;
         self
@@ -178,61 +182,68 @@ impl ClientBuilder {
         self
     }
 
-    /// How to connect again when the connection is lost. Unless told, after one second, then after twice as long each
-    /// time, up to half a minute, for ever. `None` never connects again.
+    /// Sets how to reconnect when the connection is lost. `None` never reconnects.
+    ///
+    /// By default the first delay is one second. Each further delay is twice as long, up to half a
+    /// minute, without a limit on attempts.
     pub fn reconnect(mut self, backoff: impl Into<Option<ReconnectBackoff>>) -> Self {
         self.config.reconnect = backoff.into();
         self
     }
 
-    /// Leaves what this participant says itself out of [`events`](Client::events). Not so unless told.
+    /// Excludes this participant's own messages from [`events`](Client::events). They are included
+    /// by default.
     pub fn skip_own_messages(mut self, skip: bool) -> Self {
         self.config.skip_own = skip;
         self
     }
 
-    /// How many events, and bytes of them, may wait for a stream that nobody reads, before the oldest make room. 16,384
-    /// and 64 MiB unless told. The same bounds the history that is replayed.
+    /// Sets how many events, and bytes of them, are queued for a stream that is not read, before
+    /// the oldest are dropped. 16,384 and 64 MiB by default. The same limits apply to the replayed
+    /// history.
     pub fn event_buffer(mut self, events: usize, bytes: usize) -> Self {
         self.config.buffer = Bounds { items: events.max(1), bytes };
         self
     }
 
-    /// The largest message that is read. 64 MiB unless told.
+    /// Sets the maximum size of a message that is read. 64 MiB by default.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.config.max_message_bytes = bytes;
         self
     }
 
-    /// How often to ask whether the server is still there. 15 seconds unless told; after three of them without a sign
-    /// of life the connection counts as lost.
+    /// Sets the interval of the pings to the server. 15 seconds by default. If the server is silent
+    /// for three intervals, the connection counts as lost.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.config.heartbeat = interval.max(Duration::from_millis(10));
         self
     }
 
-    /// How long a method has to end after its call was cancelled, before it is dropped. 5 seconds unless told.
+    /// Sets the time that a method has to end after its call was cancelled, before it is dropped. 5
+    /// seconds by default.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.config.cancel_grace = grace;
         self
     }
 
-    /// Connects, and waits until everything that was stored has been replayed and the channel knows this participant.
+    /// Connects, and waits until all stored messages have been replayed and the channel has
+    /// registered this participant.
     pub async fn connect(self) -> Result<Client, Error> {
         let config = self.check()?;
         let (commands, queue) = mpsc::channel(256);
         let shared = Arc::new(Shared::new(config, commands));
         let (first, connected) = oneshot::channel();
-        // Made before the wait: if that is given up, dropping the client ends the connection.
+        // The client is created before the wait, so that dropping the future ends the connection.
         let client = Client::new(Arc::clone(&shared));
         tokio::spawn(Actor::new(shared, queue, first).run());
         connected.await.unwrap_or_else(|_| Err(Error::closed()))?;
         Ok(client)
     }
 
-    /// Connects once, and sends back what it is sent until the connection ends. For the official test suite of WebSocket,
-    /// which wants such a client: all but what is done with a message is what every connection of a participant does. Not
-    /// for use.
+    /// Connects once and echoes every message until the connection ends.
+    ///
+    /// The official WebSocket test suite requires such a client. Everything except the handling of
+    /// a message is the code of a normal connection. Not for public use.
     #[doc(hidden)]
     pub async fn echo(self) -> Result<(), Error> {
         let (commands, queue) = mpsc::channel(1);
@@ -246,19 +257,28 @@ impl ClientBuilder {
         self.config.instance = uuid::Uuid::new_v4().simple().to_string();
         let bad = |what: &str, why: &str| Err(Error::sent(what, why));
         if self.config.token.0.is_empty() {
-            return bad("the token", "it is empty; make one with `switchboard token create NAME --role participant`");
+            return bad(
+                "the token",
+                "it is empty; create one with `switchboard token create NAME --role participant`",
+            );
         }
         if !sa_protocol::channel::is_channel_name(&self.config.channel) {
-            return bad("the channel", "its name has 1 to 200 bytes of visible text, without spaces at its ends");
+            return bad(
+                "the channel",
+                "its name must have 1 to 200 bytes of visible text, without spaces at the beginning or end",
+            );
         }
         if self.config.handle.len() > 128 || self.config.handle.contains(char::is_control) {
-            return bad("the handle", "it has at most 128 bytes of visible text");
+            return bad("the handle", "it must have at most 128 bytes of visible text");
         }
         for method in self.methods {
             method.check()?;
             let name = method.name().to_owned();
             if self.config.methods.insert(name.clone(), method).is_some() {
-                return bad("the methods", &format!("two have the name \"{name}\"; give each its own"));
+                return bad(
+                    "the methods",
+                    &format!("two have the name \"{name}\"; use a different name for each"),
+                );
             }
         }
         Ok(self.config)
@@ -266,7 +286,7 @@ impl ClientBuilder {
 }
 
 impl Config {
-    /// What the roster is to say about this participant.
+    /// Returns this participant's metadata for the roster.
     pub(crate) fn metadata(&self) -> Map<String, Value> {
         let mut metadata = self.extra.clone();
         let name = if self.name.is_empty() { &self.handle } else { &self.name };
@@ -278,7 +298,8 @@ impl Config {
             metadata.insert("handle".into(), json!(self.handle));
         }
         if !self.methods.is_empty() {
-            let methods: Vec<_> = self.methods.values().map(|method| json!(method.advertised)).collect();
+            let methods: Vec<_> =
+                self.methods.values().map(|method| json!(method.advertised)).collect();
             metadata.insert("methods".into(), Value::Array(methods));
         }
         metadata
@@ -287,8 +308,10 @@ impl Config {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The address is still as it was typed, and may have a token in its query.
-        f.debug_struct("ClientBuilder").field("channel", &self.config.channel).finish_non_exhaustive()
+        // The URL is still unparsed, and may have a token in its query.
+        f.debug_struct("ClientBuilder")
+            .field("channel", &self.config.channel)
+            .finish_non_exhaustive()
     }
 }
 
@@ -316,13 +339,20 @@ mod tests {
             usable().method(method(json!({}))).method(method(json!({}))),
             usable().method(method(json!({ "type": 7 }))),
         ] {
-            assert_eq!(bad.check().err().map(|error| error.code().to_owned()).as_deref(), Some("validation-error"));
+            assert_eq!(
+                bad.check().err().map(|error| error.code().to_owned()).as_deref(),
+                Some("validation-error")
+            );
         }
     }
 
     #[test]
     fn the_roster_says_what_was_told() {
-        let config = usable().metadata("team", "x").method(method(json!({ "type": "object" }))).check().unwrap();
+        let config = usable()
+            .metadata("team", "x")
+            .method(method(json!({ "type": "object" })))
+            .check()
+            .unwrap();
         let expected = json!({ "team": "x", "name": "ann", "type": "agent", "handle": "ann",
             "methods": [{ "name": "a", "parameters": { "type": "object" }, "streaming": false }] });
         assert_eq!(Value::Object(config.metadata()), expected);

@@ -1,13 +1,14 @@
-//! Calling other participants' methods.
+//! Calls to the methods of other participants.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -17,10 +18,10 @@ use crate::queue::{Item, Queue, Reader};
 use crate::shared::{Draft, Shared};
 use crate::{Attachment, Error};
 
-/// How long a call waits if nobody says how long.
+/// The default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How to call a method.
+/// Options of a method call.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     signal: Option<CancellationToken>,
@@ -40,8 +41,8 @@ impl CallOptions {
         self
     }
 
-    /// How long to wait for the result. Unless told, what the method advertises; unless it does, 60 seconds since the
-    /// provider last said something.
+    /// Sets how long to wait for the result. The default is the timeout that the method advertises,
+    /// or else 60 seconds since the provider's last message.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -57,14 +58,15 @@ impl CallOptions {
 
     pub(crate) fn check(&self, args: &Value) -> Result<(), Error> {
         let Some(schema) = &self.schema else { return Ok(()) };
-        let validator = jsonschema::validator_for(schema)
-            .map_err(|error| Error::sent("the arguments", format!("their schema cannot be used: {error}")))?;
+        let validator = jsonschema::validator_for(schema).map_err(|error| {
+            Error::sent("the arguments", format!("their schema is invalid: {error}"))
+        })?;
         crate::method::check_against(&validator, args)
             .map_err(|mistakes| Error::sent("the arguments", mistakes.join("; ")))
     }
 }
 
-/// A call that was made. Dropping it cancels the call.
+/// A call in progress. Dropping it cancels the call.
 #[must_use = "dropping a call cancels it"]
 pub struct MethodCall {
     state: Arc<CallState>,
@@ -72,7 +74,7 @@ pub struct MethodCall {
     _cancel_on_drop: DropGuard,
 }
 
-/// How a call ended well.
+/// The result of a successful call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MethodValue {
     pub content: Value,
@@ -85,52 +87,55 @@ pub struct MethodValue {
 pub struct MethodChunk {
     pub content: Option<Value>,
     pub content_type: Option<String>,
-    /// Per cent.
+    /// The progress in per cent.
     pub progress: Option<f64>,
     pub attachments: Vec<Attachment>,
-    /// So many parts came before this one while nobody read them that there was no room for them.
+    /// The number of parts that were dropped before this one, because they were not read in time.
     pub missed: u64,
 }
 
 impl MethodCall {
-    /// The call's id, as its provider sees it.
+    /// Returns the call's id, as its provider sees it.
     pub fn id(&self) -> &str {
         &self.state.id
     }
 
-    /// Waits for the end. It can be asked for again.
+    /// Waits for the result. It may be called more than once.
     pub async fn result(&self) -> Result<MethodValue, Error> {
         self.state.outcome().await
     }
 
-    /// What the method says before its result. It ends with the call; how that went says [`result`](Self::result).
+    /// Returns the parts that the method sends before its result. The stream ends with the call;
+    /// [`result`](Self::result) returns the outcome.
     pub fn stream(&self) -> MethodChunks {
         MethodChunks { reader: Reader::of(Arc::clone(&self.state.chunks)) }
     }
 
-    /// Ends the call with [`Error::Cancelled`], at once, and tells the provider to stop. What that still has to say, such as
-    /// the part of the result that it has, comes as [`Event::MethodResult`](crate::Event::MethodResult).
+    /// Ends the call with [`Error::Cancelled`] at once, and asks the provider to stop. Later
+    /// messages of the provider, such as a partial result, arrive as
+    /// [`Event::MethodResult`](crate::Event::MethodResult).
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// Whether it has ended.
+    /// Returns whether the call has ended.
     pub fn is_complete(&self) -> bool {
         self.state.ended.borrow().is_some()
     }
 
-    /// Whether it has ended badly.
+    /// Returns whether the call has ended with an error.
     pub fn is_error(&self) -> bool {
         matches!(&*self.state.ended.borrow(), Some(Err(_)))
     }
 
-    /// How far the method says it has come, in per cent.
+    /// Returns the progress that the method has reported, in per cent.
     pub fn progress(&self) -> Option<f64> {
-        *self.state.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.state.progress.lock()
     }
 }
 
-/// The stream that [`MethodCall::stream`] gives. Several of one call share the parts among them.
+/// The stream that [`MethodCall::stream`] returns. Several streams of one call share its parts:
+/// each part goes to one of them.
 pub struct MethodChunks {
     reader: Reader<MethodChunk>,
 }
@@ -146,7 +151,8 @@ impl Stream for MethodChunks {
 impl Item for MethodChunk {
     fn weight(&self) -> usize {
         let content = self.content.as_ref().map_or(0, |content| content.to_string().len());
-        256 + content + self.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+        256 + content
+            + self.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
     }
 
     fn lagged(missed: u64) -> Self {
@@ -154,14 +160,14 @@ impl Item for MethodChunk {
     }
 }
 
-/// A call, as the connection sees it.
+/// The state of a call, as the connection uses it.
 pub(crate) struct CallState {
     id: String,
     provider: String,
     chunks: Arc<Queue<MethodChunk>>,
     progress: Mutex<Option<f64>>,
     ended: watch::Sender<Option<Result<MethodValue, Error>>>,
-    /// The provider has said something.
+    /// Notified when the provider has sent a message.
     heard: Notify,
 }
 
@@ -169,11 +175,11 @@ impl CallState {
     async fn outcome(&self) -> Result<MethodValue, Error> {
         let mut ended = self.ended.subscribe();
         let outcome = ended.wait_for(Option::is_some).await;
-        // The sender lives in `self`, so that it cannot be gone.
+        // The sender is part of `self`, so it cannot be dropped.
         outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or_else(|| Err(Error::closed()))
     }
 
-    /// Ends the call, if it has not ended.
+    /// Ends the call, unless it has already ended.
     fn end(&self, outcome: Result<MethodValue, Error>) {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
@@ -186,16 +192,18 @@ impl CallState {
     }
 }
 
-/// The calls that wait for their end.
+/// The calls in progress.
 #[derive(Default)]
 pub(crate) struct Calls(Mutex<HashMap<String, Arc<CallState>>>);
 
 impl Calls {
-    /// A result. It counts only from the provider that was asked.
+    /// Handles a result. It counts only if its sender is the provider of the call.
     pub(crate) fn result(&self, sender: &str, result: MethodResult, attachments: Vec<Attachment>) {
         let call = {
             let mut calls = self.lock();
-            let Some(call) = calls.get(&result.call_id).filter(|call| call.provider == sender).cloned() else {
+            let Some(call) =
+                calls.get(&result.call_id).filter(|call| call.provider == sender).cloned()
+            else {
                 return;
             };
             if result.complete || result.is_error {
@@ -204,25 +212,36 @@ impl Calls {
             call
         };
         if let Some(progress) = result.progress {
-            *call.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+            *call.progress.lock() = Some(progress);
         }
         call.heard.notify_one();
         let MethodResult { content, content_type, .. } = result;
         if result.is_error {
             call.end(Err(failure(content.as_ref())));
         } else if result.complete {
-            call.end(Ok(MethodValue { content: content.unwrap_or_default(), content_type, attachments }));
+            call.end(Ok(MethodValue {
+                content: content.unwrap_or_default(),
+                content_type,
+                attachments,
+            }));
         } else {
             let progress = result.progress;
-            call.chunks.push(&MethodChunk { content, content_type, progress, attachments, missed: 0 });
+            call.chunks.push(&MethodChunk {
+                content,
+                content_type,
+                progress,
+                attachments,
+                missed: 0,
+            });
         }
     }
 
-    /// A participant has left, and its server does not say so to those who called it.
+    /// Fails the calls of a participant that has left. Used with servers that do not report this to
+    /// callers.
     pub(crate) fn provider_left(&self, provider: &str) {
         self.end_where(
             |call| call.provider == provider,
-            &Error::ProviderOffline(format!("the participant \"{provider}\" left in the middle of the call")),
+            &Error::ProviderOffline(format!("the participant \"{provider}\" left during the call")),
         );
     }
 
@@ -238,18 +257,19 @@ impl Calls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CallState>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-/// What an error result says.
+/// Converts an error result into an error.
 fn failure(content: Option<&Value>) -> Error {
     let text = |key| content.and_then(|content| content.get(key)).and_then(Value::as_str);
-    let message = text("error").or_else(|| content.and_then(Value::as_str)).unwrap_or("the method failed");
+    let message =
+        text("error").or_else(|| content.and_then(Value::as_str)).unwrap_or("the method failed");
     Error::from_code(text("code").unwrap_or_default(), message)
 }
 
-/// Makes a call.
+/// Starts a call.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     provider: &str,
@@ -259,11 +279,15 @@ pub(crate) fn begin(
 ) -> MethodCall {
     let (call, state, cancel) = new_call(shared, provider);
     let id = state.id.clone();
-    let request =
-        MethodCallRequest { call_id: id.clone(), method_name: method.into(), provider_id: provider.into(), args };
+    let request = MethodCallRequest {
+        call_id: id.clone(),
+        method_name: method.into(),
+        provider_id: provider.into(),
+        args,
+    };
     let wanted = match &options.signal {
         Some(signal) if signal.is_cancelled() => {
-            Err(Error::Cancelled("the call was cancelled before it was made".into()))
+            Err(Error::Cancelled("the call was cancelled before it was sent".into()))
         }
         _ => Ok(()),
     };
@@ -287,14 +311,17 @@ pub(crate) fn begin(
     call
 }
 
-/// A call that could not even be made.
+/// Returns a call that failed before it was sent.
 pub(crate) fn failed(shared: &Arc<Shared>, error: Error) -> MethodCall {
     let (call, state, _) = new_call(shared, "");
     state.end(Err(error));
     call
 }
 
-fn new_call(shared: &Arc<Shared>, provider: &str) -> (MethodCall, Arc<CallState>, CancellationToken) {
+fn new_call(
+    shared: &Arc<Shared>,
+    provider: &str,
+) -> (MethodCall, Arc<CallState>, CancellationToken) {
     let state = Arc::new(CallState {
         id: uuid::Uuid::new_v4().to_string(),
         provider: provider.into(),
@@ -305,7 +332,8 @@ fn new_call(shared: &Arc<Shared>, provider: &str) -> (MethodCall, Arc<CallState>
     });
     let cancel = CancellationToken::new();
     let guard = cancel.clone().drop_guard();
-    let call = MethodCall { state: Arc::clone(&state), cancel: cancel.clone(), _cancel_on_drop: guard };
+    let call =
+        MethodCall { state: Arc::clone(&state), cancel: cancel.clone(), _cancel_on_drop: guard };
     (call, state, cancel)
 }
 
@@ -315,7 +343,7 @@ enum Wait {
     Silence(Duration),
 }
 
-/// Sends the call and stays with it until it ends, in whatever way.
+/// Sends the call and drives it until it ends for any reason.
 async fn see_through(
     shared: Arc<Shared>,
     call: Arc<CallState>,
@@ -324,7 +352,10 @@ async fn see_through(
     cancel: CancellationToken,
     signal: Option<CancellationToken>,
 ) {
-    let draft = Draft { subject: Some(call.id.clone()), ..Draft::new(MethodCallRequest::KIND, payload, true) };
+    let draft = Draft {
+        subject: Some(call.id.clone()),
+        ..Draft::new(MethodCallRequest::KIND, payload, true)
+    };
     let publish = std::pin::pin!(shared.publish(draft));
     let refused = async {
         match publish.await {
@@ -332,20 +363,24 @@ async fn see_through(
             Err(error) => error,
         }
     };
-    let patience = async {
+    let timeout = async {
         match wait {
             Wait::Total(time) => tokio::time::sleep(time).await,
-            Wait::Silence(time) => while tokio::time::timeout(time, call.heard.notified()).await.is_ok() {},
+            Wait::Silence(time) => {
+                while tokio::time::timeout(time, call.heard.notified()).await.is_ok() {}
+            }
         }
         let (Wait::Total(time) | Wait::Silence(time)) = wait;
         Error::Timeout(format!(
-            "\"{}\" gave no result within {time:?}; allow more time, or see what it does",
+            "\"{}\" returned no result within {time:?}; increase the timeout, or check the log of the participant",
             call.provider
         ))
     };
     let cancelled = async {
         match &signal {
-            Some(signal) => tokio::select! { () = signal.cancelled() => {}, () = cancel.cancelled() => {} },
+            Some(signal) => {
+                tokio::select! { () = signal.cancelled() => {}, () = cancel.cancelled() => {} }
+            }
             None => cancel.cancelled().await,
         }
         Error::Cancelled("the call was cancelled".into())
@@ -355,8 +390,8 @@ async fn see_through(
         _ = call.outcome() => return,
         () = shared.ended.cancelled() => shared.why_ended(),
         error = refused => error,
-        // Who does not wait any more tells the provider that it need not go on.
-        error = async { tokio::select! { error = cancelled => error, error = patience => error } } => {
+        // When the caller stops waiting, the provider is asked to stop.
+        error = async { tokio::select! { error = cancelled => error, error = timeout => error } } => {
             tell_provider(&shared, &call.id);
             error
         }
@@ -365,12 +400,12 @@ async fn see_through(
     call.end(Err(error));
 }
 
-/// Tells the provider that nobody waits any more.
+/// Informs the provider that no caller waits any more.
 fn tell_provider(shared: &Arc<Shared>, call: &str) {
     let shared = Arc::clone(shared);
     let Ok(payload) = (MethodCancel { call_id: call.into() }).write() else { return };
     tokio::spawn(async move {
-        // One that has ended meanwhile needs no cancel.
+        // A call that has already ended needs no cancel.
         let _ = shared.publish(Draft::new(MethodCancel::KIND, payload, true)).await;
     });
 }

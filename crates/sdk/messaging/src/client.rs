@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,14 +16,15 @@ use crate::shared::{Command, Position, Shared};
 use crate::state::{ConnectionState, Reconnected};
 use crate::{ClientBuilder, Error};
 
-/// A participant of a channel. Clones are the same participant; when the last one is dropped, it leaves.
+/// A participant of a channel. Clones are the same participant, which leaves when the last one is
+/// dropped.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
     _close_on_drop: Arc<DropGuard>,
 }
 
-/// A method that somebody in the channel offers.
+/// A method that a participant in the channel offers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiscoveredMethod {
     pub provider_id: String,
@@ -32,7 +33,7 @@ pub struct DiscoveredMethod {
 }
 
 impl Client {
-    /// Starts a [`ClientBuilder`].
+    /// Creates a [`ClientBuilder`].
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
@@ -42,36 +43,36 @@ impl Client {
         Self { shared, _close_on_drop: Arc::new(guard) }
     }
 
-    /// What happens in the channel. The first stream that is asked for has everything since the client connected, later
-    /// ones everything from now on; before that comes what the filter wants of the history.
+    /// Returns a stream of the channel's events. The first stream begins when the client connected,
+    /// later ones begin now. Replayed history comes first, if the filter includes it.
     pub fn events(&self, filter: EventFilter) -> Events {
-        let replay = self.shared.replay.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let replay = self.shared.replay.lock().clone();
         let first: Vec<Event> = if filter.include_replay { replay.to_vec() } else { Vec::new() };
         let wants = self.shared.wants(filter);
         Events { reader: self.shared.events.read(first, wants) }
     }
 
-    /// Lets go of the history that was replayed, for a client that lives long and has read it.
+    /// Drops the replayed history, for a long-lived client that has read it.
     pub fn forget_replay(&self) {
-        *self.shared.replay.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        *self.shared.replay.lock() = Arc::default();
     }
 
-    /// Everybody who is in the channel, by id.
+    /// Returns all participants in the channel, by id.
     pub fn roster(&self) -> Arc<Roster> {
         self.shared.roster().now()
     }
 
-    /// The roster as it changes.
+    /// Returns a stream of the roster's changes.
     pub fn roster_changes(&self) -> RosterChanges {
         RosterChanges { reader: self.shared.roster_updates.read([], |_| true) }
     }
 
-    /// All methods that are offered in the channel, one's own among them.
+    /// Returns all methods that are offered in the channel, including the client's own.
     pub fn discover_methods(&self) -> Vec<DiscoveredMethod> {
         self.roster().keys().flat_map(|id| self.discover_methods_from(id)).collect()
     }
 
-    /// The methods that one participant offers.
+    /// Returns the methods that one participant offers.
     pub fn discover_methods_from(&self, provider_id: &str) -> Vec<DiscoveredMethod> {
         let roster = self.roster();
         let Some(participant) = roster.get(provider_id) else { return Vec::new() };
@@ -83,8 +84,8 @@ impl Client {
         participant.methods().into_iter().map(found).collect()
     }
 
-    /// Calls a method of another participant; or a tool of the gateway's, whose participant is `switchboard`. Call it
-    /// within a Tokio runtime.
+    /// Calls a method of another participant, or a tool of the gateway (participant `switchboard`).
+    /// Call it within a Tokio runtime.
     pub fn call_method(
         &self,
         provider_id: &str,
@@ -95,28 +96,31 @@ impl Client {
         let args = serde_json::to_value(args);
         match args {
             Ok(args) => call::begin(&self.shared, provider_id, method, args, options),
-            Err(error) => call::failed(&self.shared, Error::sent("the arguments", error.to_string())),
+            Err(error) => {
+                call::failed(&self.shared, Error::sent("the arguments", error.to_string()))
+            }
         }
     }
 
-    /// Replaces what the roster says about this participant, but for its methods.
+    /// Replaces this participant's metadata in the roster, except its methods.
     pub async fn update_metadata(&self, mut metadata: Map<String, Value>) -> Result<(), Error> {
         let methods = self.shared.metadata().get("methods").cloned();
         methods.map(|methods| metadata.insert("methods".into(), methods));
         self.shared.ask(|done| Command::Metadata { metadata, done }).await.map(drop)
     }
 
-    /// Who this participant is in the channel: the name of its token.
+    /// Returns this participant's id in the channel: the name of its token.
     pub fn client_id(&self) -> String {
         self.shared.identity().participant.clone()
     }
 
-    /// What the server can do beyond the protocol's first version.
+    /// Returns the server's extensions of the protocol's first version.
     pub fn extensions(&self) -> Vec<String> {
         self.shared.identity().extensions.clone()
     }
 
-    /// How far this client has read; nothing before it has read anything.
+    /// Returns the position up to which this client has read, or `None` before it has read
+    /// anything.
     pub fn position(&self) -> Option<Position> {
         self.shared.identity().position.clone()
     }
@@ -125,7 +129,7 @@ impl Client {
         *self.shared.state.borrow()
     }
 
-    /// The connection's state as it changes.
+    /// Returns the connection's state as a watch channel.
     pub fn states(&self) -> watch::Receiver<ConnectionState> {
         self.shared.state.subscribe()
     }
@@ -138,38 +142,44 @@ impl Client {
         matches!(self.state(), ConnectionState::Reconnecting { .. })
     }
 
-    /// Calls a function with every error that nobody waits for: messages of others that cannot be used, attempts to
-    /// connect that failed.
+    /// Calls a function with every error that no caller waits for: unusable messages of others, and
+    /// failed attempts to connect.
     pub fn on_error(&self, handler: impl Fn(&Error) + Send + Sync + 'static) -> Subscription {
         self.shared.on_error.add(handler)
     }
 
-    /// Calls a function whenever the connection is lost, with the reason.
+    /// Calls a function with the reason whenever the connection is lost.
     pub fn on_disconnect(&self, handler: impl Fn(&Error) + Send + Sync + 'static) -> Subscription {
         self.shared.on_disconnect.add(handler)
     }
 
-    /// Calls a function before every attempt to connect again, with the attempt's number.
+    /// Calls a function with the attempt's number before every attempt to reconnect.
     pub fn on_reconnecting(&self, handler: impl Fn(&u32) + Send + Sync + 'static) -> Subscription {
         self.shared.on_reconnecting.add(handler)
     }
 
-    /// Calls a function whenever a lost connection is back.
-    pub fn on_reconnect(&self, handler: impl Fn(&Reconnected) + Send + Sync + 'static) -> Subscription {
+    /// Calls a function whenever a lost connection is restored.
+    pub fn on_reconnect(
+        &self,
+        handler: impl Fn(&Reconnected) + Send + Sync + 'static,
+    ) -> Subscription {
         self.shared.on_reconnect.add(handler)
     }
 
     /// Calls a function whenever the roster changes.
-    pub fn on_roster(&self, handler: impl Fn(&RosterUpdate) + Send + Sync + 'static) -> Subscription {
+    pub fn on_roster(
+        &self,
+        handler: impl Fn(&RosterUpdate) + Send + Sync + 'static,
+    ) -> Subscription {
         self.shared.on_roster.add(handler)
     }
 
-    /// The channel underneath, for messages of types that this protocol does not know.
+    /// Returns the underlying channel, for messages of types that this protocol does not know.
     pub fn pubsub(&self) -> PubSub<'_> {
         PubSub { shared: &self.shared }
     }
 
-    /// Leaves the channel, and waits until that is done. Calls that run fail, streams end.
+    /// Leaves the channel and waits until that is done. Running calls fail, and streams end.
     pub async fn close(&self) {
         self.shared.closed.cancel();
         self.shared.ended.cancelled().await;

@@ -1,4 +1,4 @@
-//! What a method knows about the call that it runs for, and can say while it runs.
+//! The context of a running method: the data of its call, and its means to report.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::{Attachment, Error, attachment};
 #[derive(Clone)]
 pub struct MethodContext {
     pub call_id: String,
-    /// Who asked.
+    /// The participant that made the call.
     pub caller_id: String,
-    /// Cancelled when the caller does not want the result any more, or cannot get it: when it cancels, when the call has
-    /// ended otherwise, and when the client is closed. Some seconds later the method is dropped where it waits.
+    /// Cancelled when the caller cancels, when the call has ended otherwise, and when the client is
+    /// closed. If the method does not end within a few seconds, it is dropped.
     pub signal: CancellationToken,
     pub(crate) shared: Arc<Shared>,
 }
@@ -29,7 +29,7 @@ impl MethodContext {
         self.stream_with_attachments(content, Vec::new(), None).await
     }
 
-    /// Sends a part of the result with bytes beside it.
+    /// Sends a part of the result with attachments.
     pub async fn stream_with_attachments(
         &self,
         content: impl Serialize,
@@ -46,13 +46,18 @@ impl MethodContext {
         self.say(&part, attachments, true).await
     }
 
-    /// Says how far the method has come, in per cent. This is not stored: what matters is where it is now.
+    /// Reports the method's progress in per cent. Progress is not stored, because only the latest
+    /// value matters.
     pub async fn progress(&self, percent: f64) -> Result<(), Error> {
-        let part = MethodResult { call_id: self.call_id.clone(), progress: Some(percent), ..MethodResult::default() };
+        let part = MethodResult {
+            call_id: self.call_id.clone(),
+            progress: Some(percent),
+            ..MethodResult::default()
+        };
         self.say(&part, Vec::new(), false).await
     }
 
-    /// A result with bytes beside it, for the method to return.
+    /// Creates a result with attachments, for the method to return.
     pub fn result_with_attachments(
         &self,
         content: impl Serialize,
@@ -61,12 +66,17 @@ impl MethodContext {
         MethodOutput::new(content, attachments)
     }
 
-    async fn say(&self, part: &MethodResult, attachments: Vec<Attachment>, persist: bool) -> Result<(), Error> {
+    async fn say(
+        &self,
+        part: &MethodResult,
+        attachments: Vec<Attachment>,
+        persist: bool,
+    ) -> Result<(), Error> {
         attachment::check(&attachments)?;
         let draft = Draft { attachments, ..Draft::new(MethodResult::KIND, part.write()?, persist) };
-        // A part for somebody who does not wait for it any more would wait for a connection in vain.
+        // If the call has ended, a part would wait for a connection in vain.
         let sent = self.signal.run_until_cancelled(self.shared.publish(draft)).await;
-        sent.unwrap_or_else(|| Err(Error::Cancelled("the call is over".into()))).map(drop)
+        sent.unwrap_or_else(|| Err(Error::Cancelled("the call has ended".into()))).map(drop)
     }
 }
 
@@ -79,7 +89,7 @@ impl fmt::Debug for MethodContext {
     }
 }
 
-/// What a method returns, with bytes beside it.
+/// The result of a method, with attachments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MethodOutput {
     pub(crate) content: Value,
@@ -93,7 +103,7 @@ impl MethodOutput {
         Ok(Self { content: to_value(content)?, content_type: None, attachments })
     }
 
-    /// The same with a type for its content.
+    /// Sets the content type.
     #[must_use]
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.content_type = Some(content_type.into());
@@ -101,7 +111,7 @@ impl MethodOutput {
     }
 }
 
-/// What a method may return: anything that can be serialised, or a [`MethodOutput`].
+/// A type that a method may return: anything that can be serialised, or a [`MethodOutput`].
 pub trait IntoMethodOutput {
     fn into_output(self) -> Result<MethodOutput, Error>;
 }

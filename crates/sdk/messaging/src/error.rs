@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// What went wrong. [`code`](Error::code) is what programs on the other side of the wire tell it by.
+/// An error of a client. Programs on the other side of the connection identify it by its
+/// [`code`](Error::code).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,48 +11,48 @@ pub enum Error {
     /// `provider-not-found`: no such participant is in the channel.
     #[error("{0}")]
     ProviderNotFound(String),
-    /// `provider-offline`: the participant left in the middle of the call.
+    /// `provider-offline`: the participant left during the call.
     #[error("{0}")]
     ProviderOffline(String),
     /// `execution-error`: the method ran and failed.
     #[error("{0}")]
     Execution(String),
-    /// `timeout`: no result came in time.
+    /// `timeout`: no result arrived in time.
     #[error("{0}")]
     Timeout(String),
     /// `cancelled`: the call was cancelled.
     #[error("{0}")]
     Cancelled(String),
-    /// `validation-error`: a message, an argument or an option cannot be used.
+    /// `validation-error`: a message, an argument or an option is invalid.
     #[error(transparent)]
     Validation(#[from] ValidationError),
-    /// `connection-error`: there is no connection, or none can be made.
+    /// `connection-error`: there is no connection, and none can be opened.
     #[error("{0}")]
     Connection(String),
-    /// The server refused a message, for a reason that is its own: `not-allowed`, `conflict`, `handle-conflict`,
-    /// `rate-limited`, `store-error`.
-    #[error("the server refused it ({code}): {message}")]
+    /// The server rejected a message for a reason of its own: `not-allowed`, `conflict`,
+    /// `handle-conflict`, `rate-limited`, `store-error`.
+    #[error("the server rejected the message ({code}): {message}")]
     Refused {
-        /// What programs tell refusals apart by.
+        /// The code of the rejection, for programs.
         code: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 }
 
-/// Something that is not as the protocol, or a method's schema, has it.
+/// A value that violates the protocol or a method's schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be {direction}: {}", details.join("; "))]
 pub struct ValidationError {
-    /// Whether this program wanted to send it, or somebody else sent it.
+    /// Whether this program tried to send the value, or received it.
     pub direction: Direction,
-    /// What it is about, such as `a message`.
+    /// A description of the value, such as `a message`.
     pub what: String,
-    /// Every mistake that was found.
+    /// All violations that were found.
     pub details: Vec<String>,
 }
 
-/// Which way a message went.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From this program to the channel.
@@ -61,7 +62,7 @@ pub enum Direction {
 }
 
 impl Error {
-    /// The protocol's word for it.
+    /// Returns the protocol's code of the error.
     pub fn code(&self) -> &str {
         match self {
             Self::MethodNotFound(_) => "method-not-found",
@@ -76,7 +77,7 @@ impl Error {
         }
     }
 
-    /// An error from its code and its words, as they come over the wire. What has no code of its own is an
+    /// Creates an error from its code and its message, as received. An unknown code becomes an
     /// `execution-error`.
     pub fn from_code(code: &str, message: impl Into<String>) -> Self {
         let message = message.into();
@@ -86,30 +87,42 @@ impl Error {
             "provider-offline" => Self::ProviderOffline(message),
             "timeout" => Self::Timeout(message),
             "cancelled" => Self::Cancelled(message),
-            "validation-error" => Self::received("what was sent", message),
+            "validation-error" => Self::received("the sent value", message),
             "connection-error" => Self::Connection(message),
             _ => Self::Execution(message),
         }
     }
 
-    /// What a server's refusal of a frame means.
+    /// Converts the server's rejection of a frame into an error.
     pub(crate) fn refused(code: Option<&str>, message: &str) -> Self {
         match code {
             Some("validation-error") => Self::sent("the message", message),
-            code => Self::Refused { code: code.unwrap_or("refused").into(), message: message.into() },
+            code => {
+                Self::Refused { code: code.unwrap_or("refused").into(), message: message.into() }
+            }
         }
     }
 
     pub(crate) fn sent(what: &str, detail: impl Into<String>) -> Self {
-        ValidationError { direction: Direction::Sent, what: what.into(), details: vec![detail.into()] }.into()
+        ValidationError {
+            direction: Direction::Sent,
+            what: what.into(),
+            details: vec![detail.into()],
+        }
+        .into()
     }
 
     pub(crate) fn received(what: &str, detail: impl Into<String>) -> Self {
-        ValidationError { direction: Direction::Received, what: what.into(), details: vec![detail.into()] }.into()
+        ValidationError {
+            direction: Direction::Received,
+            what: what.into(),
+            details: vec![detail.into()],
+        }
+        .into()
     }
 
     pub(crate) fn closed() -> Self {
-        Self::Connection("the client is closed; connect again to go on".into())
+        Self::Connection("the client is closed; connect again to continue".into())
     }
 }
 

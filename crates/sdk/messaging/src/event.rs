@@ -1,4 +1,4 @@
-//! What comes in, as one stream.
+//! All incoming messages, as one stream of events.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 
 use crate::queue::{Item, Reader};
 use crate::{
-    Attachment, ExecutionPause, MessageError, MethodCallRequest, MethodCancel, MethodResult, NewMessage, UpdateMessage,
+    Attachment, ExecutionPause, MessageError, MethodCallRequest, MethodCancel, MethodResult,
+    NewMessage, UpdateMessage,
 };
 
-/// Something that happened in the channel.
+/// An event in the channel.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -28,38 +29,38 @@ pub enum Event {
     MethodCancel(Received<MethodCancel>),
     ExecutionPause(Received<ExecutionPause>),
     Presence(Received<Presence>),
-    /// So many events came while nobody read this stream that there was no room for them.
+    /// The number of events that were dropped, because this stream was not read in time.
     Lagged(u64),
 }
 
-/// A payload, with where it came from.
+/// A payload with its envelope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received<T> {
     pub envelope: Arc<Envelope>,
     pub payload: T,
 }
 
-/// Where a message came from.
+/// The metadata of a message: its sender, position and time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// How it came.
+    /// The way in which the message was delivered.
     pub delivery: Delivery,
-    /// Its place in the channel's log; absent when it is not stored.
+    /// The position in the channel's log; absent if the message is not stored.
     pub pubsub_id: Option<u64>,
-    /// Who sent it, as the server saw it.
+    /// The sender, as the server authenticated it.
     pub sender_id: String,
-    /// What the sender said about itself at the time.
+    /// The sender's metadata at the time.
     pub sender_metadata: Map<String, Value>,
     /// Milliseconds since 1970, by the server's clock.
     pub timestamp_ms: i64,
     pub attachments: Vec<Attachment>,
 }
 
-/// `presence`: somebody came, changed or left.
+/// `presence`: a participant joined, changed or left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Presence {
     pub action: PresenceAction,
-    /// What the participant says about itself.
+    /// The participant's metadata.
     pub metadata: Map<String, Value>,
 }
 
@@ -72,20 +73,21 @@ pub enum PresenceAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaveReason {
-    /// It said that it goes.
+    /// It closed its connection cleanly.
     Graceful,
     /// Its connection was lost.
     Disconnect,
 }
 
-/// Which events a stream has. The default is what is said from now on, to anybody, and is stored.
+/// Selects the events of a stream. The default is new, stored messages to any participant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventFilter {
-    /// Only messages that name this participant in their `at`, and nothing else.
+    /// Only messages that name this participant in their `at`.
     pub targeted_only: bool,
-    /// Also what was stored before this client came, first of all. See [`ReplayMode`](crate::ReplayMode).
+    /// Also messages that were stored before this client connected; they come first. See
+    /// [`ReplayMode`](crate::ReplayMode).
     pub include_replay: bool,
-    /// Also what is not stored.
+    /// Also messages that are not stored.
     pub include_ephemeral: bool,
 }
 
@@ -102,21 +104,27 @@ impl EventFilter {
     }
 }
 
-/// Whether a message is for this participant: it names the participant in its `at`, by id or by handle, or it names nobody
-/// and so is for everybody.
-pub fn is_message_targeted_at(message: &NewMessage, participant_id: &str, handle: Option<&str>) -> bool {
+/// Returns whether a message is for this participant: its `at` names the participant by id or
+/// handle, or is empty.
+pub fn is_message_targeted_at(
+    message: &NewMessage,
+    participant_id: &str,
+    handle: Option<&str>,
+) -> bool {
     message.at.is_empty() || names(message, participant_id, handle)
 }
 
-/// Whether a message names this participant.
+/// Returns whether a message names this participant.
 fn names(message: &NewMessage, participant_id: &str, handle: Option<&str>) -> bool {
     let handle = handle.map(handle_key);
-    let is_own = |at: &String| at == participant_id || handle.as_ref().is_some_and(|handle| *handle == handle_key(at));
+    let is_own = |at: &String| {
+        at == participant_id || handle.as_ref().is_some_and(|handle| *handle == handle_key(at))
+    };
     message.at.iter().any(is_own)
 }
 
 impl Event {
-    /// Where it came from; nothing for [`Event::Lagged`].
+    /// Returns the envelope, or `None` for [`Event::Lagged`].
     pub fn envelope(&self) -> Option<&Envelope> {
         Some(match self {
             Self::Message(it) => &it.envelope,
@@ -137,12 +145,15 @@ impl Item for Event {
         let content = match self {
             Self::Message(message) => message.content.len(),
             Self::UpdateMessage(update) => update.content.as_ref().map_or(0, String::len),
-            // What it takes as text is a fair guess of what it takes as a tree.
+            // The size as text is a fair estimate of the size as a tree.
             Self::MethodCall(call) => call.args.to_string().len(),
-            Self::MethodResult(result) => result.content.as_ref().map_or(0, |content| content.to_string().len()),
+            Self::MethodResult(result) => {
+                result.content.as_ref().map_or(0, |content| content.to_string().len())
+            }
             _ => 0,
         };
-        let attachments = self.envelope().map_or(0, |from| from.attachments.iter().map(|a| a.data.len()).sum());
+        let attachments =
+            self.envelope().map_or(0, |from| from.attachments.iter().map(|a| a.data.len()).sum());
         512 + content + attachments
     }
 
@@ -159,7 +170,8 @@ impl<T> Deref for Received<T> {
     }
 }
 
-/// The stream that [`Client::events`](crate::Client::events) gives. It ends when the client is closed, or has given up.
+/// The stream that [`Client::events`](crate::Client::events) returns. It ends when the client is
+/// closed or has stopped reconnecting.
 pub struct Events {
     pub(crate) reader: Reader<Event>,
 }
@@ -231,7 +243,9 @@ mod tests {
 
     #[test]
     fn who_a_message_is_for() {
-        for (at, wanted) in [(&[][..], true), (&["ann"], false), (&["ann", "bob"], true), (&["@bobby"], true)] {
+        for (at, wanted) in
+            [(&[][..], true), (&["ann"], false), (&["ann", "bob"], true), (&["@bobby"], true)]
+        {
             let Event::Message(message) = message(at, Delivery::Persisted) else { unreachable!() };
             assert_eq!(is_message_targeted_at(&message, "bob", Some("bobby")), wanted, "{at:?}");
         }

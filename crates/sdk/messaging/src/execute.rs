@@ -1,10 +1,11 @@
-//! Running this participant's methods for those who call them.
+//! Runs this participant's methods for their callers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -13,12 +14,12 @@ use crate::payload::{MethodCallRequest, MethodResult, Payload as _};
 use crate::shared::{Draft, Shared};
 use crate::{Error, Method};
 
-/// The most methods that run at once.
+/// The maximum number of methods that run concurrently.
 const MAX_RUNNING: usize = 1_000;
-/// How many calls are remembered, so that none is run twice.
+/// The number of calls that are remembered, so that no call runs twice.
 const REMEMBERED: usize = 10_000;
 
-/// The calls that this participant was asked for.
+/// The calls that this participant has received.
 #[derive(Debug, Default)]
 pub(crate) struct Executions(Mutex<State>);
 
@@ -36,7 +37,7 @@ struct Running {
 }
 
 impl Executions {
-    /// Enters a call. `false` if it was entered before.
+    /// Registers a call. Returns `false` if it was registered before.
     fn begin(&self, call: &str, caller: &str, signal: &CancellationToken) -> Result<bool, Error> {
         let mut state = self.lock();
         if !state.started.insert(call.to_owned()) {
@@ -48,21 +49,28 @@ impl Executions {
             oldest.map(|oldest| state.started.remove(&oldest));
         }
         if state.running.len() >= MAX_RUNNING {
-            let busy = format!("this participant runs {MAX_RUNNING} calls already; try again when some have ended");
+            let busy = format!(
+                "this participant is already running {MAX_RUNNING} calls; try again when some have ended"
+            );
             return Err(Error::Execution(busy));
         }
-        state.running.insert(call.to_owned(), Running { caller: caller.to_owned(), signal: signal.clone() });
+        state
+            .running
+            .insert(call.to_owned(), Running { caller: caller.to_owned(), signal: signal.clone() });
         Ok(true)
     }
 
-    /// The caller does not want the result any more. A cancel from anybody else does not count.
+    /// Cancels a call on request of its caller. A cancel from any other participant is ignored.
     pub(crate) fn cancel(&self, call: &str, sender: &str) {
-        if let Some(running) = self.lock().running.get(call).filter(|running| running.caller == sender) {
+        if let Some(running) =
+            self.lock().running.get(call).filter(|running| running.caller == sender)
+        {
             running.signal.cancel();
         }
     }
 
-    /// The call has its last result. If the method still runs, that result is not its own.
+    /// Handles the last result of a call. If the method still runs, another connection sent that
+    /// result.
     pub(crate) fn ended(&self, call: &str) {
         if let Some(running) = self.lock().running.get(call) {
             running.signal.cancel();
@@ -74,11 +82,11 @@ impl Executions {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-/// Runs a call, on a task of its own. What was run before is not run again.
+/// Runs a call on a new task, unless it ran before.
 pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str, persist: bool) {
     let method = shared.config.methods.get(&call.method_name).cloned();
     // Another connection of this participant has declared the method, and answers.
@@ -90,7 +98,10 @@ pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str,
     let refusal = match (begun, &method) {
         (Ok(false), _) => return,
         (Err(busy), _) => Some(busy),
-        (Ok(true), None) => Some(Error::MethodNotFound(format!("there is no method \"{}\" here", call.method_name))),
+        (Ok(true), None) => Some(Error::MethodNotFound(format!(
+            "this participant has no method \"{}\"",
+            call.method_name
+        ))),
         (Ok(true), Some(_)) => None,
     };
     let context = MethodContext {
@@ -105,20 +116,24 @@ pub(crate) fn start(shared: &Arc<Shared>, call: MethodCallRequest, caller: &str,
             (None, Some(method)) => run(&method, call.args, context).await,
             (refusal, _) => Err(refusal.unwrap_or_else(Error::closed)),
         };
-        // Taken out first: the result that is sent now is the method's own.
+        // The call is removed first, because the result that is sent now is the method's own.
         shared.executions.end(&call.call_id);
         answer(&shared, &call.call_id, outcome, persist).await;
     });
 }
 
-/// Whether the roster lists the method for this participant.
+/// Returns whether the roster lists the method for this participant.
 fn is_elsewhere(shared: &Shared, method: &str) -> bool {
     let own = shared.identity().participant.clone();
     let roster = shared.roster().now();
     roster.get(&own).is_some_and(|own| own.methods().iter().any(|listed| listed.name == method))
 }
 
-async fn run(method: &Method, args: serde_json::Value, context: MethodContext) -> Result<MethodOutput, Error> {
+async fn run(
+    method: &Method,
+    args: serde_json::Value,
+    context: MethodContext,
+) -> Result<MethodOutput, Error> {
     let (signal, grace) = (context.signal.clone(), context.shared.config.cancel_grace);
     let work = async move { method.run(args, context)?.await };
     let dropped = async {
@@ -127,16 +142,22 @@ async fn run(method: &Method, args: serde_json::Value, context: MethodContext) -
     };
     tokio::select! {
         outcome = AssertUnwindSafe(work).catch_unwind() => match outcome {
-            // What a method says after a cancel is its own affair; a failure then is the cancel's.
+            // A method may still return a result after a cancel. An error after a cancel counts as
+            // the cancel.
             Ok(Err(Error::Execution(why))) if signal.is_cancelled() => Err(Error::Cancelled(why)),
             Ok(outcome) => outcome,
-            Err(_) => Err(Error::Execution("the method panicked; see its participant's log".into())),
+            Err(_) => Err(Error::Execution("the method panicked; see the log of its participant".into())),
         },
-        () = dropped => Err(Error::Cancelled("the call was cancelled, and the method did not end by itself".into())),
+        () = dropped => Err(Error::Cancelled("the call was cancelled, and the method did not end in time".into())),
     }
 }
 
-async fn answer(shared: &Arc<Shared>, call: &str, outcome: Result<MethodOutput, Error>, persist: bool) {
+async fn answer(
+    shared: &Arc<Shared>,
+    call: &str,
+    outcome: Result<MethodOutput, Error>,
+    persist: bool,
+) {
     let refused = match outcome {
         Ok(output) => {
             let result = MethodResult {
@@ -153,7 +174,7 @@ async fn answer(shared: &Arc<Shared>, call: &str, outcome: Result<MethodOutput, 
         }
         Err(error) => error,
     };
-    // The call may have ended meanwhile, and without a connection nobody can be told.
+    // The call may have ended meanwhile, and without a connection no error can be sent.
     if matches!(&refused, Error::Connection(_)) || refused.code() == "conflict" {
         return;
     }

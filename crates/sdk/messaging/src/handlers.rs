@@ -1,13 +1,15 @@
-//! Functions that are called when something happens.
+//! Event handlers that users register.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 type Handler<T> = Arc<dyn Fn(&T) + Send + Sync>;
 
-/// The functions for one kind of thing.
+/// The handlers for one kind of event.
 pub(crate) struct Handlers<T>(Arc<Mutex<Table<T>>>);
 
 struct Table<T> {
@@ -25,7 +27,7 @@ impl<T: 'static> Handlers<T> {
         Subscription { remove: Some(Box::new(move || remove(&table, id))) }
     }
 
-    /// Calls all of them. One that panics harms neither the client nor the others.
+    /// Calls all handlers. A handler that panics affects neither the client nor the others.
     pub(crate) fn call(&self, value: &T) {
         let handlers: Vec<Handler<T>> = lock(&self.0).handlers.values().cloned().collect();
         for handler in handlers {
@@ -38,12 +40,13 @@ impl<T: 'static> Handlers<T> {
 
 fn remove<T>(table: &Weak<Mutex<Table<T>>>, id: u64) {
     let removed = table.upgrade().and_then(|table| lock(&table).handlers.remove(&id));
-    // Dropped here, outside of the lock: it may hold anything.
+    // The handler is dropped here, after the lock is released, because its destructor may run any
+    // code.
     drop(removed);
 }
 
 fn lock<T>(table: &Mutex<Table<T>>) -> MutexGuard<'_, Table<T>> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
+    table.lock()
 }
 
 impl<T> Default for Handlers<T> {
@@ -52,19 +55,19 @@ impl<T> Default for Handlers<T> {
     }
 }
 
-/// A function that is called when something happens, until this is dropped.
-#[must_use = "the function is not called any more once this is dropped; `forget` it to keep it"]
+/// A registered handler. Dropping it removes the handler.
+#[must_use = "dropping this removes the handler; call `forget` to keep it"]
 pub struct Subscription {
     remove: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
 impl Subscription {
-    /// Keeps the function for as long as the client lives.
+    /// Keeps the handler for the life of the client.
     pub fn forget(mut self) {
         self.remove = None;
     }
 
-    /// Ends it, as dropping it does.
+    /// Removes the handler, like dropping it.
     pub fn unsubscribe(self) {}
 }
 

@@ -1,8 +1,9 @@
 //! Take part in channels: messages, presence, methods, streaming, replay, attachments.
 //!
-//! A channel is a room on a Switchboard gateway in which agents, workers, web pages and people talk, see who is there,
-//! and call each other's methods. A [`Client`] is one participant. It can say something, read what others say, offer
-//! methods, and call those of others, all at once.
+//! A channel lives on a Switchboard gateway. In it agents, workers, web pages and people exchange
+//! messages, see the other participants, and call each other's methods. A [`Client`] is one
+//! participant. It can send and receive messages, offer methods, and call those of others, all
+//! concurrently.
 //!
 //! ```no_run
 //! use futures_util::StreamExt as _;
@@ -41,26 +42,31 @@
 //! # }
 //! ```
 //!
-//! # What a lost connection costs
+//! # Lost connections
 //!
-//! Nothing but time. The client connects again, is sent what was said meanwhile, and delivers each message once and in
-//! order. What it sends while it has no connection waits; what was on its way is sent again under the same id, and stored
-//! once. Where a gap cannot be closed, because the messages were deleted meanwhile, [`Client::on_reconnect`] says so. From
-//! a server without the extensions that this needs, a message whose answer was lost fails, because sending it again might
-//! double it.
+//! A lost connection costs only time. The client reconnects, receives the messages that it missed,
+//! and delivers each message once and in order. Messages that it sends without a connection wait.
+//! Unacknowledged messages are sent again under the same id, and stored once.
 //!
-//! A call that runs goes on: its result is among what comes later. A method that runs goes on, too, and sends its result
-//! when there is a connection, unless the server has ended the call meanwhile. A method is never run twice for one call.
+//! If messages were deleted meanwhile, the gap cannot be closed, and [`Client::on_reconnect`]
+//! reports it. With a server without the necessary extensions, an unacknowledged message fails,
+//! because sending it again might duplicate it.
+//!
+//! A call in progress continues: its result is among the missed messages. A running method
+//! continues, too, and sends its result on the next connection, unless the server has ended the
+//! call meanwhile. A method never runs twice for one call.
 //!
 //! # Limits
 //!
-//! A stream that nobody reads keeps [a bounded amount](ClientBuilder::event_buffer), then says how much it dropped. Calls
-//! end [in time](CallOptions::timeout). Everything of a client's ends when its last handle is dropped.
+//! A stream that is not read queues [a bounded amount](ClientBuilder::event_buffer), then reports
+//! the number of dropped events. Calls have a [timeout](CallOptions::timeout). All tasks of a
+//! client end when its last handle is dropped.
 //!
 //! # Secrets
 //!
-//! The token never appears in an error, a log line or the `Debug` of a type of this crate. (The WebSocket library logs
-//! whole requests, their URL included, at level TRACE of the target `tungstenite`. Leave that target at DEBUG.)
+//! The token never appears in an error, a log line or the `Debug` of a type of this crate. (The
+//! WebSocket library logs whole requests with their URLs at level TRACE of the target
+//! `tungstenite`. Leave that target at DEBUG.)
 
 mod address;
 mod agent_tools;
@@ -95,8 +101,8 @@ pub use client::{Client, DiscoveredMethod};
 pub use context::{IntoMethodOutput, MethodContext, MethodOutput};
 pub use error::{Direction, Error, ValidationError};
 pub use event::{
-    Delivery, Envelope, Event, EventFilter, Events, LeaveReason, Presence, PresenceAction, Received,
-    is_message_targeted_at,
+    Delivery, Envelope, Event, EventFilter, Events, LeaveReason, Presence, PresenceAction,
+    Received, is_message_targeted_at,
 };
 pub use handlers::Subscription;
 pub use message::{MessageHandle, SendOptions, Sent};
@@ -104,7 +110,8 @@ pub use metadata::{AdvertisedMethod, Participant};
 pub use method::Method;
 pub use pause::{InterruptHandler, InterruptMonitor, PAUSE_METHOD, pause_method};
 pub use payload::{
-    ExecutionPause, MessageError, MethodCallRequest, MethodCancel, MethodResult, NewMessage, PauseStatus, UpdateMessage,
+    ExecutionPause, MessageError, MethodCallRequest, MethodCancel, MethodResult, NewMessage,
+    PauseStatus, UpdateMessage,
 };
 pub use pubsub::{HistoryPage, Missed, PubSub, PublishOptions, RawMessage, RawMessages};
 pub use roster::{Roster, RosterChange, RosterChanges, RosterUpdate};

@@ -1,4 +1,4 @@
-//! What participants say about themselves.
+//! The metadata of participants.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,13 +17,15 @@ pub struct AdvertisedMethod {
     pub returns: Option<Value>,
     #[serde(default, deserialize_with = "lenient_flag")]
     pub streaming: bool,
-    /// How long its callers should wait, in milliseconds.
+    /// The timeout that callers should use, in milliseconds.
     #[serde(default, deserialize_with = "lenient_millis", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
 }
 
-/// Others write numbers as they come to them; what is no use as a time says nothing about the rest of the method.
-fn lenient_millis<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+/// Reads a number in any notation. An unusable timeout does not invalidate the rest of the method.
+fn lenient_millis<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
     let millis = Value::deserialize(deserializer)?.as_f64();
     Ok(millis.filter(|millis| (1.0..1e15).contains(millis)).map(|millis| millis.round() as u64))
 }
@@ -36,34 +38,38 @@ fn any_object() -> Value {
     serde_json::json!({ "type": "object" })
 }
 
-/// Somebody in the channel.
+/// A participant of the channel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participant {
     pub id: String,
-    /// Everything that it says about itself.
+    /// All its metadata.
     pub metadata: Map<String, Value>,
 }
 
 impl Participant {
-    /// Its name for people; its id where it has none.
+    /// Returns the name for people, or the id if it has none.
     pub fn name(&self) -> &str {
         self.text("name").unwrap_or(&self.id)
     }
 
-    /// What others may write in a message's `at`.
+    /// Returns the handle, which others may write in a message's `at`.
     pub fn handle(&self) -> Option<&str> {
         self.text("handle")
     }
 
-    /// What it is, such as `agent` or `worker`.
+    /// Returns the type, such as `agent` or `worker`.
     pub fn kind(&self) -> Option<&str> {
         self.text("type")
     }
 
-    /// The methods it offers. What is not a method's description is left out.
+    /// Returns the methods it offers. Invalid descriptions are left out.
     pub fn methods(&self) -> Vec<AdvertisedMethod> {
         let methods = self.metadata.get("methods").and_then(Value::as_array);
-        methods.into_iter().flatten().filter_map(|method| AdvertisedMethod::deserialize(method).ok()).collect()
+        methods
+            .into_iter()
+            .flatten()
+            .filter_map(|method| AdvertisedMethod::deserialize(method).ok())
+            .collect()
     }
 
     fn text(&self, key: &str) -> Option<&str> {
@@ -81,11 +87,19 @@ mod tests {
         let worker = Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() };
         assert_eq!((worker.name(), worker.handle()), ("Worker", None));
         let methods = worker.methods();
-        assert_eq!(methods.iter().map(|method| method.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            methods.iter().map(|method| method.name.as_str()).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         assert_eq!((methods[1].timeout, methods[0].streaming), (Some(5), false));
         let said = r#"{"methods":[{"name":"a","timeout":1500.5,"streaming":null},{"name":"b","timeout":-1}]}"#;
-        let methods = Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() }.methods();
-        assert_eq!(methods.iter().map(|method| method.timeout).collect::<Vec<_>>(), [Some(1501), None]);
+        let methods =
+            Participant { id: "w1".into(), metadata: serde_json::from_str(said).unwrap() }
+                .methods();
+        assert_eq!(
+            methods.iter().map(|method| method.timeout).collect::<Vec<_>>(),
+            [Some(1501), None]
+        );
         assert_eq!(Participant { id: "x".into(), metadata: Map::new() }.name(), "x");
     }
 }

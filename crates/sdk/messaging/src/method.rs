@@ -16,10 +16,12 @@ use crate::context::{IntoMethodOutput, MethodContext, MethodOutput};
 use crate::error::{Direction, ValidationError};
 use crate::{AdvertisedMethod, Error};
 
-/// How many mistakes in the arguments are named.
+/// The maximum number of reported errors in the arguments.
 const MAX_MISTAKES: usize = 5;
 
-type Handler = Arc<dyn Fn(Value, MethodContext) -> BoxFuture<'static, Result<MethodOutput, Error>> + Send + Sync>;
+type Handler = Arc<
+    dyn Fn(Value, MethodContext) -> BoxFuture<'static, Result<MethodOutput, Error>> + Send + Sync,
+>;
 
 /// A method that others in the channel can call.
 #[derive(Clone)]
@@ -30,11 +32,11 @@ pub struct Method {
 }
 
 impl Method {
-    /// A method whose parameters are a type. What does not fit the type's schema never reaches the function: its caller
-    /// is told what is wrong.
+    /// Creates a method with typed parameters. Arguments that do not match the type's schema never
+    /// reach the function: their caller receives the errors.
     ///
-    /// The function may fail with anything that can be shown. An [`Error`] keeps its code; all else is an
-    /// `execution-error`.
+    /// The function may fail with any type that implements `Display`. An [`Error`] keeps its code;
+    /// any other error becomes an `execution-error`.
     ///
     /// ```
     /// use sa_messaging::{Method, MethodContext};
@@ -62,14 +64,15 @@ impl Method {
         Self::with_handler(name.into(), schema, move |args, context| {
             let function = Arc::clone(&function);
             async move {
-                let args = serde_json::from_value(args).map_err(|error| unusable(vec![error.to_string()]))?;
+                let args = serde_json::from_value(args)
+                    .map_err(|error| unusable(vec![error.to_string()]))?;
                 function(args, context).await.map_err(failure)?.into_output()
             }
             .boxed()
         })
     }
 
-    /// A method whose parameters are described by a JSON Schema.
+    /// Creates a method with parameters that a JSON Schema describes.
     pub fn raw<F, R, O, E>(name: impl Into<String>, parameters: Value, function: F) -> Self
     where
         F: Fn(Value, MethodContext) -> R + Send + Sync + 'static,
@@ -86,70 +89,90 @@ impl Method {
     fn with_handler(
         name: String,
         parameters: Value,
-        handler: impl Fn(Value, MethodContext) -> BoxFuture<'static, Result<MethodOutput, Error>> + Send + Sync + 'static,
+        handler: impl Fn(Value, MethodContext) -> BoxFuture<'static, Result<MethodOutput, Error>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
-        let validator = jsonschema::validator_for(&parameters).map(Arc::new).map_err(|error| error.to_string());
-        let advertised =
-            AdvertisedMethod { name, description: None, parameters, returns: None, streaming: false, timeout: None };
+        let validator =
+            jsonschema::validator_for(&parameters).map(Arc::new).map_err(|error| error.to_string());
+        let advertised = AdvertisedMethod {
+            name,
+            description: None,
+            parameters,
+            returns: None,
+            streaming: false,
+            timeout: None,
+        };
         Self { advertised, validator, handler: Arc::new(handler) }
     }
 
-    /// What it does, for people and models.
+    /// Sets a description, for people and models.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.advertised.description = Some(description.into());
         self
     }
 
-    /// The type of its result.
+    /// Sets the type of the result.
     #[must_use]
     pub fn returns<T: Serialize + JsonSchema>(self) -> Self {
-        self.returns_schema(schemars::SchemaGenerator::default().into_root_schema_for::<T>().to_value())
+        self.returns_schema(
+            schemars::SchemaGenerator::default().into_root_schema_for::<T>().to_value(),
+        )
     }
 
-    /// The JSON Schema of its result.
+    /// Sets the JSON Schema of the result.
     #[must_use]
     pub fn returns_schema(mut self, schema: Value) -> Self {
         self.advertised.returns = Some(schema);
         self
     }
 
-    /// How long callers should wait for it.
+    /// Sets the timeout that callers should use.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.advertised.timeout = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// Says that it has something to say before its result.
+    /// Declares whether the method sends parts before its result.
     #[must_use]
     pub fn streaming(mut self, streaming: bool) -> Self {
         self.advertised.streaming = streaming;
         self
     }
 
-    /// Its name.
+    /// Returns the method's name.
     pub fn name(&self) -> &str {
         &self.advertised.name
     }
 
-    /// Whether it can be offered at all.
+    /// Checks that the method can be offered.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let (name, what) = (&self.advertised.name, format!("the method \"{}\"", self.advertised.name.escape_debug()));
+        let (name, what) = (
+            &self.advertised.name,
+            format!("the method \"{}\"", self.advertised.name.escape_debug()),
+        );
         if name.is_empty() || name.len() > 128 || name.contains(char::is_control) {
-            return Err(Error::sent(&what, "a method's name has 1 to 128 bytes of visible text"));
+            return Err(Error::sent(
+                &what,
+                "the name of a method must have 1 to 128 bytes of visible text",
+            ));
         }
         let schema = self.validator.as_ref().map(drop);
-        schema.map_err(|why| Error::sent(&what, format!("the schema of its parameters cannot be used: {why}")))
+        schema.map_err(|why| {
+            Error::sent(&what, format!("the schema of its parameters is invalid: {why}"))
+        })
     }
 
-    /// Checks the arguments, and runs it.
+    /// Checks the arguments, and starts the method.
     pub(crate) fn run(
         &self,
         args: Value,
         context: MethodContext,
     ) -> Result<BoxFuture<'static, Result<MethodOutput, Error>>, Error> {
-        // Who leaves out the arguments means none.
+        // Missing arguments count as an empty object.
         let args = if args.is_null() { Value::Object(serde_json::Map::new()) } else { args };
         let validator = self.validator.as_ref().map_err(|why| Error::Execution(why.clone()))?;
         check_against(validator, &args).map_err(unusable)?;
@@ -157,7 +180,10 @@ impl Method {
     }
 }
 
-pub(crate) fn check_against(validator: &jsonschema::Validator, args: &Value) -> Result<(), Vec<String>> {
+pub(crate) fn check_against(
+    validator: &jsonschema::Validator,
+    args: &Value,
+) -> Result<(), Vec<String>> {
     if validator.is_valid(args) {
         return Ok(());
     }
@@ -172,7 +198,7 @@ fn unusable(details: Vec<String>) -> Error {
     ValidationError { direction: Direction::Received, what: "the arguments".into(), details }.into()
 }
 
-/// What a function failed with. Our own errors keep their code.
+/// Converts the error of a function. An [`Error`] keeps its code.
 fn failure<E: fmt::Display + 'static>(error: E) -> Error {
     match (&error as &dyn Any).downcast_ref::<Error>() {
         Some(error) => error.clone(),

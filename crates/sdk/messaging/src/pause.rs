@@ -1,4 +1,4 @@
-//! Stopping an agent in the middle of its work.
+//! Pauses, resumes and cancels the work of an agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub const PAUSE_METHOD: &str = "pause";
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct PauseArgs {
-    /// Why it is to pause.
+    /// The reason for the pause.
     #[serde(default)]
     reason: Option<String>,
-    /// The message whose work is to pause; without it, whatever is being worked on.
+    /// The message to stop working on. By default, the current work is paused.
     #[serde(default)]
     message_id: Option<String>,
 }
 
-/// A method `pause` for others to call. The function is called with the reason that they give.
+/// Returns a method `pause` for others to call. The given function is called with their reason.
 pub fn pause_method<F, R>(on_pause: F) -> Method
 where
     F: Fn(Option<String>) -> R + Send + Sync + 'static,
@@ -47,13 +47,13 @@ where
             Ok::<_, String>(answer)
         }
     });
-    method.description("Pause what this participant is doing.")
+    method.description("Pause the current work of this participant.")
 }
 
 type Callback = Box<dyn Fn(Option<String>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Watches for whoever wants the work on a message to stop: by an `execution-pause` for the message, or by a call of this
-/// participant's method `pause`.
+/// Watches for requests to stop the work on a message: an `execution-pause` for the message, or a
+/// call of this participant's method `pause`.
 #[must_use = "nothing is watched before `monitor`"]
 pub struct InterruptHandler {
     client: Client,
@@ -65,7 +65,8 @@ pub struct InterruptHandler {
 }
 
 impl InterruptHandler {
-    /// A handler for the work on this message. The function is called with the reason, if there is one.
+    /// Creates a handler for the work on this message. The function is called with the reason, if
+    /// there is one.
     pub fn new<F, R>(client: &Client, message_id: impl Into<String>, on_pause: F) -> Self
     where
         F: Fn(Option<String>) -> R + Send + Sync + 'static,
@@ -81,7 +82,7 @@ impl InterruptHandler {
         }
     }
 
-    /// Calls a function when the work is to go on.
+    /// Sets a function that is called when the work should continue.
     pub fn on_resume<F, R>(mut self, on_resume: F) -> Self
     where
         F: Fn(Option<String>) -> R + Send + Sync + 'static,
@@ -91,7 +92,8 @@ impl InterruptHandler {
         self
     }
 
-    /// Calls a function when the work is to end for good. Without it, that is a pause.
+    /// Sets a function that is called when the work should end for good. By default, a cancel is
+    /// handled like a pause.
     pub fn on_cancel<F, R>(mut self, on_cancel: F) -> Self
     where
         F: Fn(Option<String>) -> R + Send + Sync + 'static,
@@ -101,27 +103,31 @@ impl InterruptHandler {
         self
     }
 
-    /// Watches from now on, on a task of its own, until the handle is dropped or the client is closed. Call it within a
-    /// Tokio runtime.
+    /// Starts watching on a new task, until the returned monitor is dropped or the client is
+    /// closed. Call it within a Tokio runtime.
     pub fn monitor(self) -> InterruptMonitor {
-        // What is said from this moment on counts, stored or not.
+        // Every message from this moment on counts, stored or not.
         let filter = EventFilter { include_ephemeral: true, ..EventFilter::default() };
         let mut events = self.client.shared.later_events(filter);
         let Self { client, message_id, on_pause, on_resume, on_cancel, paused } = self;
-        let (shared, own, shown) = (Arc::clone(&client.shared), client.client_id(), Arc::clone(&paused));
-        // The watch has no handle of the client's, which would keep it from leaving.
+        let (shared, own, shown) =
+            (Arc::clone(&client.shared), client.client_id(), Arc::clone(&paused));
+        // The task holds no client handle, because a handle would keep the client from leaving.
         drop(client);
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match &event {
                     Event::ExecutionPause(pause) if pause.message_id == message_id => {
                         let reason = pause.reason.clone();
-                        let was_paused = paused.swap(pause.status != PauseStatus::Resumed, Ordering::AcqRel);
+                        let was_paused =
+                            paused.swap(pause.status != PauseStatus::Resumed, Ordering::AcqRel);
                         match pause.status {
-                            // Who is told twice is paused once.
+                            // A second request to pause has no effect.
                             PauseStatus::Paused if was_paused => {}
                             PauseStatus::Paused => on_pause(reason).await,
-                            PauseStatus::Cancelled => on_cancel.as_ref().unwrap_or(&on_pause)(reason).await,
+                            PauseStatus::Cancelled => {
+                                on_cancel.as_ref().unwrap_or(&on_pause)(reason).await;
+                            }
                             PauseStatus::Resumed => {
                                 if let Some(on_resume) = &on_resume {
                                     on_resume(reason).await;
@@ -129,17 +135,25 @@ impl InterruptHandler {
                             }
                         }
                     }
-                    Event::MethodCall(call) if call.provider_id == own && call.method_name == PAUSE_METHOD => {
-                        let args: PauseArgs = serde_json::from_value(call.args.clone()).unwrap_or_default();
-                        if args.message_id.is_some_and(|only| only != message_id) || paused.swap(true, Ordering::AcqRel)
+                    Event::MethodCall(call)
+                        if call.provider_id == own && call.method_name == PAUSE_METHOD =>
+                    {
+                        let args: PauseArgs =
+                            serde_json::from_value(call.args.clone()).unwrap_or_default();
+                        if args.message_id.is_some_and(|only| only != message_id)
+                            || paused.swap(true, Ordering::AcqRel)
                         {
                             continue;
                         }
                         on_pause(args.reason.clone()).await;
-                        // What was asked for by a call looks to the others as what was asked for by a message.
+                        // Other participants see a call of the method like an `execution-pause`
+                        // message.
                         let (message_id, status) = (message_id.clone(), PauseStatus::Paused);
-                        let told = ExecutionPause { message_id, status, reason: args.reason }.write();
-                        let told = async { shared.publish(Draft::new(ExecutionPause::KIND, told?, true)).await };
+                        let told =
+                            ExecutionPause { message_id, status, reason: args.reason }.write();
+                        let told = async {
+                            shared.publish(Draft::new(ExecutionPause::KIND, told?, true)).await
+                        };
                         if let Err(error) = told.await {
                             shared.report(&error);
                         }
@@ -152,7 +166,7 @@ impl InterruptHandler {
     }
 }
 
-/// A watch that runs. Dropping it ends it.
+/// A running watch. Dropping it ends the watch.
 #[must_use = "dropping it ends the watch"]
 #[derive(Debug)]
 pub struct InterruptMonitor {
@@ -161,7 +175,7 @@ pub struct InterruptMonitor {
 }
 
 impl InterruptMonitor {
-    /// Whether the work is to stand still.
+    /// Returns whether the work is paused.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire)
     }
@@ -175,6 +189,8 @@ impl Drop for InterruptMonitor {
 
 impl fmt::Debug for InterruptHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InterruptHandler").field("message_id", &self.message_id).finish_non_exhaustive()
+        f.debug_struct("InterruptHandler")
+            .field("message_id", &self.message_id)
+            .finish_non_exhaustive()
     }
 }

@@ -1,20 +1,20 @@
-//! The payloads of the protocol's messages, checked on their way out and in.
+//! The payloads of the protocol's messages. They are checked when sent and when received.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Error;
 
-/// The longest id.
+/// The maximum length of an id.
 const MAX_ID: usize = 128;
-/// The longest that is said of what cannot be read.
+/// The maximum length of a parse error.
 const MAX_WORDS: usize = 512;
 
-/// `message`: something that somebody says.
+/// `message`: a message of a participant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewMessage {
-    /// Chosen by its author, unique in the channel.
+    /// The id, chosen by the sender and unique in the channel.
     pub id: String,
     pub content: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,18 +22,20 @@ pub struct NewMessage {
     /// The id of the message that this one answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// Whom it is for: ids or handles. Nobody in particular where it is empty.
+    /// The recipients: ids or handles. Empty for a message to all.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<String>,
-    /// Whether it is known to be all there. Only said of messages that were collected from the channel's history.
+    /// Whether the message is known to be complete. Only set on messages that were merged from the
+    /// channel's history.
     #[serde(skip)]
     pub complete: bool,
-    /// What its author said went wrong with it. Only said of messages that were collected from the channel's history.
+    /// The error that the sender has reported for the message. Only set on messages that were
+    /// merged from the channel's history.
     #[serde(skip)]
     pub error: Option<String>,
 }
 
-/// `update-message`: more of a message. Its content goes to the end of what was there.
+/// `update-message`: a part that is appended to a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateMessage {
@@ -42,12 +44,16 @@ pub struct UpdateMessage {
     pub content: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Whether this was the last of it.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    /// Whether this is the last part.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     pub complete: bool,
 }
 
-/// `error`: a message will not be completed.
+/// `error`: a message has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageError {
     pub id: String,
@@ -56,7 +62,7 @@ pub struct MessageError {
     pub code: Option<String>,
 }
 
-/// `method-call`: somebody asks a participant to run a method.
+/// `method-call`: asks a participant to run a method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MethodCallRequest {
@@ -67,7 +73,7 @@ pub struct MethodCallRequest {
     pub args: Value,
 }
 
-/// `method-result`: what the method has to say, the last time with `complete`.
+/// `method-result`: output of a method; the last one has `complete`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MethodResult {
@@ -78,21 +84,25 @@ pub struct MethodResult {
     pub content_type: Option<String>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub complete: bool,
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "std::ops::Not::not")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     pub is_error: bool,
-    /// Per cent.
+    /// The progress in per cent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<f64>,
 }
 
-/// `method-cancel`: the caller does not want the result any more.
+/// `method-cancel`: the caller no longer needs the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MethodCancel {
     pub call_id: String,
 }
 
-/// `execution-pause`: work on a message is to stop, or to go on.
+/// `execution-pause`: asks to pause, resume or cancel the work on a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionPause {
@@ -116,17 +126,17 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
 
     fn check(&self) -> Result<(), String>;
 
-    /// Makes usable what others write differently, where it is clear what they mean.
+    /// Corrects values that other implementations write differently, if the meaning is clear.
     fn mend(&mut self) {}
 
-    /// The JSON of a payload that may be sent.
+    /// Checks a payload and returns its JSON.
     fn write(&self) -> Result<String, Error> {
         let what = format!("the {}", Self::KIND);
         self.check().map_err(|why| Error::sent(&what, why))?;
         serde_json::to_string(self).map_err(|error| Error::sent(&what, error.to_string()))
     }
 
-    /// A payload that came from somebody.
+    /// Reads and checks a received payload.
     fn read(json: &str, sender: &str) -> Result<Self, Error> {
         let what = format!("a {} of \"{}\"", Self::KIND, sender.escape_debug());
         let mut read: Self = parse(json, &what)?;
@@ -136,15 +146,21 @@ pub(crate) trait Payload: Serialize + for<'a> Deserialize<'a> {
     }
 }
 
-/// What somebody else wrote. The reader repeats what it did not expect, however long that is.
+/// Parses JSON of another program. Parse errors repeat unexpected input, so they are truncated.
 pub(crate) fn parse<T: for<'a> Deserialize<'a>>(json: &str, what: &str) -> Result<T, Error> {
-    let short = |error: serde_json::Error| sa_protocol::escaped_prefix(&error.to_string(), MAX_WORDS).to_owned();
+    let short = |error: serde_json::Error| {
+        sa_protocol::escaped_prefix(&error.to_string(), MAX_WORDS).to_owned()
+    };
     sa_protocol::object(json).map_err(|error| Error::received(what, short(error)))
 }
 
 fn id(name: &str, id: &str) -> Result<(), String> {
     let usable = (1..=MAX_ID).contains(&id.len());
-    if usable { Ok(()) } else { Err(format!("{name} has {} bytes, and 1 to {MAX_ID} are allowed", id.len())) }
+    if usable {
+        Ok(())
+    } else {
+        Err(format!("{name} has {} bytes, but 1 to {MAX_ID} are allowed", id.len()))
+    }
 }
 
 impl Payload for NewMessage {
@@ -185,7 +201,8 @@ impl Payload for MethodCallRequest {
 impl Payload for MethodResult {
     const KIND: &'static str = "method-result";
 
-    /// A result is not lost because its progress is a little more than everything.
+    /// Clamps the progress, so that a result is not lost because its progress is slightly above
+    /// 100.
     fn mend(&mut self) {
         self.progress = self.progress.map(|progress| progress.clamp(0.0, 100.0));
     }
@@ -194,7 +211,7 @@ impl Payload for MethodResult {
         id("callId", &self.call_id)?;
         match self.progress {
             Some(progress) if !(0.0..=100.0).contains(&progress) => {
-                Err(format!("progress is {progress}, and it is a percentage from 0 to 100"))
+                Err(format!("progress is {progress}, but must be a percentage from 0 to 100"))
             }
             _ => Ok(()),
         }
@@ -217,7 +234,7 @@ impl Payload for ExecutionPause {
     }
 }
 
-/// Peers write `null` for what they leave out.
+/// Other implementations write `null` for absent fields.
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -232,9 +249,12 @@ mod tests {
 
     #[test]
     fn payloads_are_as_the_protocol_has_them() {
-        let message = NewMessage::read(r#"{"id":"m","content":"hi","at":null,"replyTo":null,"x":1}"#, "ann").unwrap();
+        let message =
+            NewMessage::read(r#"{"id":"m","content":"hi","at":null,"replyTo":null,"x":1}"#, "ann")
+                .unwrap();
         assert_eq!(message.write().unwrap(), r#"{"id":"m","content":"hi"}"#);
-        let result = MethodResult { call_id: "c".into(), complete: true, ..MethodResult::default() };
+        let result =
+            MethodResult { call_id: "c".into(), complete: true, ..MethodResult::default() };
         assert_eq!(result.write().unwrap(), r#"{"callId":"c","complete":true}"#);
         let pause = ExecutionPause::read(r#"{"messageId":"m","status":"paused"}"#, "ann").unwrap();
         assert_eq!(pause.status, PauseStatus::Paused);
@@ -242,20 +262,40 @@ mod tests {
 
     #[test]
     fn bad_ones_are_refused_in_both_directions() {
-        for bad in [r#"{"id":"","content":"x"}"#, r#"{"id":"m"}"#, r#"{"id":7,"content":"x"}"#, "null", "[]"] {
-            assert_eq!(NewMessage::read(bad, "eve").unwrap_err().code(), "validation-error", "{bad}");
+        for bad in [
+            r#"{"id":"","content":"x"}"#,
+            r#"{"id":"m"}"#,
+            r#"{"id":7,"content":"x"}"#,
+            "null",
+            "[]",
+        ] {
+            assert_eq!(
+                NewMessage::read(bad, "eve").unwrap_err().code(),
+                "validation-error",
+                "{bad}"
+            );
         }
         for progress in [f64::NAN, -1.0, 100.5] {
-            let result = MethodResult { call_id: "c".into(), progress: Some(progress), ..MethodResult::default() };
+            let result = MethodResult {
+                call_id: "c".into(),
+                progress: Some(progress),
+                ..MethodResult::default()
+            };
             assert_eq!(result.write().unwrap_err().code(), "validation-error");
         }
-        let result = MethodResult::read(r#"{"callId":"c","progress":100.1,"complete":true}"#, "eve").unwrap();
+        let result =
+            MethodResult::read(r#"{"callId":"c","progress":100.1,"complete":true}"#, "eve")
+                .unwrap();
         assert_eq!((result.progress, result.complete), (Some(100.0), true));
-        assert!(MessageError { id: "x".repeat(129), error: String::new(), code: None }.write().is_err());
+        assert!(
+            MessageError { id: "x".repeat(129), error: String::new(), code: None }.write().is_err()
+        );
         assert!(ExecutionPause::read(r#"{"messageId":"m","status":"gone"}"#, "eve").is_err());
     }
 
-    fn check<P: Payload + std::fmt::Debug + PartialEq>(json: &str) -> Result<(), proptest::test_runner::TestCaseError> {
+    fn check<P: Payload + std::fmt::Debug + PartialEq>(
+        json: &str,
+    ) -> Result<(), proptest::test_runner::TestCaseError> {
         match P::read(json, "eve") {
             Ok(read) => {
                 let written = read.write().expect("what may be read may be sent");
@@ -296,6 +336,9 @@ mod tests {
 
     #[test]
     fn a_list_is_no_payload() {
-        assert_eq!(NewMessage::read(r#"["m","hi"]"#, "eve").unwrap_err().code(), "validation-error");
+        assert_eq!(
+            NewMessage::read(r#"["m","hi"]"#, "eve").unwrap_err().code(),
+            "validation-error"
+        );
     }
 }

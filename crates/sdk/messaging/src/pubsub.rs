@@ -1,4 +1,4 @@
-//! The channel without the protocol on top: any type, any payload.
+//! The channel without the protocol on top: messages with any type and payload.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,47 +16,50 @@ use crate::queue::{Item, Reader};
 use crate::shared::{Command, Draft, Shared};
 use crate::{Attachment, Error, attachment};
 
-/// A message as it came, whatever its type.
+/// A message of any type, as received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawMessage {
     pub delivery: Delivery,
-    /// Its place in the channel's log; absent when it is not stored.
+    /// The position in the channel's log; absent if the message is not stored.
     pub id: Option<u64>,
-    /// Its type.
+    /// The type.
     pub kind: String,
     /// JSON.
     pub payload: Arc<str>,
     pub sender_id: String,
-    /// What the sender said about itself at the time.
+    /// The sender's metadata at the time.
     pub sender_metadata: Map<String, Value>,
     /// Milliseconds since 1970, by the server's clock.
     pub timestamp_ms: i64,
-    /// Without their bytes in a page of history.
+    /// The attachments. In a page of history they have no bytes.
     pub attachments: Vec<Attachment>,
 }
 
-/// So many messages came while nobody read the stream that there was no room for them.
+/// The number of messages that were dropped, because the stream was not read in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0} messages were dropped because nobody read them in time; read faster, or allow a larger event_buffer")]
+#[error(
+    "{0} messages were dropped because they were not read in time; read faster, or increase event_buffer"
+)]
 pub struct Missed(pub u64);
 
 pub(crate) type RawItem = Result<RawMessage, Missed>;
 
-/// Some stored messages, oldest first.
+/// A page of stored messages, oldest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HistoryPage {
     pub messages: Vec<RawMessage>,
-    /// Whether there are older ones.
+    /// Whether older messages exist.
     pub more: bool,
 }
 
-/// How to publish.
+/// Options of a published message.
 #[derive(Debug, Clone)]
 pub struct PublishOptions {
-    /// Whether it is stored. It is, unless told.
+    /// Whether the message is stored. True by default.
     pub persist: bool,
     pub attachments: Vec<Attachment>,
-    /// The same message sent again under the same id is stored once, also by another client of this participant.
+    /// An id that deduplicates retries: a message sent again with the same id is stored once, even
+    /// by another client of this participant.
     pub client_message_id: Option<String>,
 }
 
@@ -73,31 +76,47 @@ pub struct PubSub<'a> {
 }
 
 impl PubSub<'_> {
-    /// Publishes, and gives back the message's id once it is stored; nothing for one that is not to be.
+    /// Publishes a message. Returns its id once it is stored, or `None` if it is not to be stored.
     pub async fn publish(
         &self,
         kind: &str,
         payload: impl Serialize,
         options: PublishOptions,
     ) -> Result<Option<u64>, Error> {
-        let payload = serde_json::to_string(&payload).map_err(|error| Error::sent("the payload", error.to_string()))?;
-        let mut draft = Draft { attachments: options.attachments, ..Draft::new(kind, payload, options.persist) };
+        let payload = serde_json::to_string(&payload)
+            .map_err(|error| Error::sent("the payload", error.to_string()))?;
+        let mut draft = Draft {
+            attachments: options.attachments,
+            ..Draft::new(kind, payload, options.persist)
+        };
         if let Some(id) = options.client_message_id {
             draft.client_message_id = id;
         }
         self.shared.publish(draft).await
     }
 
-    /// Everything that comes from now on, of whatever type, stored or not, this participant's own messages included.
-    /// What comes after a lost connection says [`Delivery::Replay`] if it was said meanwhile.
+    /// Returns a stream of all messages from now on: of any type, stored or not, including this
+    /// participant's own. Messages that were sent while the connection was lost have
+    /// [`Delivery::Replay`].
     pub fn messages(&self) -> RawMessages {
         RawMessages { reader: self.shared.raw.read([], |_| true) }
     }
 
-    /// Stored messages before this one, or the latest. Needs a server with the extension `get-messages-before`.
-    pub async fn messages_before(&self, before: Option<u64>, limit: usize) -> Result<HistoryPage, Error> {
-        if !self.shared.identity().extensions.iter().any(|extension| extension == "get-messages-before") {
-            let why = "the server does not say that it can; connect with since_id instead";
+    /// Returns stored messages before this one, or the latest. Requires a server with the extension
+    /// `get-messages-before`.
+    pub async fn messages_before(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<HistoryPage, Error> {
+        if !self
+            .shared
+            .identity()
+            .extensions
+            .iter()
+            .any(|extension| extension == "get-messages-before")
+        {
+            let why = "the server does not support it; connect with since_id instead";
             return Err(Error::sent("a request for history", why));
         }
         self.shared.ask(|done| Command::History { before, limit, done }).await
@@ -120,7 +139,7 @@ impl RawMessage {
         })
     }
 
-    /// A message of a page of history, whose attachments are described and not there.
+    /// Converts a message of a page of history. Its attachments have metadata but no bytes.
     pub(crate) fn without_bytes(mut message: Delivered<'_>) -> Self {
         let described = std::mem::take(&mut message.attachments);
         let attachments = described.into_iter().map(|meta| Attachment {
@@ -130,18 +149,22 @@ impl RawMessage {
             data: Bytes::new(),
         });
         let attachments = attachments.collect();
-        let mut raw = Self::new(message, &Bytes::new()).unwrap_or_else(|_| unreachable!("it has no attachments"));
+        let mut raw = Self::new(message, &Bytes::new())
+            .unwrap_or_else(|_| unreachable!("it has no attachments"));
         raw.attachments = attachments;
         raw
     }
 
-    /// The payload as a type.
+    /// Parses the payload as a type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        let what = format!("a {} of \"{}\"", self.kind.escape_debug(), self.sender_id.escape_debug());
-        serde_json::from_str(&self.payload).map_err(|error| Error::received(&what, error.to_string()))
+        let what =
+            format!("a {} of \"{}\"", self.kind.escape_debug(), self.sender_id.escape_debug());
+        serde_json::from_str(&self.payload)
+            .map_err(|error| Error::received(&what, error.to_string()))
     }
 
-    /// The id in its payload, where its type has one that is unique in the channel.
+    /// Returns the id in the payload, if messages of this type have one that is unique in the
+    /// channel.
     pub(crate) fn subject(&self) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -162,7 +185,8 @@ impl Item for RawItem {
     fn weight(&self) -> usize {
         let message = self.as_ref().ok();
         256 + message.map_or(0, |message| {
-            message.payload.len() + message.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+            message.payload.len()
+                + message.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
         })
     }
 
@@ -171,7 +195,7 @@ impl Item for RawItem {
     }
 }
 
-/// The stream that [`PubSub::messages`] gives.
+/// The stream that [`PubSub::messages`] returns.
 pub struct RawMessages {
     reader: Reader<RawItem>,
 }

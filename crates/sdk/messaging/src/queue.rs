@@ -1,24 +1,26 @@
-//! What waits for the readers of a stream: bounded, so that one who does not read costs a bounded amount of memory.
+//! Bounded queues for the readers of a stream, so that a reader that does not read costs a bounded
+//! amount of memory.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 
-/// Something that can wait in a queue.
+/// An item of a queue.
 pub(crate) trait Item: Clone + Send + 'static {
-    /// About how many bytes of memory it keeps.
+    /// Returns the approximate memory of the item in bytes.
     fn weight(&self) -> usize;
-    /// What the reader is told in place of items that there was no room for.
+    /// Creates the item that replaces dropped items.
     fn lagged(missed: u64) -> Self;
 }
 
 type Filter<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
-/// How much may wait for one reader.
+/// The limits of one reader's queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) items: usize,
@@ -42,10 +44,16 @@ struct State<T> {
 impl<T: Item> Queue<T> {
     pub(crate) fn new(bounds: Bounds, filter: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         let state = State { items: VecDeque::new(), bytes: 0, missed: 0, ended: false };
-        Self { state: Mutex::new(state), waker: AtomicWaker::new(), filter: Box::new(filter), bounds }
+        Self {
+            state: Mutex::new(state),
+            waker: AtomicWaker::new(),
+            filter: Box::new(filter),
+            bounds,
+        }
     }
 
-    /// Adds an item that the reader wants. The oldest make room for it.
+    /// Adds an item that matches the reader's filter. The oldest items are dropped if the queue is
+    /// full.
     pub(crate) fn push(&self, item: &T) {
         if !(self.filter)(item) {
             return;
@@ -56,7 +64,9 @@ impl<T: Item> Queue<T> {
         }
         state.bytes += item.weight();
         state.items.push_back(item.clone());
-        while state.items.len() > 1 && (state.items.len() > self.bounds.items || state.bytes > self.bounds.bytes) {
+        while state.items.len() > 1
+            && (state.items.len() > self.bounds.items || state.bytes > self.bounds.bytes)
+        {
             let oldest = state.items.pop_front();
             state.bytes -= oldest.map_or(0, |oldest| oldest.weight());
             state.missed += 1;
@@ -65,7 +75,7 @@ impl<T: Item> Queue<T> {
         self.waker.wake();
     }
 
-    /// Nothing will be added any more. What waits can still be read.
+    /// Ends the queue. Queued items can still be read.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.waker.wake();
@@ -93,11 +103,11 @@ impl<T: Item> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// Everybody who reads one kind of thing.
+/// All readers of one kind of item.
 pub(crate) struct Hub<T> {
     readers: Mutex<Readers<T>>,
     bounds: Bounds,
@@ -105,13 +115,13 @@ pub(crate) struct Hub<T> {
 
 struct Readers<T> {
     queues: Vec<Weak<Queue<T>>>,
-    /// What came before anybody read, for the first one who does.
+    /// The items that arrived before the first reader, for that reader.
     early: Option<Arc<Queue<T>>>,
     ended: bool,
 }
 
 impl<T: Item> Hub<T> {
-    /// With `early`, what comes before the first reader is kept for it.
+    /// Creates a hub. With `early`, items that arrive before the first reader are kept for it.
     pub(crate) fn new(bounds: Bounds, early: bool) -> Self {
         let early = early.then(|| Arc::new(Queue::new(bounds, |_| true)));
         Self { readers: Mutex::new(Readers { queues: Vec::new(), early, ended: false }), bounds }
@@ -125,7 +135,8 @@ impl<T: Item> Hub<T> {
         readers.queues.retain(|queue| queue.upgrade().inspect(|queue| queue.push(item)).is_some());
     }
 
-    /// A new reader: of `first`, then of all that came since the beginning if nobody has read yet, then of what comes.
+    /// Adds a reader. It receives `first`, then all earlier items if it is the first reader, then
+    /// new items.
     pub(crate) fn read(
         &self,
         first: impl IntoIterator<Item = T>,
@@ -136,8 +147,11 @@ impl<T: Item> Hub<T> {
         self.add(readers, first, early, filter)
     }
 
-    /// A new reader of what comes from now on.
-    pub(crate) fn read_later(&self, filter: impl Fn(&T) -> bool + Send + Sync + 'static) -> Reader<T> {
+    /// Adds a reader of new items.
+    pub(crate) fn read_later(
+        &self,
+        filter: impl Fn(&T) -> bool + Send + Sync + 'static,
+    ) -> Reader<T> {
         self.add(self.lock(), [], None, filter)
     }
 
@@ -150,7 +164,7 @@ impl<T: Item> Hub<T> {
     ) -> Reader<T> {
         let queue = Arc::new(Queue::new(self.bounds, filter));
         let mut state = queue.lock();
-        // What was there before does not count against the bounds: it is in memory anyway.
+        // The initial items do not count against the limits, because they are in memory anyway.
         let (waiting, missed) = early.map(|early| early.take()).unwrap_or_default();
         state.missed = missed;
         state.items.extend(first.into_iter().chain(waiting).filter(|item| (queue.filter)(item)));
@@ -170,7 +184,7 @@ impl<T: Item> Hub<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Readers<T>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readers.lock()
     }
 }
 
@@ -243,7 +257,10 @@ mod tests {
             for number in 0..5 {
                 hub.push(&Number::Some(number));
             }
-            assert_eq!(rest(&hub, reader).await, [Number::Missed(3), Number::Some(3), Number::Some(4)]);
+            assert_eq!(
+                rest(&hub, reader).await,
+                [Number::Missed(3), Number::Some(3), Number::Some(4)]
+            );
         }
     }
 

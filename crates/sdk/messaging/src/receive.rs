@@ -1,6 +1,6 @@
-//! What becomes of a message that comes in.
+//! Processes incoming messages.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use sa_protocol::channel::{Delivered, Delivery};
 use serde::Deserialize;
@@ -14,24 +14,24 @@ use crate::replay::Replay;
 use crate::shared::Shared;
 use crate::{Error, execute};
 
-/// What part of a channel's history a message belongs to.
+/// The part of a channel's history that a message belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It was stored before the client came.
+    /// It was stored before the client connected.
     Initial,
     /// It was stored while the client had no connection.
     Gap,
-    /// It is said now.
+    /// It was sent just now.
     Live,
 }
 
-/// Takes the messages of one connection.
+/// Handles the messages of one connection.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
     phase: Phase,
     own_id: String,
     replay: Replay,
-    /// Calls for this participant that came while it was not connected, and that nobody has answered so far.
+    /// Unanswered calls for this participant that arrived while it was not connected.
     open_calls: Vec<(MethodCallRequest, String)>,
 }
 
@@ -47,7 +47,10 @@ impl Receiver {
     }
 
     pub(crate) fn take(&mut self, mut raw: RawMessage) {
-        if self.phase == Phase::Initial && self.shared.config.replay == ReplayMode::Skip && raw.kind != "presence" {
+        if self.phase == Phase::Initial
+            && self.shared.config.replay == ReplayMode::Skip
+            && raw.kind != "presence"
+        {
             return;
         }
         if self.phase != Phase::Initial {
@@ -55,7 +58,7 @@ impl Receiver {
         }
         let delivery = match (self.phase, raw.delivery) {
             (Phase::Initial, _) => Delivery::Replay,
-            // Stored a while ago, but news to this reader.
+            // The message was stored a while ago, but is new to this reader.
             (_, Delivery::Replay) => Delivery::Persisted,
             (_, delivery) => delivery,
         };
@@ -80,10 +83,11 @@ impl Receiver {
         match (&event, self.phase) {
             (Event::Presence(presence), Phase::Live) => self.presence(sender, presence),
             (Event::Presence(presence), _) => self.shared.roster().tell(sender, presence),
-            // History is for reading: nobody waits for what it asks.
+            // No caller waits for an answer to a message of the history.
             (_, Phase::Initial) => {}
             (Event::MethodCall(call), phase) if call.provider_id == self.own_id => {
-                let (call, persist) = (call.payload.clone(), envelope.delivery != Delivery::Ephemeral);
+                let (call, persist) =
+                    (call.payload.clone(), envelope.delivery != Delivery::Ephemeral);
                 match phase {
                     Phase::Live => execute::start(&self.shared, call, sender, persist),
                     _ => self.open_calls.push((call, sender.clone())),
@@ -94,10 +98,15 @@ impl Receiver {
                     self.open_calls.retain(|(call, _)| call.call_id != result.call_id);
                     self.shared.executions.ended(&result.call_id);
                 }
-                self.shared.calls.result(sender, result.payload.clone(), envelope.attachments.clone());
+                self.shared.calls.result(
+                    sender,
+                    result.payload.clone(),
+                    envelope.attachments.clone(),
+                );
             }
             (Event::MethodCancel(cancel), _) => {
-                self.open_calls.retain(|(call, caller)| call.call_id != cancel.call_id || caller != sender);
+                self.open_calls
+                    .retain(|(call, caller)| call.call_id != cancel.call_id || caller != sender);
                 self.shared.executions.cancel(&cancel.call_id, sender);
             }
             _ => {}
@@ -115,21 +124,21 @@ impl Receiver {
         if let Some(update) = update {
             self.shared.tell_roster(&update);
         }
-        // A server with extensions ends the calls of a provider that leaves by itself, and knows better: the provider may
-        // have answered before.
+        // A server with extensions ends the calls of a leaving provider itself. It knows better,
+        // because the provider may have answered before.
         if matches!(presence.action, PresenceAction::Leave(_)) && !self.shared.watches_calls() {
             self.shared.calls.provider_left(sender);
         }
     }
 
-    /// A presence that says only who is here, and is no news.
+    /// Updates the roster from a presence that is not new.
     pub(crate) fn tell_presence(&self, message: &Delivered<'_>) {
         if let Ok(presence) = read_presence(message.payload, &message.sender) {
             self.shared.roster().tell(&message.sender, &presence);
         }
     }
 
-    /// Everything that was missed has come.
+    /// Handles the end of the missed messages.
     pub(crate) fn ready(&mut self, snapshot: Option<&str>) {
         self.own_id = self.shared.identity().participant.clone();
         let update = self.shared.roster().replace(snapshot);
@@ -138,7 +147,7 @@ impl Receiver {
         }
         if self.phase == Phase::Initial {
             let (replay, dropped) = std::mem::take(&mut self.replay).finish();
-            *self.shared.replay.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(replay);
+            *self.shared.replay.lock() = Arc::new(replay);
             if dropped > 0 {
                 let why = format!("{dropped} older messages did not fit into the event_buffer");
                 self.shared.report(&Error::received("the whole history", why));
@@ -172,7 +181,7 @@ fn read(raw: &RawMessage, envelope: &Arc<Envelope>) -> Result<Option<Event>, Err
             let payload = read_presence(&raw.payload, &raw.sender_id)?;
             Ok(Some(Event::Presence(Received { envelope: Arc::clone(envelope), payload })))
         }
-        // Of a type that this protocol does not know: for those who read raw messages.
+        // This protocol does not know the type; only readers of raw messages receive it.
         _ => Ok(None),
     }
 }

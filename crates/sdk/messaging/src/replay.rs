@@ -1,4 +1,4 @@
-//! The history that a client gets when it comes.
+//! The history that a client receives when it connects.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,7 +6,7 @@ use crate::builder::{Config, ReplayMode};
 use crate::event::Event;
 use crate::queue::{Bounds, Item as _};
 
-/// Puts the history together while it comes. The oldest part makes room when there is too much of it.
+/// Collects the history while it arrives. The oldest part is dropped if it exceeds the limits.
 #[derive(Debug)]
 pub(crate) struct Replay {
     mode: ReplayMode,
@@ -14,9 +14,9 @@ pub(crate) struct Replay {
     bounds: Bounds,
     events: VecDeque<Event>,
     bytes: usize,
-    /// How many events made room.
+    /// The number of dropped events.
     dropped: u64,
-    /// Where each message is: its number among all that ever came.
+    /// The index of each message among all events that have arrived.
     messages: HashMap<String, u64>,
 }
 
@@ -36,7 +36,12 @@ impl Default for Replay {
 
 impl Replay {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { mode: config.replay, since_ms: config.since_ms, bounds: config.buffer, ..Self::default() }
+        Self {
+            mode: config.replay,
+            since_ms: config.since_ms,
+            bounds: config.buffer,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn push(&mut self, event: Event) {
@@ -44,12 +49,16 @@ impl Replay {
         if self.mode == ReplayMode::Skip || self.since_ms.is_some_and(|since| at < since) {
             return;
         }
-        let Some(event) = (if self.mode == ReplayMode::Collect { self.merge(event) } else { Some(event) }) else {
+        let Some(event) =
+            (if self.mode == ReplayMode::Collect { self.merge(event) } else { Some(event) })
+        else {
             return;
         };
         self.bytes += event.weight();
         self.events.push_back(event);
-        while self.events.len() > self.bounds.items || (self.bytes > self.bounds.bytes && self.events.len() > 1) {
+        while self.events.len() > self.bounds.items
+            || (self.bytes > self.bounds.bytes && self.events.len() > 1)
+        {
             if let Some(oldest) = self.events.pop_front() {
                 self.bytes -= oldest.weight().min(self.bytes);
                 self.dropped += 1;
@@ -60,7 +69,7 @@ impl Replay {
         }
     }
 
-    /// Adds an update to its message. What has no message here stays what it is.
+    /// Merges an update into its message. An update without a message here is kept as it is.
     fn merge(&mut self, event: Event) -> Option<Event> {
         let id = match &event {
             Event::Message(message) => {
@@ -72,10 +81,12 @@ impl Replay {
             _ => return Some(event),
         };
         let index = self.messages.get(id).and_then(|number| number.checked_sub(self.dropped));
-        let Some(Event::Message(message)) = index.and_then(|index| self.events.get_mut(index as usize)) else {
+        let Some(Event::Message(message)) =
+            index.and_then(|index| self.events.get_mut(index as usize))
+        else {
             return Some(event);
         };
-        // Somebody else's update is none.
+        // An update by another participant is ignored.
         let sender = event.envelope().map(|envelope| envelope.sender_id.as_str());
         if sender != Some(message.envelope.sender_id.as_str()) {
             return None;
@@ -93,11 +104,12 @@ impl Replay {
         None
     }
 
-    /// All of it, oldest first, and how much did not fit.
+    /// Returns the history, oldest first, and the number of dropped events.
     pub(crate) fn finish(self) -> (Vec<Event>, u64) {
         let mut events: Vec<Event> = self.events.into();
         if self.mode == ReplayMode::Collect {
-            // The parts of a result that is complete are in it, or were for those who were there.
+            // A complete result contains its parts, or they mattered only to participants that were
+            // connected then.
             let complete: HashSet<String> = events
                 .iter()
                 .filter_map(|event| match event {
@@ -106,7 +118,9 @@ impl Replay {
                 })
                 .collect();
             events.retain(|event| match event {
-                Event::MethodResult(result) => result.complete || !complete.contains(&result.call_id),
+                Event::MethodResult(result) => {
+                    result.complete || !complete.contains(&result.call_id)
+                }
                 _ => true,
             });
         }
@@ -138,12 +152,18 @@ mod tests {
     }
 
     fn message(id: &str, content: &str, at: i64) -> Event {
-        let payload: NewMessage = serde_json::from_value(serde_json::json!({ "id": id, "content": content })).unwrap();
+        let payload: NewMessage =
+            serde_json::from_value(serde_json::json!({ "id": id, "content": content })).unwrap();
         Event::Message(received(payload, "ann", at))
     }
 
     fn update(id: &str, content: &str, complete: bool, sender: &str) -> Event {
-        let payload = UpdateMessage { id: id.into(), content: Some(content.into()), content_type: None, complete };
+        let payload = UpdateMessage {
+            id: id.into(),
+            content: Some(content.into()),
+            content_type: None,
+            complete,
+        };
         Event::UpdateMessage(received(payload, sender, 9))
     }
 
@@ -161,7 +181,12 @@ mod tests {
         let (events, dropped) = replay.finish();
         let shown = events.iter().map(|event| match event {
             Event::Message(message) => {
-                format!("{}={}{}", message.id, message.content, if message.complete { "." } else { "" })
+                format!(
+                    "{}={}{}",
+                    message.id,
+                    message.content,
+                    if message.complete { "." } else { "" }
+                )
             }
             Event::UpdateMessage(update) => format!("+{}", update.id),
             Event::MethodResult(result) => format!("{}:{}", result.call_id, result.complete),
@@ -195,7 +220,10 @@ mod tests {
     #[test]
     fn streamed_messages_are_as_they_were_said() {
         let (shown, _) = replay(ReplayMode::Stream, 100, events());
-        assert_eq!(shown, ["a=1", "b=2", "+a", "+a", "+a", "+unknown", "c:false", "c:true", "d:false"]);
+        assert_eq!(
+            shown,
+            ["a=1", "b=2", "+a", "+a", "+a", "+unknown", "c:false", "c:true", "d:false"]
+        );
         assert_eq!(replay(ReplayMode::Skip, 100, events()).0, Vec::<String>::new());
     }
 

@@ -1,4 +1,4 @@
-//! Who is in the channel.
+//! The participants in the channel.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use crate::event::{LeaveReason, Presence, PresenceAction};
 use crate::metadata::Participant;
 use crate::queue::{Item, Reader};
 
-/// Everybody who is in the channel, by id.
+/// All participants in the channel, by id.
 pub type Roster = BTreeMap<String, Participant>;
 
-/// The roster has changed.
+/// A change of the roster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RosterUpdate {
-    /// Who is here now.
+    /// The current participants.
     pub participants: Arc<Roster>,
     pub change: RosterChange,
 }
@@ -30,17 +30,17 @@ pub enum RosterChange {
     Joined(String),
     Updated(String),
     Left(String, LeaveReason),
-    /// The client has connected, and was told who is there.
+    /// The client has connected and received the whole roster.
     Replaced,
-    /// So many changes came while nobody read the stream that there was no room for them.
+    /// The number of changes that were dropped, because the stream was not read in time.
     Lagged(u64),
 }
 
-/// What the client knows about who is here.
+/// The client's copy of the roster.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     now: Arc<Roster>,
-    /// What the messages before `ready` say, until it is known whether they count.
+    /// The roster according to the messages before `ready`, until it is known whether they count.
     told: Roster,
 }
 
@@ -49,17 +49,18 @@ impl Known {
         Arc::clone(&self.now)
     }
 
-    /// A new connection begins: whoever is here will be told anew.
+    /// Begins a new connection, which sends the roster again.
     pub(crate) fn begin(&mut self) {
         self.told.clear();
     }
 
-    /// Somebody's presence, told before `ready`.
+    /// Applies a presence that arrived before `ready`.
     pub(crate) fn tell(&mut self, id: &str, presence: &Presence) {
         apply(&mut self.told, id, presence);
     }
 
-    /// The connection is ready. `snapshot` is the server's word, if it has one.
+    /// Completes the roster of a ready connection. `snapshot` is the server's roster, if it sent
+    /// one.
     pub(crate) fn replace(&mut self, snapshot: Option<&str>) -> Option<RosterUpdate> {
         let told = mem::take(&mut self.told);
         let next = snapshot.and_then(read).unwrap_or(told);
@@ -70,7 +71,7 @@ impl Known {
         Some(RosterUpdate { participants: self.now(), change: RosterChange::Replaced })
     }
 
-    /// Somebody's presence, as it changes.
+    /// Applies a new presence.
     pub(crate) fn change(&mut self, id: &str, presence: &Presence) -> Option<RosterUpdate> {
         let known = self.now.contains_key(id);
         apply(Arc::make_mut(&mut self.now), id, presence);
@@ -114,7 +115,7 @@ impl Item for RosterUpdate {
     }
 }
 
-/// The stream that [`Client::roster_changes`](crate::Client::roster_changes) gives.
+/// The stream that [`Client::roster_changes`](crate::Client::roster_changes) returns.
 pub struct RosterChanges {
     pub(crate) reader: Reader<RosterUpdate>,
 }

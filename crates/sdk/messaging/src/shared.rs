@@ -1,9 +1,10 @@
-//! What a client's handles, its connection and its running methods share.
+//! The state that a client's handles, its connection and its running methods share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -19,15 +20,15 @@ use crate::roster::{Known, RosterUpdate};
 use crate::state::{ConnectionState, Reconnected};
 use crate::{Attachment, Error};
 
-/// The gateway's own name, as the provider of its tools. It is in no roster.
+/// The gateway's own id, as the provider of its tools. It is in no roster.
 const GATEWAY: &str = "switchboard";
 
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) commands: mpsc::Sender<Command>,
-    /// Somebody wants the client to end.
+    /// Cancelled to ask the client to end.
     pub(crate) closed: CancellationToken,
-    /// The client has ended.
+    /// Cancelled when the client has ended.
     pub(crate) ended: CancellationToken,
     pub(crate) reason: OnceLock<Error>,
     pub(crate) state: watch::Sender<ConnectionState>,
@@ -47,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) on_reconnect: Handlers<Reconnected>,
 }
 
-/// Who this client is, and how far it has read.
+/// This client's identity, and its read position.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Identity {
     pub(crate) participant: String,
@@ -55,33 +56,33 @@ pub(crate) struct Identity {
     pub(crate) position: Option<Position>,
 }
 
-/// How far a channel was read. Kept by a program that ends, it is where the next one goes on:
+/// A read position in a channel. A program can store it, and continue there after a restart:
 /// [`ClientBuilder::resume`](crate::ClientBuilder::resume).
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Position {
-    /// Names the history that the id belongs to, where the server has names for it.
+    /// The name of the history that the id belongs to, if the server has such names.
     pub epoch: Option<String>,
-    /// The last message.
+    /// The id of the last message.
     pub last_id: u64,
 }
 
-/// What the connection is asked to do.
+/// A command for the connection.
 pub(crate) enum Command {
     Publish { draft: Draft, done: oneshot::Sender<Result<Option<u64>, Error>> },
     Metadata { metadata: Map<String, Value>, done: oneshot::Sender<Result<Option<u64>, Error>> },
     History { before: Option<u64>, limit: usize, done: oneshot::Sender<Result<HistoryPage, Error>> },
 }
 
-/// A message that is to be sent.
+/// A message to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) kind: String,
     /// JSON.
     pub(crate) payload: String,
     pub(crate) persist: bool,
-    /// Makes it stored once, however often it is sent.
+    /// An id that makes the server store the message once, even if it is sent again.
     pub(crate) client_message_id: String,
-    /// The id in its payload by which it is known again among what is replayed.
+    /// The id in the payload that identifies the message in a replay.
     pub(crate) subject: Option<String>,
     pub(crate) attachments: Vec<Attachment>,
 }
@@ -99,7 +100,8 @@ impl Draft {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.payload.len() + self.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
+        self.payload.len()
+            + self.attachments.iter().map(|attachment| attachment.data.len()).sum::<usize>()
     }
 }
 
@@ -130,7 +132,8 @@ impl Shared {
         }
     }
 
-    /// Sends a message and waits until the server has it: on disk, if it is one that is stored.
+    /// Sends a message and waits until the server has acknowledged it. A stored message is then on
+    /// disk.
     pub(crate) async fn publish(&self, draft: Draft) -> Result<Option<u64>, Error> {
         crate::attachment::check(&draft.attachments)?;
         self.ask(|done| Command::Publish { draft, done }).await
@@ -140,7 +143,7 @@ impl Shared {
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
-        // Whether something still gets out while the client leaves would be a matter of luck.
+        // Whether a message could still be sent while the client leaves would be unpredictable.
         if self.closed.is_cancelled() {
             return Err(self.why_ended());
         }
@@ -156,27 +159,35 @@ impl Shared {
         }
     }
 
-    /// Says why nothing can be sent any more.
+    /// Returns the reason why nothing can be sent any more.
     pub(crate) fn why_ended(&self) -> Error {
         self.reason.get().cloned().unwrap_or_else(Error::closed)
     }
 
-    /// What a filter lets through for this participant.
-    pub(crate) fn wants(&self, filter: EventFilter) -> impl Fn(&Event) -> bool + Send + Sync + 'static {
+    /// Returns a predicate that applies the filter for this participant.
+    pub(crate) fn wants(
+        &self,
+        filter: EventFilter,
+    ) -> impl Fn(&Event) -> bool + Send + Sync + 'static {
         let (id, handle) = (self.identity().participant.clone(), self.config.handle.clone());
         let skip = self.config.skip_own;
         move |event| {
             let own = event.envelope().is_some_and(|envelope| envelope.sender_id == id);
-            !(skip && own) && filter.wants(event, &id, Some(handle.as_str()).filter(|handle| !handle.is_empty()))
+            !(skip && own)
+                && filter.wants(
+                    event,
+                    &id,
+                    Some(handle.as_str()).filter(|handle| !handle.is_empty()),
+                )
         }
     }
 
-    /// What happens from now on, whoever else reads.
+    /// Returns a stream of events from now on, without affecting other readers.
     pub(crate) fn later_events(&self, filter: EventFilter) -> Events {
         Events { reader: self.events.read_later(self.wants(filter)) }
     }
 
-    /// Tells whoever wants to know that something went wrong that no caller waits for.
+    /// Reports an error that no caller waits for.
     pub(crate) fn report(&self, error: &Error) {
         tracing::debug!(%error, "channel");
         self.on_error.call(error);
@@ -187,17 +198,21 @@ impl Shared {
         self.on_roster.call(update);
     }
 
-    /// The advertised timeout of a method; or why it cannot be called, where that is known for sure.
-    pub(crate) fn find_method(&self, provider: &str, method: &str) -> Result<Option<Duration>, Error> {
+    /// Returns the advertised timeout of a method, or an error if it certainly cannot be called.
+    pub(crate) fn find_method(
+        &self,
+        provider: &str,
+        method: &str,
+    ) -> Result<Option<Duration>, Error> {
         let roster = self.roster().now();
-        // Without a connection the roster is old news.
+        // Without a connection the roster is outdated.
         if provider == GATEWAY || *self.state.borrow() != ConnectionState::Connected {
             return Ok(None);
         }
         let Some(participant) = roster.get(provider) else {
             let here: Vec<_> = roster.keys().take(10).map(String::as_str).collect();
             return Err(Error::ProviderNotFound(format!(
-                "there is no participant \"{provider}\" in the channel; there are: {}",
+                "there is no participant \"{provider}\" in the channel; the participants are: {}",
                 here.join(", ")
             )));
         };
@@ -207,33 +222,34 @@ impl Shared {
         }
         let methods = participant.methods();
         let Some(found) = methods.iter().find(|candidate| candidate.name == method) else {
-            let offered: Vec<_> = methods.iter().take(10).map(|method| method.name.as_str()).collect();
+            let offered: Vec<_> =
+                methods.iter().take(10).map(|method| method.name.as_str()).collect();
             return Err(Error::MethodNotFound(format!(
-                "\"{provider}\" has no method \"{method}\"; it has: {}",
+                "\"{provider}\" has no method \"{method}\"; its methods are: {}",
                 if offered.is_empty() { "none".into() } else { offered.join(", ") }
             )));
         };
         Ok(found.timeout.map(Duration::from_millis))
     }
 
-    /// Whether the server sees to calls by itself: it fails those that cannot be answered.
+    /// Returns whether the server fails calls itself that cannot be answered.
     pub(crate) fn watches_calls(&self) -> bool {
         !self.identity().extensions.is_empty()
     }
 
     pub(crate) fn identity(&self) -> MutexGuard<'_, Identity> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.lock()
     }
 
     pub(crate) fn roster(&self) -> MutexGuard<'_, Known> {
-        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+        self.roster.lock()
     }
 
     pub(crate) fn metadata(&self) -> MutexGuard<'_, Map<String, Value>> {
-        self.metadata.lock().unwrap_or_else(PoisonError::into_inner)
+        self.metadata.lock()
     }
 
-    /// Everything ends, for this reason.
+    /// Ends the client for this reason.
     pub(crate) fn end(&self, reason: Error) {
         let reason = self.reason.get_or_init(|| reason);
         self.state.send_replace(ConnectionState::Closed);

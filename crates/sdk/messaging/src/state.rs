@@ -1,25 +1,25 @@
-//! How the connection is.
+//! The state of the connection.
 
 /// Whether a client is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// For the first time.
+    /// The first connection is being opened.
     Connecting,
     Connected,
-    /// The connection was lost. What is sent now waits for the next one.
+    /// The connection was lost. New messages wait for the next one.
     Reconnecting {
-        /// Which attempt comes next; the first is 1.
+        /// The number of the next attempt; the first is 1.
         attempt: u32,
     },
-    /// For good.
+    /// The client has ended for good.
     Closed,
 }
 
-/// A lost connection is back.
+/// A lost connection is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reconnected {
-    /// Whether everything that was said meanwhile has been delivered. `Some(false)` if some of it was deleted, or the
-    /// channel is another one by now; `None` if the server cannot tell.
+    /// Whether all missed messages have been delivered. `Some(false)` if some were deleted or the
+    /// channel was replaced; `None` if the server does not report it.
     pub recovered: Option<bool>,
 }

@@ -1,17 +1,20 @@
-//! A server without extensions is used as far as it goes: its roster is put together from presences, nothing comes twice
-//! after a lost connection, and what it might double is not sent again.
+//! A client works with a server without extensions. It builds the roster from presences, delivers
+//! nothing twice after a lost connection, and does not resend messages that might be duplicated.
 
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_messaging::{CallOptions, Client, Delivery, Event, EventFilter, PublishOptions, ReconnectBackoff, SendOptions};
+use sa_messaging::{
+    CallOptions, Client, Delivery, Event, EventFilter, PublishOptions, ReconnectBackoff,
+    SendOptions,
+};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
-/// What a test waits for must come.
+/// Waits for a future that must complete.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
@@ -46,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// Says that all has been sent, and takes what the participant says about itself.
+    /// Sends `ready`, and acknowledges the participant's metadata.
     async fn ready(&mut self, id: u64) {
         self.send(json!({ "kind": "ready" })).await;
         let update = self.recv().await;
@@ -79,8 +82,12 @@ fn presence(kind: &str, id: Option<u64>, who: &str, action: &str, reference: Opt
 async fn server() -> (TcpListener, sa_messaging::ClientBuilder) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
-    let backoff = ReconnectBackoff { initial_delay: Duration::from_millis(1), ..ReconnectBackoff::default() };
-    (listener, Client::builder().server(url).token("t").channel("room").handle("me").reconnect(backoff))
+    let backoff =
+        ReconnectBackoff { initial_delay: Duration::from_millis(1), ..ReconnectBackoff::default() };
+    (
+        listener,
+        Client::builder().server(url).token("t").channel("room").handle("me").reconnect(backoff),
+    )
 }
 
 async fn numbers(events: &mut sa_messaging::Events, count: usize) -> Vec<String> {
@@ -98,8 +105,12 @@ async fn nothing_is_missed_or_doubled() {
     let (listener, builder) = server().await;
     let connecting = tokio::spawn(builder.connect());
     let mut first = Connection::accept(&listener).await;
-    assert!(first.query.contains("sinceId=0") && first.query.contains("channel=room"), "{}", first.query);
-    // The roster by old presences, one of which comes again among the stored messages.
+    assert!(
+        first.query.contains("sinceId=0") && first.query.contains("channel=room"),
+        "{}",
+        first.query
+    );
+    // The roster arrives as old presences, one of which is repeated among the stored messages.
     for frame in [
         presence("replay", Some(3), "ann", "join", None),
         presence("replay", Some(4), "bob", "join", None),
@@ -121,13 +132,17 @@ async fn nothing_is_missed_or_doubled() {
     drop(first);
     let mut second = Connection::accept(&listener).await;
     assert!(second.query.contains("sinceId=6"), "{}", second.query);
-    // It is cut off in the middle of catching up.
+    // The connection is cut off while it catches up.
     second.send(presence("replay", Some(9), "ann", "join", None)).await;
     second.send(said("replay", 7)).await;
     assert_eq!(numbers(&mut events, 1).await, ["7"]);
     drop(second);
     let mut third = Connection::accept(&listener).await;
-    assert!(third.query.contains("sinceId=7"), "the roster says nothing about what was read: {}", third.query);
+    assert!(
+        third.query.contains("sinceId=7"),
+        "the roster says nothing about what was read: {}",
+        third.query
+    );
     third.send(presence("replay", Some(9), "ann", "join", None)).await;
     third.send(said("replay", 7)).await;
     third.send(said("replay", 8)).await;
@@ -148,15 +163,22 @@ async fn what_might_be_stored_twice_is_not_sent_twice() {
     first.ready(1).await;
     let client = soon(connecting).await.unwrap().unwrap();
     let sender = client.clone();
-    let sending = tokio::spawn(async move { sender.send("in doubt", SendOptions::default()).await });
+    let sending =
+        tokio::spawn(async move { sender.send("in doubt", SendOptions::default()).await });
     let publish = first.recv().await;
-    assert_eq!((&publish["payload"]["content"], &publish["clientMessageId"]), (&json!("in doubt"), &Value::Null));
+    assert_eq!(
+        (&publish["payload"]["content"], &publish["clientMessageId"]),
+        (&json!("in doubt"), &Value::Null)
+    );
     drop(first);
     assert_eq!(soon(sending).await.unwrap().unwrap_err().code(), "connection-error");
 
-    // What was never sent waits for the next connection.
+    // A message that was never sent waits for the next connection.
     let sender = client.clone();
-    let sending = tokio::spawn(async move { sender.pubsub().publish("note", 1, PublishOptions::default()).await });
+    let sending =
+        tokio::spawn(
+            async move { sender.pubsub().publish("note", 1, PublishOptions::default()).await },
+        );
     let mut second = Connection::accept(&listener).await;
     second.ready(2).await;
     let publish = second.recv().await;
@@ -173,12 +195,18 @@ async fn a_provider_that_leaves_ends_its_calls_and_a_forged_result_does_not() {
     server.send(presence("replay", None, "worker", "join", None)).await;
     server.ready(1).await;
     let client = soon(connecting).await.unwrap().unwrap();
-    let mut events = client.events(EventFilter { include_ephemeral: true, ..EventFilter::default() });
+    let mut events =
+        client.events(EventFilter { include_ephemeral: true, ..EventFilter::default() });
     let call = client.call_method("worker", "search", json!({}), CallOptions::new());
     let request = server.recv().await;
     let id = request["payload"]["callId"].clone();
     server
-        .send(message("persisted", 2, "method-result", json!({ "callId": id, "content": "forged", "complete": true })))
+        .send(message(
+            "persisted",
+            2,
+            "method-result",
+            json!({ "callId": id, "content": "forged", "complete": true }),
+        ))
         .await;
     server.send(json!({ "kind": "nonsense" })).await;
     server.socket.send(Message::binary(vec![0, 255, 255, 255, 255])).await.unwrap();
@@ -205,11 +233,15 @@ async fn a_call_is_answered_unless_another_connection_has_the_method() {
     server.send(presence("persisted", Some(1), "me", "update", update["ref"].as_i64())).await;
     let _client = soon(connecting).await.unwrap().unwrap();
     for (id, method) in [(2, "search"), (3, "dance")] {
-        let call = json!({ "callId": method, "methodName": method, "providerId": "me", "args": {} });
+        let call =
+            json!({ "callId": method, "methodName": method, "providerId": "me", "args": {} });
         server.send(message("persisted", id, "method-call", call)).await;
     }
     let answer = server.recv().await;
-    assert_eq!((&answer["type"], &answer["payload"]["callId"]), (&json!("method-result"), &json!("dance")));
+    assert_eq!(
+        (&answer["type"], &answer["payload"]["callId"]),
+        (&json!("method-result"), &json!("dance"))
+    );
     assert_eq!(answer["payload"]["content"]["code"], "method-not-found");
 }
 

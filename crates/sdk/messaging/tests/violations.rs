@@ -1,4 +1,5 @@
-//! A server that closes the connection is answered, and one that breaks the WebSocket protocol is told how.
+//! A server that closes the connection gets an answer, and one that breaks the WebSocket protocol
+//! gets a close with the reason.
 
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ async fn a_server_hears_how_the_connection_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}", listener.local_addr().unwrap());
     for (bytes, code) in [
-        // A close with a code, which is its answer, too.
+        // A close with a code, which is also the code of its answer.
         (&[0x88, 2, 0x03, 0xe9][..], 1001),
-        // A kind of frame that does not exist, a text that is not UTF-8, and the beginning of one that would not fit.
+        // An unknown kind of frame, a text that is not UTF-8, and the beginning of a frame that is
+        // too large.
         (&[0x83, 0], 1002),
         (&[0x81, 1, 0xff], 1007),
         (&[0x81, 127, 0, 0, 1, 0, 0, 0, 0, 0], 1009),
@@ -32,8 +34,10 @@ async fn a_server_hears_how_the_connection_ends() {
                 }
             }
         };
-        let client = Client::builder().server(&url).token("t").channel("room").handle("me").connect();
-        let both = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(client, server) });
+        let client =
+            Client::builder().server(&url).token("t").channel("room").handle("me").connect();
+        let both =
+            tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(client, server) });
         let (client, heard) = both.await.expect("this never happened");
         assert_eq!(heard, Some(code));
         assert!(client.is_err(), "nothing was welcomed");

@@ -1,4 +1,4 @@
-//! What the tests of the store share.
+//! Helpers that the tests of the store share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) fn entry(stream: &str, key: Option<&str>, body: impl Into<Bytes>) -> 
     NewEntry { stream: stream.into(), key: key.map(Into::into), body: body.into() }
 }
 
-/// All entries of a stream, read in small pages.
+/// Reads all entries of a stream in small pages.
 pub(crate) async fn all(store: &Store, stream: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     loop {
@@ -37,12 +37,12 @@ pub(crate) fn seqs(entries: &[Entry]) -> Vec<u64> {
     entries.iter().map(|entry| entry.seq).collect()
 }
 
-/// A count that the long runs raise by an environment variable.
+/// Returns a number of rounds. An environment variable can raise it for long runs.
 pub(crate) fn count(variable: &str, ordinary: u64) -> u64 {
     std::env::var(variable).map_or(ordinary, |n| n.parse().expect("a number"))
 }
 
-/// A small random number generator: the seed is all it takes to repeat a test.
+/// A small random number generator. The seed is enough to repeat a test.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

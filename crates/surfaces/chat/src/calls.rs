@@ -1,24 +1,26 @@
-//! Calls that a model wants, carried out through the router, several at once.
+//! Runs the calls of a model through the router, several concurrently.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use sa_core::{CallId, CallRequest, Overrun, RawJson, Router, TraceContext, Update, UpdateSink, View};
+use sa_core::{
+    CallId, CallRequest, Overrun, RawJson, Router, TraceContext, Update, UpdateSink, View,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::formats::{Answer, Wanted};
 use crate::result::Shown;
 
-/// How many characters of a result are told along with the news that it is there, and of what a tool says meanwhile.
+/// The maximum length, in characters, of the excerpts of results and progress messages in events.
 const MAX_TOLD: usize = 2_000;
 
-/// News of running calls that may wait for a reader.
+/// The maximum number of queued events about running calls.
 pub(crate) const NEWS: usize = 64;
 
-/// Who asks, and what they see.
+/// The caller, and its view of the tools.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub view: View,
@@ -26,7 +28,7 @@ pub struct Caller {
     pub trace: TraceContext,
 }
 
-/// How calls are carried out.
+/// The settings with which calls are run.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) router: &'a Arc<Router>,
@@ -36,14 +38,14 @@ pub(crate) struct Runner<'a> {
     pub(crate) max_result_bytes: usize,
 }
 
-/// A call, and the tool that it is for; `None` when there is no such tool.
+/// A call and its tool; `None` if the tool does not exist.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) wanted: Wanted,
     pub(crate) tool: Option<Arc<str>>,
 }
 
-/// What a call is known by afterwards.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) struct Carried {
     pub(crate) answer: Answer,
@@ -52,7 +54,7 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What is told of it beside the result itself.
+    /// Returns the event that reports the result.
     pub(crate) fn news(&self) -> Value {
         let Answer { wanted, shown } = &self.answer;
         let mut news = json!({
@@ -71,9 +73,15 @@ impl Carried {
 }
 
 impl Runner<'_> {
-    /// Carries them all out, and gives back what became of them, in their order. Dropping this cancels what still runs.
-    pub(crate) async fn run(&self, orders: Vec<Order>, news: Option<&mpsc::Sender<Value>>) -> Vec<Carried> {
-        let running = stream::iter(orders).map(|order| self.one(order, news)).buffered(self.at_once.max(1));
+    /// Runs all calls and returns their outcomes in order. Dropping the future cancels the calls
+    /// that still run.
+    pub(crate) async fn run(
+        &self,
+        orders: Vec<Order>,
+        news: Option<&mpsc::Sender<Value>>,
+    ) -> Vec<Carried> {
+        let running =
+            stream::iter(orders).map(|order| self.one(order, news)).buffered(self.at_once.max(1));
         running.collect().await
     }
 
@@ -81,13 +89,25 @@ impl Runner<'_> {
         let Order { wanted, tool } = order;
         let carried = match (&tool, &wanted.arguments) {
             (None, _) => {
-                let words =
-                    format!("not_found: there is no tool \"{}\" (use one of those that you were given)", wanted.name);
-                Carried { answer: Answer { wanted, shown: Shown::error(&words) }, call: None, duration: Duration::ZERO }
+                let words = format!(
+                    "not_found: there is no tool \"{}\" (use one of the offered tools)",
+                    wanted.name
+                );
+                Carried {
+                    answer: Answer { wanted, shown: Shown::error(&words) },
+                    call: None,
+                    duration: Duration::ZERO,
+                }
             }
             (_, Err(why)) => {
-                let words = format!("invalid_args: {why} (call it again with one JSON object, as its schema says)");
-                Carried { answer: Answer { wanted, shown: Shown::error(&words) }, call: None, duration: Duration::ZERO }
+                let words = format!(
+                    "invalid_args: {why} (call it again with one JSON object that matches its schema)"
+                );
+                Carried {
+                    answer: Answer { wanted, shown: Shown::error(&words) },
+                    call: None,
+                    duration: Duration::ZERO,
+                }
             }
             (Some(tool), Ok(arguments)) => {
                 let request = self.request(tool, arguments.clone());
@@ -102,8 +122,14 @@ impl Runner<'_> {
                     let _ = news.send(started).await;
                 }
                 let finished = call.outcome().await;
-                let shown = finished.told(|finished| Shown::of(&finished.outcome, self.max_result_bytes)).await;
-                Carried { answer: Answer { wanted, shown }, call: Some(finished.id), duration: finished.duration }
+                let shown = finished
+                    .told(|finished| Shown::of(&finished.outcome, self.max_result_bytes))
+                    .await;
+                Carried {
+                    answer: Answer { wanted, shown },
+                    call: Some(finished.id),
+                    duration: finished.duration,
+                }
             }
         };
         if let Some(news) = news {
@@ -123,7 +149,7 @@ impl Runner<'_> {
             timeout: None,
             idle_timeout: None,
             idempotency_key: None,
-            // Of one trace, each with a span of its own.
+            // The calls share one trace, and each has its own span.
             trace: TraceContext { span: TraceContext::root().span, ..*trace },
         }
     }
@@ -141,7 +167,8 @@ struct Progress {
 
 impl UpdateSink for Progress {
     fn send(&self, update: Update) -> Result<(), Overrun> {
-        // Reports that find no room are left out: only the latest matters. A result's chunks come whole at the end.
+        // Reports that exceed the queue are dropped, because only the latest matters. A result's
+        // chunks are part of the whole result at the end.
         if let Update::Progress { progress, total, message } = update {
             let message = message.as_deref().map(beginning);
             let report = json!({ "event": "tool_progress", "id": self.id, "name": self.name,
@@ -154,11 +181,13 @@ impl UpdateSink for Progress {
 
 #[cfg(test)]
 mod tests {
-    //! Rule: what waits for a reader of events is bounded in bytes, however much a tool says of how far it is.
+    //! Rule: the queue of events for a reader is bounded in bytes, even if a tool reports progress
+    //! without a limit.
 
     use super::*;
 
-    /// What waits after a tool has said this many times, with messages of this many characters.
+    /// Returns the queued events after a tool has reported this number of times, with messages of
+    /// this length.
     fn waiting(times: usize, chars: usize) -> Vec<Value> {
         let (news, mut waiting) = mpsc::channel(NEWS);
         let sink = Progress { id: json!("1"), name: "slow".into(), news };
@@ -173,7 +202,11 @@ mod tests {
     fn much_is_cut() {
         let waiting = waiting(2 * NEWS, 1 << 16);
         let bytes: usize = waiting.iter().map(|news| news.to_string().len()).sum();
-        assert!(waiting.len() == NEWS && bytes < NEWS * 3 * MAX_TOLD, "{} with {bytes} bytes", waiting.len());
+        assert!(
+            waiting.len() == NEWS && bytes < NEWS * 3 * MAX_TOLD,
+            "{} with {bytes} bytes",
+            waiting.len()
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The models of a gateway, and the way to an answer of theirs.
+//! The models of a gateway, and the requests for their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::server;
 use crate::spec::Spec;
 
-/// All models that are configured.
+/// All configured models.
 #[derive(Debug)]
 pub struct Chat {
     pub(crate) router: Arc<Router>,
@@ -25,16 +25,17 @@ pub struct Chat {
     pub(crate) memory: Memory,
 }
 
-/// What happens on a stream, in this order: [`Event::Started`] or [`Event::Failed`] comes first.
+/// An event of a stream. [`Event::Started`] or [`Event::Failed`] comes first.
 #[derive(Debug)]
 pub enum Event {
-    /// The model's server has begun to answer. So many tools are left out, because the server takes no more.
+    /// The model's server has begun to answer. `left_out` tools were left out, because the server
+    /// accepts no more.
     Started {
         left_out: usize,
     },
     /// The data of one event.
     Data(String),
-    /// An event that has a name: those of the Responses API.
+    /// An event with a name, as in the Responses API.
     Named {
         name: &'static str,
         data: String,
@@ -48,31 +49,43 @@ impl Chat {
         Ok(Self { router, models, http: server::client()?, memory: Memory::default() })
     }
 
-    /// The list of models that somebody may ask, as `GET /v1/models` has it.
+    /// Returns the list of models that the principal may use, as in `GET /v1/models`.
     pub fn list(&self, principal: &Principal) -> String {
-        let models: Vec<_> =
-            self.models.keys().filter(|name| principal.may_ask(name)).map(|name| about(name)).collect();
+        let models: Vec<_> = self
+            .models
+            .keys()
+            .filter(|name| principal.may_ask(name))
+            .map(|name| about(name))
+            .collect();
         json!({ "object": "list", "data": models }).to_string()
     }
 
-    /// One model, as `GET /v1/models/NAME` has it.
+    /// Returns one model, as in `GET /v1/models/NAME`.
     pub fn show(&self, name: &str, principal: &Principal) -> Result<String, ChatError> {
         self.model(name, principal).map(|(name, _)| about(name).to_string())
     }
 
-    /// A model that the principal may ask. One that it may not ask is as good as none.
-    pub(crate) fn model(&self, name: &str, principal: &Principal) -> Result<(&str, &Spec), ChatError> {
-        let mut models =
-            self.models.iter().filter(|(name, _)| principal.may_ask(name)).map(|(name, spec)| (&**name, spec));
+    /// Returns a model that the principal may use. A model that it may not use is reported as
+    /// missing.
+    pub(crate) fn model(
+        &self,
+        name: &str,
+        principal: &Principal,
+    ) -> Result<(&str, &Spec), ChatError> {
+        let mut models = self
+            .models
+            .iter()
+            .filter(|(name, _)| principal.may_ask(name))
+            .map(|(name, spec)| (&**name, spec));
         if let Some(found) = models.clone().find(|(known, _)| *known == name) {
             return Ok(found);
         }
         let mut others = || models.by_ref().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
         let name = crate::error::quoted(name, &[]);
         let message = match others() {
-            others if !others.is_empty() => format!("there is no model \"{name}\"; there are: {others}"),
+            others if !others.is_empty() => format!("unknown model \"{name}\"; available models: {others}"),
             _ if principal.is_limited() => format!(
-                "there is no model \"{name}\" that this token may ask; an operator can make one for a model: switchboard token create NAME --model MODEL"
+                "this token may not use the model \"{name}\"; an operator can create a token for it with `switchboard token create NAME --model MODEL`"
             ),
             _ => {
                 "no model is configured; add a [models.NAME] with a base_url to the gateway's configuration".to_owned()
@@ -82,8 +95,13 @@ impl Chat {
         Err(ChatError { param: Some("model".into()), ..error })
     }
 
-    /// A whole answer, and how many tools were left out for it. Dropping this cancels everything.
-    pub async fn complete(&self, asked: Asked, caller: &Caller) -> Result<(String, usize), ChatError> {
+    /// Returns a whole answer, and the number of tools that were left out for it. Dropping the
+    /// future cancels everything.
+    pub async fn complete(
+        &self,
+        asked: Asked,
+        caller: &Caller,
+    ) -> Result<(String, usize), ChatError> {
         let responses = asked.responses.clone();
         let (answer, left_out) = Run::prepare(self, asked, caller).await?.whole().await?;
         let answer = match responses {
@@ -93,15 +111,18 @@ impl Chat {
         Ok((answer.to_string(), left_out))
     }
 
-    /// An answer in pieces. Ends early when the reader is gone; dropping this cancels everything.
+    /// Sends an answer in pieces. Ends early if the reader disconnects; dropping the future cancels
+    /// everything.
     pub async fn stream(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
-        let Some(settings) = asked.responses.clone() else { return self.stream_chunks(asked, caller, events).await };
+        let Some(settings) = asked.responses.clone() else {
+            return self.stream_chunks(asked, caller, events).await;
+        };
         let (sender, chunks) = mpsc::channel(1);
         let run = async move { self.stream_chunks(asked, caller, &sender).await };
         tokio::join!(run, translate_events(&settings, chunks, events));
     }
 
-    /// The pieces as chunks of a chat completion.
+    /// Sends the pieces as chunks of a chat completion.
     async fn stream_chunks(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
         let run = match Run::prepare(self, asked, caller).await {
             Ok(run) => run,

@@ -1,23 +1,24 @@
-//! Failures in the form that OpenAI's clients read.
+//! Errors in the form that OpenAI's clients read.
 
 use serde_json::json;
 
-/// The longest that is repeated of another server's words.
+/// The maximum length of a quoted message of another server.
 const MAX_WORDS: usize = 1_000;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatError {
     pub status: u16,
-    /// The kind of failure, in OpenAI's words.
+    /// The kind of error, in OpenAI's terms.
     pub kind: String,
-    /// What programs tell failures apart by.
+    /// The code of the error, for programs.
     pub code: String,
     pub message: String,
     pub param: Option<String>,
-    /// When to try again, as the server had it.
+    /// The server's time for a retry.
     pub retry_after: Option<String>,
-    /// Whether the client should try again by itself; `None` leaves it to the client, which goes by the status.
+    /// Whether the client should retry by itself; `None` leaves it to the client, which decides by
+    /// the status.
     pub retry: Option<bool>,
 }
 
@@ -34,13 +35,13 @@ impl ChatError {
         }
     }
 
-    /// The request cannot be used.
+    /// Creates an error for an invalid request.
     pub fn invalid(param: &str, message: impl Into<String>) -> Self {
         let error = Self::new(400, "invalid_request_error", "invalid_request", message);
         Self { param: (!param.is_empty()).then(|| param.into()), ..error }
     }
 
-    /// The model's server did not do its part.
+    /// Creates an error for a failure of the model's server.
     pub(crate) fn server(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self::new(status, "upstream_error", code, message)
     }
@@ -50,18 +51,20 @@ impl ChatError {
         Self { retry: Some(retry), ..self }
     }
 
-    /// The response's body, and the data of an event in a stream.
+    /// Returns the response's body, which is also the data of an event in a stream.
     pub fn body(&self) -> String {
         let Self { kind, code, message, param, .. } = self;
-        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } }).to_string()
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+            .to_string()
     }
 }
 
-/// Another server's words, short and harmless, and without the secret that it was sent.
+/// Quotes another server's message: truncated, without control characters, and without the secrets
+/// that it was sent.
 pub(crate) fn quoted(words: &str, secrets: &[&str]) -> String {
     let mut words = words.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        words = words.replace(secret, sa_core::mask::MASK);
+        words = words.replace(secret, sa_text::mask::MASK);
     }
     let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match words.trim().char_indices().nth(MAX_WORDS) {

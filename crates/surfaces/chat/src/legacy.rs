@@ -1,4 +1,5 @@
-//! The older form of calls, `function_call` and the `function` role, and the newer one, each turned into the other.
+//! Converts between the older form of calls, `function_call` and the `function` role, and the newer
+//! one.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::request::raw;
 
-/// The id of a call of the older form that has come to stand beside calls of the newer one, until it gets its own.
+/// The placeholder id of a call of the older form next to calls of the newer one, until it gets its
+/// own id.
 pub(crate) const BESIDE: &str = "function_call of the older form";
 
-/// What has to be known of a message to tell which form it has.
+/// The fields of a message that determine its form.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Peek<'a> {
     #[serde(default, borrow)]
@@ -29,14 +31,14 @@ impl Peek<'_> {
         self.role.is_some_and(|found| found.get().trim_matches('"') == role)
     }
 
-    /// Whether it is the result of a call.
+    /// Returns whether it is the result of a call.
     pub(crate) fn is_result(&self) -> bool {
         self.is("tool") || self.is("function")
     }
 }
 
-/// Messages in the newer form. A call of the older form has no id, and gets one from its place in the conversation: of a
-/// form that even the pickiest servers take.
+/// Converts messages into the newer form. A call of the older form has no id. It gets one from its
+/// position in the conversation, in a form that even strict servers accept.
 pub(crate) fn to_modern(messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     let mut last_id = String::new();
     let convert = |(place, message): (usize, Box<RawValue>)| {
@@ -50,11 +52,16 @@ pub(crate) fn to_modern(messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
         if !called && !peek.is("function") {
             return message;
         }
-        let Ok(mut fields) = serde_json::from_str::<Map<String, Value>>(message.get()) else { return message };
+        let Ok(mut fields) = serde_json::from_str::<Map<String, Value>>(message.get()) else {
+            return message;
+        };
         if called {
             last_id = format!("fc{place:07}");
             let call = fields.remove("function_call").unwrap_or_default();
-            fields.insert("tool_calls".into(), json!([{ "id": last_id, "type": "function", "function": call }]));
+            fields.insert(
+                "tool_calls".into(),
+                json!([{ "id": last_id, "type": "function", "function": call }]),
+            );
             fields.entry("content").or_insert(Value::Null);
         } else {
             fields.remove("name");
@@ -66,17 +73,20 @@ pub(crate) fn to_modern(messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     messages.into_iter().enumerate().map(convert).collect()
 }
 
-/// Messages in the older form, which has one call a message: several become a sequence of calls and results.
+/// Converts messages into the older form, which allows one call per message: several calls become a
+/// sequence of calls and results.
 pub(crate) fn to_legacy(messages: &[&RawValue]) -> Vec<Box<RawValue>> {
     let mut out: Vec<Box<RawValue>> = Vec::with_capacity(messages.len());
-    // Calls that still wait for their result, by id.
+    // The calls that still wait for their result, by id.
     let mut waiting: Vec<(String, Value)> = Vec::new();
     for message in messages {
         let peek = Peek::of(message);
-        let calls = peek.as_ref().is_some_and(|peek| peek.is("assistant") && peek.tool_calls.is_some());
+        let calls =
+            peek.as_ref().is_some_and(|peek| peek.is("assistant") && peek.tool_calls.is_some());
         let result = peek.as_ref().is_some_and(|peek| peek.is("tool"));
-        let fields =
-            (calls || result).then(|| serde_json::from_str::<Map<String, Value>>(message.get()).ok()).flatten();
+        let fields = (calls || result)
+            .then(|| serde_json::from_str::<Map<String, Value>>(message.get()).ok())
+            .flatten();
         let Some(mut fields) = fields else {
             out.push((*message).to_owned());
             continue;
@@ -87,20 +97,27 @@ pub(crate) fn to_legacy(messages: &[&RawValue]) -> Vec<Box<RawValue>> {
                 out.push(raw(&Value::Object(fields)));
             }
             let id = |call: &Value| call["id"].as_str().unwrap_or_default().to_owned();
-            waiting = calls.as_array().into_iter().flatten().map(|call| (id(call), call["function"].clone())).collect();
+            waiting = calls
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|call| (id(call), call["function"].clone()))
+                .collect();
         } else {
             let id = fields.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
             let Some(at) = waiting.iter().position(|(known, _)| known == id) else { continue };
             let (_, call) = waiting.remove(at);
             let name = call["name"].clone();
             out.push(raw(&json!({ "role": "assistant", "content": null, "function_call": call })));
-            out.push(raw(&json!({ "role": "function", "name": name, "content": fields.get("content") })));
+            out.push(raw(
+                &json!({ "role": "function", "name": name, "content": fields.get("content") }),
+            ));
         }
     }
     out
 }
 
-/// The one call of a message of the older form as the newer form has it.
+/// Converts the call of a message in the older form into the newer form.
 pub(crate) fn modern_call(function_call: &Value) -> Value {
     json!({ "index": 0, "type": "function", "function": function_call })
 }
@@ -114,7 +131,10 @@ mod tests {
     }
 
     fn values(messages: &[Box<RawValue>]) -> Value {
-        messages.iter().map(|message| serde_json::from_str::<Value>(message.get()).unwrap()).collect()
+        messages
+            .iter()
+            .map(|message| serde_json::from_str::<Value>(message.get()).unwrap())
+            .collect()
     }
 
     #[test]
@@ -150,7 +170,12 @@ mod tests {
         ]));
         let messages: Vec<&RawValue> = messages.iter().map(|message| &**message).collect();
         let old = values(&to_legacy(&messages));
-        let roles: Vec<_> = old.as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+        let roles: Vec<_> = old
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|message| message["role"].as_str().unwrap())
+            .collect();
         assert_eq!(roles, ["assistant", "assistant", "function", "assistant", "function"]);
         assert_eq!((&old[1]["function_call"]["name"], &old[2]["name"]), (&json!("b"), &json!("b")));
     }

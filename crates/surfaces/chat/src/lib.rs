@@ -1,8 +1,10 @@
-//! The OpenAI-compatible surface: a model is offered the gateway's tools, and the gateway runs the calls that it makes.
+//! The OpenAI-compatible surface: it offers the gateway's tools to a model and runs the calls that
+//! the model makes.
 //!
-//! [`Chat::complete`] and [`Chat::stream`] are one loop, in [`run`]: ask the model, run what it calls, give it the results,
-//! until it answers. [`responses`] translates the Responses API from and to it. [`Functions`] is for those who have a loop of their own: definitions of the tools in the words of
-//! several makers of models, and the calls of a model's reply carried out.
+//! [`Chat::complete`] and [`Chat::stream`] use one loop, in [`run`]: ask the model, run its calls,
+//! and return the results to it, until it answers. [`responses`] translates the Responses API from
+//! and to it. [`Functions`] is for clients with their own loop: it defines the tools in the formats
+//! of several model vendors, and runs the calls of a model's reply.
 
 mod calls;
 mod chat;

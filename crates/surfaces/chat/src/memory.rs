@@ -1,13 +1,16 @@
-//! What a client does not see of a conversation: calls that the gateway ran before, or beside, a call of the client's own.
+//! The parts of a conversation that a client does not see: calls that the gateway ran before or
+//! next to a call of the client's own.
 //!
-//! A client that is given a call of its own comes back with a conversation in which the gateway's calls are missing. It is
-//! a valid one, but the model would make these calls a second time. So they are kept for a while, and put back in where the
-//! client's call stands. What was forgotten meanwhile (by a restart, by age) is missed by nobody but the model.
+//! A client that receives a call of its own returns with a conversation without the gateway's
+//! calls. The conversation is valid, but the model would make these calls a second time. So they
+//! are stored for a while, and inserted again at the position of the client's call. If they were
+//! dropped meanwhile (by a restart or by age), only the model is affected.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -20,7 +23,7 @@ const MAX_BYTES: usize = 64 << 20;
 const MAX_EACH: usize = 8 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(3_600);
 
-/// What the gateway did that the client does not know of.
+/// The messages and calls that the client does not know.
 #[derive(Debug, Default)]
 pub(crate) struct Hidden {
     /// Whole rounds, before the message with the client's calls.
@@ -28,7 +31,7 @@ pub(crate) struct Hidden {
     /// The gateway's calls in that message, and their results.
     pub(crate) calls: Vec<Value>,
     pub(crate) results: Vec<Box<RawValue>>,
-    /// Images of these results, which may only come after all results.
+    /// Images of these results, which may only follow after all results.
     pub(crate) after: Option<Box<RawValue>>,
 }
 
@@ -43,7 +46,8 @@ impl Hidden {
     }
 }
 
-/// Whose it is, and where in which conversation: the id of a call of the client's, or a digest of what leads up to it.
+/// The principal, and the position in its conversation: the id of a client's call, or a digest of
+/// the messages before it.
 type Key = (Arc<str>, String);
 
 #[derive(Debug, Default)]
@@ -57,16 +61,23 @@ struct Kept {
 }
 
 impl Memory {
-    pub(crate) fn keep(&self, principal: &Arc<str>, places: impl Iterator<Item = String>, hidden: Hidden) {
+    pub(crate) fn keep(
+        &self,
+        principal: &Arc<str>,
+        places: impl Iterator<Item = String>,
+        hidden: Hidden,
+    ) {
         if hidden.is_empty() || hidden.bytes() > MAX_EACH {
             return;
         }
         let hidden = Arc::new(hidden);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         for place in places {
             let key = (Arc::clone(principal), place);
             kept.bytes += hidden.bytes();
-            if let Some((_, old)) = kept.entries.insert(key.clone(), (Instant::now(), Arc::clone(&hidden))) {
+            if let Some((_, old)) =
+                kept.entries.insert(key.clone(), (Instant::now(), Arc::clone(&hidden)))
+            {
                 kept.bytes -= old.bytes();
             } else {
                 kept.order.push_back(key);
@@ -76,20 +87,24 @@ impl Memory {
     }
 
     fn find(&self, principal: &Arc<str>, place: String) -> Option<Arc<Hidden>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.forget();
         kept.entries.get(&(Arc::clone(principal), place)).map(|(_, hidden)| Arc::clone(hidden))
     }
 
-    /// The client's messages with what is known to be missing put back in.
-    pub(crate) fn restore(&self, principal: &Arc<str>, messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).entries.is_empty() {
+    /// Returns the client's messages with the stored hidden parts inserted.
+    pub(crate) fn restore(
+        &self,
+        principal: &Arc<str>,
+        messages: Vec<Box<RawValue>>,
+    ) -> Vec<Box<RawValue>> {
+        if self.0.lock().entries.is_empty() {
             return messages;
         }
         let mut out: Vec<Box<RawValue>> = Vec::with_capacity(messages.len());
         let mut after: Option<Box<RawValue>> = None;
         let mut leading = Digest::default();
-        // What was hidden happened once, however often a conversation names it.
+        // Each hidden part is inserted once, even if a conversation refers to it repeatedly.
         let mut back = HashSet::new();
         for place in 0..messages.len() {
             let message = &messages[place];
@@ -140,14 +155,16 @@ impl Kept {
     }
 }
 
-/// Stands for a place in a conversation of the older form, whose calls have no ids.
+/// Returns the digest that identifies a position in a conversation of the older form, in which
+/// calls have no ids.
 pub(crate) fn digest(before: &[Box<RawValue>], function_call: &str) -> String {
     let mut leading = Digest::default();
     leading.go_on(before);
     leading.place(function_call)
 }
 
-/// What leads up to a place, each message read once however many places there are.
+/// The digest of the messages before a position. Each message is read once, even if there are many
+/// positions.
 #[derive(Default)]
 struct Digest {
     hasher: blake3::Hasher,
@@ -155,7 +172,7 @@ struct Digest {
 }
 
 impl Digest {
-    /// Goes on to the place after these, which begin with those that it has read.
+    /// Advances to the position after these messages, which begin with those already read.
     fn go_on(&mut self, before: &[Box<RawValue>]) {
         for message in before.iter().skip(self.messages) {
             take_in(&mut self.hasher, message.get());
@@ -171,7 +188,7 @@ impl Digest {
 }
 
 fn take_in(hasher: &mut blake3::Hasher, text: &str) {
-    // As a tree, because clients write the same JSON in another order or with other spaces.
+    // The text is hashed as a tree, because clients reorder JSON and change its whitespace.
     let tree: Value = serde_json::from_str(text).unwrap_or_default();
     hasher.update(canonical(&tree).as_bytes()).update(b"\n");
 }
@@ -181,10 +198,15 @@ fn canonical(value: &Value) -> String {
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
             fields.sort_by_key(|(name, _)| name.as_str());
-            let fields: Vec<_> = fields.iter().map(|(name, value)| format!("{name:?}:{}", canonical(value))).collect();
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{name:?}:{}", canonical(value)))
+                .collect();
             format!("{{{}}}", fields.join(","))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(","))
+        }
         other => other.to_string(),
     }
 }
@@ -194,16 +216,18 @@ fn call_ids(calls: &RawValue) -> Vec<String> {
     calls.iter().filter_map(|call| call["id"].as_str().map(ToOwned::to_owned)).collect()
 }
 
-/// The message with these calls before its own.
+/// Returns the message with these calls before its own.
 fn with_calls(message: &RawValue, calls: &[Value]) -> Box<RawValue> {
     if calls.is_empty() {
         return message.to_owned();
     }
     let mut fields: Map<String, Value> = serde_json::from_str(message.get()).unwrap_or_default();
-    // One of the older form has its single call beside these from now on.
+    // A message of the older form now has its single call next to these.
     let own = match (fields.remove("tool_calls"), fields.remove("function_call")) {
         (Some(Value::Array(own)), _) => own,
-        (_, Some(call)) => vec![serde_json::json!({ "id": BESIDE, "type": "function", "function": call })],
+        (_, Some(call)) => {
+            vec![serde_json::json!({ "id": BESIDE, "type": "function", "function": call })]
+        }
         _ => Vec::new(),
     };
     fields.insert("tool_calls".into(), calls.iter().cloned().chain(own).collect());
@@ -221,7 +245,10 @@ mod tests {
     }
 
     fn values(messages: &[Box<RawValue>]) -> Value {
-        messages.iter().map(|message| serde_json::from_str::<Value>(message.get()).unwrap()).collect()
+        messages
+            .iter()
+            .map(|message| serde_json::from_str::<Value>(message.get()).unwrap())
+            .collect()
     }
 
     fn hidden() -> Hidden {
@@ -265,9 +292,18 @@ mod tests {
             &raws(&json!([{ "role": "user", "content": "x", "name": null }])),
             r#"{"name":"f","arguments":"{}"}"#,
         );
-        let b = digest(&raws(&json!([{ "content": "x", "role": "user" }])), r#"{ "arguments": "{}", "name": "f" }"#);
+        let b = digest(
+            &raws(&json!([{ "content": "x", "role": "user" }])),
+            r#"{ "arguments": "{}", "name": "f" }"#,
+        );
         assert_eq!(a, b);
-        assert_ne!(a, digest(&raws(&json!([{ "content": "y", "role": "user" }])), r#"{"name":"f","arguments":"{}"}"#));
+        assert_ne!(
+            a,
+            digest(
+                &raws(&json!([{ "content": "y", "role": "user" }])),
+                r#"{"name":"f","arguments":"{}"}"#
+            )
+        );
     }
 
     #[test]
@@ -280,13 +316,14 @@ mod tests {
         assert_eq!(restored.len(), 1_003);
     }
 
-    /// Read anew for each of its places, the conversation would be read ten thousand times.
+    /// Reading the conversation again for each position would read it ten thousand times.
     #[test]
     fn a_conversation_is_read_once() {
         let memory = Memory::default();
         let me: Arc<str> = "me".into();
         let call = json!({ "name": "f", "arguments": "{}" });
-        let messages = raws(&json!(vec![json!({ "role": "assistant", "function_call": call }); 10_000]));
+        let messages =
+            raws(&json!(vec![json!({ "role": "assistant", "function_call": call }); 10_000]));
         memory.keep(&me, [digest(&messages[..9_000], &call.to_string())].into_iter(), hidden());
         let restored = memory.restore(&me, messages);
         assert_eq!(restored.len(), 10_003);
@@ -319,6 +356,6 @@ mod tests {
         assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_some());
         tokio::time::advance(KEPT_FOR).await;
         assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_none());
-        assert_eq!(memory.0.lock().unwrap().bytes, 0);
+        assert_eq!(memory.0.lock().bytes, 0);
     }
 }

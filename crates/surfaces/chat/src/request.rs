@@ -1,11 +1,12 @@
-//! What a client asks for, in either form of function calls. Fields that are nothing to the gateway pass as they came.
+//! Reads a client's request, with either form of function calls. Fields that the gateway does not
+//! use are passed on unchanged.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use sa_core::Pattern;
-use sa_core::json::{Object, check_within, why};
+use sa_text::json::{Object, check_within, why};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -13,16 +14,17 @@ use serde_json::{Value, json};
 use crate::error::ChatError;
 use crate::responses::{Settings, translate_request};
 
-/// More messages than any conversation has.
+/// The maximum number of messages; no conversation has more.
 pub(crate) const MAX_MESSAGES: usize = 20_000;
-/// How deep a request may be nested: a tool's schema may have 100 levels, and there are a few around it.
+/// The maximum nesting of a request: a tool's schema may have 100 levels, and a few more surround
+/// it.
 const MAX_NESTING: usize = 110;
-/// More tools than any server takes.
+/// The maximum number of tools; no server accepts more.
 const MAX_TOOLS: usize = 1_024;
 
 pub(crate) type Fields = BTreeMap<String, Box<RawValue>>;
 
-/// The API of OpenAI's that a request is written for, and that its answer follows.
+/// The OpenAI API of a request and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     ChatCompletions,
@@ -34,9 +36,9 @@ pub enum Api {
 pub struct Asked {
     pub(crate) model: String,
     pub(crate) stream: bool,
-    /// Whether the client wants to know of the tokens at the end of a stream.
+    /// Whether the client wants the token usage at the end of a stream.
     pub(crate) include_usage: bool,
-    /// Whether the client calls functions in the older form.
+    /// Whether the client uses the older form of function calls.
     pub(crate) legacy: bool,
     pub(crate) messages: Vec<Box<RawValue>>,
     /// The client's own tools, in the newer form.
@@ -45,22 +47,22 @@ pub struct Asked {
     pub(crate) own: HashSet<String>,
     pub(crate) choice: Option<Value>,
     pub(crate) parallel: bool,
-    /// How many answers at once.
+    /// The number of requested answers.
     pub(crate) answers: u64,
-    /// Everything else.
+    /// All other fields.
     pub(crate) fields: Fields,
     pub(crate) extension: Extension,
     /// For the Responses API: the settings that the response repeats.
     pub(crate) responses: Option<Arc<Settings>>,
 }
 
-/// What a client may tell the gateway beside the request itself, in the field `switchboard`.
+/// Options for the gateway, in the field `switchboard` of the request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Extension {
-    /// Which of the gateway's tools the model is offered.
+    /// The gateway's tools that the model is offered.
     pub(crate) tools: Option<Choice>,
-    /// Whether the answer tells of the calls that the gateway ran.
+    /// Whether the answer reports the calls that the gateway ran.
     pub(crate) events: bool,
     pub(crate) session: Option<String>,
     pub(crate) channel: Option<String>,
@@ -76,7 +78,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// `none`, `all`, or names with commas between them.
+    /// Reads `none`, `all`, or names separated by commas.
     pub(crate) fn of_header(text: &str) -> Self {
         match text.trim() {
             word @ ("none" | "all") => Self::Word(word.to_owned()),
@@ -93,17 +95,20 @@ impl Choice {
 }
 
 impl Asked {
-    /// Reads the body of a request. The header's choice of `tools` counts where the body makes none.
+    /// Reads the body of a request. The header's choice of `tools` is used if the body has none.
     pub fn read(api: Api, body: &[u8], tools: Option<&str>) -> Result<Self, ChatError> {
         if body.trim_ascii_start().first() != Some(&b'{') {
-            return Err(ChatError::invalid("", "the body must be a JSON object"));
+            return Err(ChatError::invalid("", "the request body must be a JSON object"));
         }
-        let fields: Fields = serde_json::from_slice(body)
-            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
-        // What is passed on to the model's server must not break its reader.
-        let whole = std::str::from_utf8(body).map_err(|_| ChatError::invalid("", "the body is not UTF-8"))?;
-        check_within(MAX_NESTING, whole)
-            .map_err(|error| ChatError::invalid("", format!("the body cannot be read: {}", why(&error))))?;
+        let fields: Fields = serde_json::from_slice(body).map_err(|error| {
+            ChatError::invalid("", format!("the request body is invalid: {}", why(&error)))
+        })?;
+        // The body is passed on to the model's server and must not break its parser.
+        let whole = std::str::from_utf8(body)
+            .map_err(|_| ChatError::invalid("", "the request body is not valid UTF-8"))?;
+        check_within(MAX_NESTING, whole).map_err(|error| {
+            ChatError::invalid("", format!("the request body is invalid: {}", why(&error)))
+        })?;
         match api {
             Api::ChatCompletions => Self::of(fields, tools),
             Api::Responses => {
@@ -114,15 +119,23 @@ impl Asked {
     }
 
     fn of(mut fields: Fields, tools: Option<&str>) -> Result<Self, ChatError> {
-        let model: String = required(&mut fields, "model", "the name of a model, such as GET /v1/models lists")?;
+        let model: String =
+            required(&mut fields, "model", "the name of a model, as listed by GET /v1/models")?;
         let messages: Vec<Box<RawValue>> = required(&mut fields, "messages", "a list of messages")?;
         if messages.is_empty() || messages.len() > MAX_MESSAGES {
-            return Err(ChatError::invalid("messages", format!("messages must have 1 to {MAX_MESSAGES} items")));
+            return Err(ChatError::invalid(
+                "messages",
+                format!("messages must have 1 to {MAX_MESSAGES} items"),
+            ));
         }
         if let Some(message) = messages.iter().position(|message| !message.get().starts_with('{')) {
-            return Err(ChatError::invalid("messages", format!("message {message} is no object")));
+            return Err(ChatError::invalid(
+                "messages",
+                format!("message {message} is not an object"),
+            ));
         }
-        let Object(mut extension): Object<Extension> = optional(&mut fields, "switchboard")?.unwrap_or_default();
+        let Object(mut extension): Object<Extension> =
+            optional(&mut fields, "switchboard")?.unwrap_or_default();
         if let Some(Choice::Word(word)) = &extension.tools
             && !matches!(word.as_str(), "none" | "all")
         {
@@ -139,17 +152,24 @@ impl Asked {
         let function_call: Option<Value> = optional(&mut fields, "function_call")?;
         let legacy = functions.is_some() || function_call.is_some();
         if legacy && (modern.is_some() || choice.is_some()) {
-            return Err(ChatError::invalid("functions", "tools and functions cannot be used in one request"));
+            return Err(ChatError::invalid(
+                "functions",
+                "tools and functions cannot be used in one request",
+            ));
         }
         let tools = match (modern, functions) {
             (Some(tools), _) => tools,
-            (None, Some(functions)) => {
-                functions.into_iter().map(|function| json!({ "type": "function", "function": function })).collect()
-            }
+            (None, Some(functions)) => functions
+                .into_iter()
+                .map(|function| json!({ "type": "function", "function": function }))
+                .collect(),
             (None, None) => Vec::new(),
         };
         if tools.len() > MAX_TOOLS {
-            return Err(ChatError::invalid("tools", format!("there may be {MAX_TOOLS} tools at most")));
+            return Err(ChatError::invalid(
+                "tools",
+                format!("a request can have at most {MAX_TOOLS} tools"),
+            ));
         }
         let stream_options: Option<Value> = peek(&fields, "stream_options")?;
         Ok(Self {
@@ -169,28 +189,32 @@ impl Asked {
         })
     }
 
-    /// Whether the answer is to come in pieces.
+    /// Returns whether the client wants the answer as a stream.
     pub fn is_stream(&self) -> bool {
         self.stream
     }
 
-    /// The session and the channel whose tools are wanted, too.
+    /// Returns the session and the channel that add further tools.
     pub fn scopes(&self) -> (Option<&str>, Option<&str>) {
         (self.extension.session.as_deref(), self.extension.channel.as_deref())
     }
 
-    /// What is said of the tools that may be called in a round. What forces a call does so once: the model would never come
-    /// to an answer.
+    /// Returns the tool choice for a round. A choice that forces a call is used only once, because
+    /// the model would otherwise never answer.
     pub(crate) fn choice(&self, first: bool) -> Option<Cow<'_, Value>> {
         let choice = self.choice.as_ref()?;
         if first {
             return Some(Cow::Borrowed(choice));
         }
         match (choice["type"].as_str(), choice.as_str()) {
-            (_, Some("required")) | (Some("function" | "custom"), _) => Some(Cow::Owned(json!("auto"))),
+            (_, Some("required")) | (Some("function" | "custom"), _) => {
+                Some(Cow::Owned(json!("auto")))
+            }
             (Some("allowed_tools"), _) => {
                 let mut choice = choice.clone();
-                if let Some(allowed) = choice.get_mut("allowed_tools").and_then(Value::as_object_mut) {
+                if let Some(allowed) =
+                    choice.get_mut("allowed_tools").and_then(Value::as_object_mut)
+                {
                     allowed.insert("mode".into(), json!("auto"));
                 }
                 Some(Cow::Owned(choice))
@@ -200,7 +224,7 @@ impl Asked {
     }
 }
 
-/// The name of a tool of any type that has one.
+/// Returns the name of a tool of any type that has one.
 pub(crate) fn tool_name(tool: &Value) -> Option<&str> {
     tool["function"]["name"].as_str().or_else(|| tool["custom"]["name"].as_str())
 }
@@ -217,23 +241,30 @@ pub(crate) fn required<T: for<'a> Deserialize<'a>>(
     name: &str,
     what: &str,
 ) -> Result<T, ChatError> {
-    optional(fields, name)?.ok_or_else(|| ChatError::invalid(name, format!("{name} is missing: {what}")))
+    optional(fields, name)?
+        .ok_or_else(|| ChatError::invalid(name, format!("{name} is missing: {what}")))
 }
 
-pub(crate) fn optional<T: for<'a> Deserialize<'a>>(fields: &mut Fields, name: &str) -> Result<Option<T>, ChatError> {
+pub(crate) fn optional<T: for<'a> Deserialize<'a>>(
+    fields: &mut Fields,
+    name: &str,
+) -> Result<Option<T>, ChatError> {
     let found = peek(fields, name);
     fields.remove(name);
     found
 }
 
-pub(crate) fn peek<T: for<'a> Deserialize<'a>>(fields: &Fields, name: &str) -> Result<Option<T>, ChatError> {
-    // Clients send what they leave empty as null.
+pub(crate) fn peek<T: for<'a> Deserialize<'a>>(
+    fields: &Fields,
+    name: &str,
+) -> Result<Option<T>, ChatError> {
+    // Clients send empty fields as null.
     let Some(raw) = fields.get(name).filter(|raw| raw.get() != "null") else { return Ok(None) };
     serde_json::from_str(raw.get())
-        .map_err(|error| ChatError::invalid(name, format!("{name} cannot be read: {}", why(&error))))
+        .map_err(|error| ChatError::invalid(name, format!("{name} is invalid: {}", why(&error))))
 }
 
-/// JSON of our own making as it goes into a request.
+/// Converts a value into raw JSON for a request.
 pub(crate) fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_default()
 }
@@ -249,7 +280,11 @@ mod tests {
     #[track_caller]
     fn check_mistake(body: &Value, param: &str) {
         let error = read(body).unwrap_err();
-        assert_eq!((error.status, error.param.as_deref().unwrap_or_default()), (400, param), "{body}");
+        assert_eq!(
+            (error.status, error.param.as_deref().unwrap_or_default()),
+            (400, param),
+            "{body}"
+        );
     }
 
     #[test]
@@ -264,19 +299,31 @@ mod tests {
         check_mistake(&json!({ "model": null, "messages": hello }), "model");
         check_mistake(&json!({ "model": "m", "messages": hello, "stream": "yes" }), "stream");
         check_mistake(&json!({ "model": "m", "messages": hello, "tools": {} }), "tools");
-        check_mistake(&json!({ "model": "m", "messages": hello, "tools": [], "functions": [] }), "functions");
-        check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tool": 1 } }), "switchboard");
-        check_mistake(&json!({ "model": "m", "messages": hello, "switchboard": { "tools": "some" } }), "switchboard");
+        check_mistake(
+            &json!({ "model": "m", "messages": hello, "tools": [], "functions": [] }),
+            "functions",
+        );
+        check_mistake(
+            &json!({ "model": "m", "messages": hello, "switchboard": { "tool": 1 } }),
+            "switchboard",
+        );
+        check_mistake(
+            &json!({ "model": "m", "messages": hello, "switchboard": { "tools": "some" } }),
+            "switchboard",
+        );
     }
 
     #[test]
     fn what_breaks_readers_is_not_passed_on() {
         let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
         let is_read = |field: &str, value: &str| {
-            let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#);
+            let body = format!(
+                r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#
+            );
             Asked::read(Api::ChatCompletions, body.as_bytes(), None).is_ok()
         };
-        let mut fields = vec![("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)];
+        let mut fields =
+            vec![("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)];
         fields.retain(|(field, value)| is_read(field, value));
         assert!(fields.is_empty(), "{fields:?}");
         assert!(is_read("metadata", &deep[1..deep.len() - 1]), "as deep as it may be");
@@ -297,22 +344,32 @@ mod tests {
             "functions": [{ "name": "f", "parameters": {} }], "function_call": { "name": "f" } }))
         .unwrap();
         assert!(asked.legacy && asked.own.contains("f"));
-        assert_eq!(asked.tools, [json!({ "type": "function", "function": { "name": "f", "parameters": {} } })]);
+        assert_eq!(
+            asked.tools,
+            [json!({ "type": "function", "function": { "name": "f", "parameters": {} } })]
+        );
         assert_eq!(asked.choice, Some(json!({ "type": "function", "function": { "name": "f" } })));
     }
 
     #[test]
     fn a_choice_forces_one_round_only() {
         let choice = |choice: Value| {
-            let asked = read(&json!({ "model": "m", "messages": [{}], "tool_choice": choice })).unwrap();
+            let asked =
+                read(&json!({ "model": "m", "messages": [{}], "tool_choice": choice })).unwrap();
             asked.choice(false).map(Cow::into_owned)
         };
         assert_eq!(choice(json!("required")), Some(json!("auto")));
         assert_eq!(choice(json!("none")), Some(json!("none")));
-        assert_eq!(choice(json!({ "type": "function", "function": { "name": "f" } })), Some(json!("auto")));
+        assert_eq!(
+            choice(json!({ "type": "function", "function": { "name": "f" } })),
+            Some(json!("auto"))
+        );
         let allowed = |mode: &str| json!({ "type": "allowed_tools", "allowed_tools": { "mode": mode, "tools": [] } });
         assert_eq!(choice(allowed("required")), Some(allowed("auto")));
-        for odd in [json!({ "type": "allowed_tools" }), json!({ "type": "allowed_tools", "allowed_tools": 7 })] {
+        for odd in [
+            json!({ "type": "allowed_tools" }),
+            json!({ "type": "allowed_tools", "allowed_tools": 7 }),
+        ] {
             assert_eq!(choice(odd.clone()), Some(odd));
         }
     }
@@ -372,7 +429,7 @@ mod tests {
                     Ok(asked) => {
                         proptest::prop_assert!((1..=MAX_MESSAGES).contains(&asked.messages.len()));
                         proptest::prop_assert!(asked.tools.len() <= MAX_TOOLS);
-                        // What says how to call tools is still that after the first round, whatever it is.
+                        // A tool choice is never dropped after the first round.
                         proptest::prop_assert_eq!(asked.choice(true).is_some(), asked.choice(false).is_some());
                     }
                     Err(error) => {

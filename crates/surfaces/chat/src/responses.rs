@@ -1,5 +1,5 @@
-//! OpenAI's Responses API, translated from and to chat completions. The loop in [`crate::run`] serves both: a request is
-//! translated before it, and the answer after it.
+//! Translates OpenAI's Responses API from and to chat completions. The loop in [`crate::run`]
+//! serves both: a request is translated before it, and the answer after it.
 
 mod events;
 mod input;
@@ -12,7 +12,7 @@ pub(crate) use self::response::Settings;
 
 use crate::error::ChatError;
 
-/// A field, or a value of it, that the gateway cannot honour.
+/// Returns the error for a field or a value that the gateway does not support.
 fn unsupported(param: &str, message: impl Into<String>) -> ChatError {
     let error = ChatError::new(400, "invalid_request_error", "unsupported_parameter", message);
     ChatError { param: Some(param.to_owned()), ..error }

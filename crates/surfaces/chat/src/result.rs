@@ -1,13 +1,13 @@
-//! A call's outcome as a model is shown it: a text, and images beside it.
+//! Converts a call's outcome into a text and images for a model.
 
 use base64::Engine as _;
 use sa_core::outcome::Block;
 use sa_core::{Outcome, Output, RawJson};
 use serde_json::Value;
 
-/// A larger image is more than servers take.
+/// The maximum size of an image; servers accept no larger ones.
 const MAX_IMAGE: usize = 20 << 20;
-/// What models can look at.
+/// The image types that models support.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,9 +15,9 @@ pub(crate) struct Shown {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
     pub(crate) is_error: bool,
-    /// Why it failed, for programs; see `CallError::reason`.
+    /// The reason of the failure, for programs; see `CallError::reason`.
     pub(crate) reason: Option<&'static str>,
-    /// The result in MCP's own words, where the provider spoke them.
+    /// The result in MCP form, if the provider returned it so.
     pub(crate) native: Option<RawJson>,
 }
 
@@ -32,20 +32,22 @@ impl Shown {
     pub(crate) fn of(outcome: &Outcome, max_bytes: usize) -> Self {
         let mut shown = match outcome {
             Ok(output) => Self::output(output),
-            Err(error) => {
-                Self { native: error.native().cloned(), reason: error.reason(), ..Self::error(&error.for_models()) }
-            }
+            Err(error) => Self {
+                native: error.native().cloned(),
+                reason: error.reason(),
+                ..Self::error(&error.for_models())
+            },
         };
         cut(&mut shown.text, max_bytes);
         shown
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.text.len() + self.images.iter().map(|image| image.data.len()).sum::<usize>()
     }
 
-    /// Something that went wrong, in words that the model can act on.
+    /// Creates an error with a message that the model can act on.
     pub(crate) fn error(words: &str) -> Self {
         Self { text: format!("Error: {words}"), is_error: true, ..Self::default() }
     }
@@ -59,7 +61,9 @@ impl Shown {
         for block in &output.blocks {
             match block {
                 Block::Text(text) => texts.push(text.clone()),
-                Block::Image { data, mime_type } => texts.extend(shown.image(mime_type, || data.clone(), data.len())),
+                Block::Image { data, mime_type } => {
+                    texts.extend(shown.image(mime_type, || data.clone(), data.len()));
+                }
                 Block::Other(json) => texts.push(other(json)),
             }
         }
@@ -70,7 +74,10 @@ impl Shown {
                 texts.extend(shown.image(&attachment.mime_type, encode, size));
             } else {
                 let name = attachment.name.as_deref().unwrap_or("a file");
-                texts.push(format!("[{name}, {}, {size} bytes, is not shown]", attachment.mime_type));
+                texts.push(format!(
+                    "[{name}, {}, {size} bytes, is not shown]",
+                    attachment.mime_type
+                ));
             }
         }
         texts.retain(|text| !text.is_empty());
@@ -81,8 +88,13 @@ impl Shown {
         shown
     }
 
-    /// Takes an image, or says in words what it would have been.
-    fn image(&mut self, mime_type: &str, data: impl FnOnce() -> String, size: usize) -> Option<String> {
+    /// Adds an image, or returns a note if it cannot be shown.
+    fn image(
+        &mut self,
+        mime_type: &str,
+        data: impl FnOnce() -> String,
+        size: usize,
+    ) -> Option<String> {
         if !IMAGES.contains(&mime_type) || size > MAX_IMAGE {
             return Some(format!("[an image, {mime_type}, {size} bytes, is not shown]"));
         }
@@ -90,15 +102,18 @@ impl Shown {
         None
     }
 
-    /// For a model that cannot look at images: words in their place.
+    /// Replaces images with notes, for a model that does not support images.
     pub(crate) fn without_images(&mut self) {
         for image in self.images.drain(..) {
-            self.text.push_str(&format!("\n[an image, {}, is not shown: this model takes none]", image.mime_type));
+            self.text.push_str(&format!(
+                "\n[an image, {}, is not shown: this model does not support images]",
+                image.mime_type
+            ));
         }
     }
 }
 
-/// A text result as text, any other as JSON.
+/// Returns a text result as text, and any other result as JSON.
 fn text(content: &RawJson) -> String {
     serde_json::from_str::<String>(content.as_str()).unwrap_or_else(|_| content.as_str().to_owned())
 }
@@ -107,7 +122,7 @@ fn other(json: &RawJson) -> String {
     let block = json.to_value().unwrap_or_default();
     match (&block["type"], &block["resource"]["text"]) {
         (_, Value::String(text)) => text.clone(),
-        (Value::String(kind), _) if kind == "audio" => "[a sound is not shown]".into(),
+        (Value::String(kind), _) if kind == "audio" => "[audio is not shown]".into(),
         (Value::String(kind), _) if kind == "resource" => {
             format!("[{} is not shown]", block["resource"]["uri"].as_str().unwrap_or("a file"))
         }
@@ -145,24 +160,30 @@ mod tests {
         check(json!(""), "(no output)", 0);
         let image = |mime: &str| json!({ "type": "image", "data": "AA==", "mimeType": mime });
         check(json!({ "content": [{ "type": "text", "text": "x" }, image("image/png")] }), "x", 1);
-        check(json!({ "content": [image("image/tiff")] }), "[an image, image/tiff, 4 bytes, is not shown]", 0);
+        check(
+            json!({ "content": [image("image/tiff")] }),
+            "[an image, image/tiff, 4 bytes, is not shown]",
+            0,
+        );
     }
 
     #[test]
     fn what_came_along_is_shown_or_named() {
-        let attach = |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
+        let attach =
+            |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
         let attachments = vec![attach("image/png"), attach("application/zip")];
         let output = Output { attachments, ..Output::json(RawJson::parse("1").unwrap()) };
         let mut shown = Shown::of(&Ok(output), 1_000);
         assert_eq!(shown.text, "1\n[a file, application/zip, 1 bytes, is not shown]");
         assert_eq!(shown.images, [Image { mime_type: "image/png".into(), data: "AA==".into() }]);
         shown.without_images();
-        assert!(shown.images.is_empty() && shown.text.contains("takes none"));
+        assert!(shown.images.is_empty() && shown.text.contains("does not support images"));
     }
 
     #[test]
     fn errors_and_long_results() {
-        let error = CallError::new(CallErrorKind::InvalidArgs, "missing \"q\"").hint("see the schema");
+        let error =
+            CallError::new(CallErrorKind::InvalidArgs, "missing \"q\"").hint("see the schema");
         let shown = Shown::of(&Err(error), 1_000);
         assert_eq!(shown.text, "Error: invalid_args: missing \"q\"; see the schema");
         let long = Output::json(RawJson::of(&json!("ä".repeat(100))));

@@ -1,19 +1,21 @@
-//! One round: what the model said in it, put together from the pieces of a stream or taken from a whole answer.
+//! One round: the model's message, assembled from the pieces of a stream or read from a whole
+//! answer.
 
 use serde_json::{Map, Value, json};
 
 use crate::legacy::modern_call;
 
-/// More calls than a model makes at once.
+/// The maximum number of calls in a round; no model makes more.
 pub(crate) const MAX_CALLS: usize = 1_024;
 
-/// What the model said in one round.
+/// The model's output in one round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
-    /// The message but for its calls, as it goes back to the model: role, content, and whatever else the server put there.
+    /// The message without its calls, as it is sent back to the model: role, content, and all other
+    /// fields of the server.
     pub(crate) message: Map<String, Value>,
     pub(crate) calls: Vec<Call>,
-    /// Whether there were more calls than are kept.
+    /// Whether there were more calls than the limit.
     pub(crate) overflowed: bool,
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<Value>,
@@ -24,18 +26,18 @@ pub(crate) struct Round {
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// The text of its arguments, which may be no JSON.
+    /// The text of its arguments, which may not be valid JSON.
     pub(crate) arguments: String,
-    /// A call of a `custom` tool has an `input` in place of arguments.
+    /// Whether it is a call of a `custom` tool, which has an `input` in place of arguments.
     pub(crate) custom: bool,
-    /// What else the server put there, and may want to have back.
+    /// Other fields of the server, which it may require back.
     more: Map<String, Value>,
-    /// The number that the server gave it in a stream.
+    /// The number of the call in the server's stream.
     index: Option<u64>,
 }
 
 impl Call {
-    /// The call as a message has it.
+    /// Returns the call in the form of a message.
     pub(crate) fn to_value(&self) -> Value {
         let (kind, text) = self.words();
         let mut call = self.more.clone();
@@ -45,19 +47,19 @@ impl Call {
         Value::Object(call)
     }
 
-    /// The same call under the id that the client knows it by.
+    /// Returns the same call with the id that the client knows.
     pub(crate) fn known_as(&self, id: &str) -> Self {
         Self { id: id.to_owned(), ..self.clone() }
     }
 
-    /// The names of its type and of its arguments.
+    /// Returns the names of its type and of its arguments.
     pub(crate) fn words(&self) -> (&'static str, &'static str) {
         if self.custom { ("custom", "input") } else { ("function", "arguments") }
     }
 }
 
 impl Round {
-    /// Of a whole answer.
+    /// Reads a whole answer.
     pub(crate) fn of(answer: &Map<String, Value>) -> Self {
         let choice = &answer["choices"][0];
         let mut round = Self { usage: answer.get("usage").cloned(), ..Self::default() };
@@ -71,7 +73,7 @@ impl Round {
         self.message.get("content").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Takes a piece of a stream.
+    /// Adds a piece of a stream.
     pub(crate) fn take(&mut self, piece: &Map<String, Value>) {
         if let Some(usage) = piece.get("usage").filter(|usage| usage.is_object()) {
             self.usage = Some(usage.clone());
@@ -84,7 +86,7 @@ impl Round {
         }
     }
 
-    /// Takes a piece of a message.
+    /// Adds a piece of a message.
     pub(crate) fn push(&mut self, delta: &Value) {
         for (name, value) in delta.as_object().into_iter().flatten() {
             match (name.as_str(), value) {
@@ -106,8 +108,10 @@ impl Round {
         let id = delta["id"].as_str().filter(|id| !id.is_empty());
         let inner = if delta["custom"].is_object() { &delta["custom"] } else { &delta["function"] };
         let name = inner["name"].as_str().unwrap_or_default();
-        // Servers that give every call the same number, or none, tell them apart by their ids.
-        let begins = |call: &Call| id.is_some_and(|id| !call.id.is_empty() && call.id != id) && !name.is_empty();
+        // Some servers give every call the same number, or none. Their ids then distinguish them.
+        let begins = |call: &Call| {
+            id.is_some_and(|id| !call.id.is_empty() && call.id != id) && !name.is_empty()
+        };
         let known = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),
             None => self.calls.len().checked_sub(1).filter(|_| id.is_none() && name.is_empty()),
@@ -127,7 +131,8 @@ impl Round {
         if let Some(id) = id.filter(|_| call.id.is_empty()) {
             id.clone_into(&mut call.id);
         }
-        // A name comes whole, or in pieces before the arguments; some servers repeat it beside each of these.
+        // A name is complete, or arrives in pieces before the arguments. Some servers repeat it
+        // with each piece of the arguments.
         if call.arguments.is_empty() && call.name != name {
             call.name.push_str(name);
         }
@@ -135,7 +140,7 @@ impl Round {
         match &inner[if call.custom { "input" } else { "arguments" }] {
             Value::String(text) => call.arguments.push_str(text),
             Value::Null => {}
-            // Some servers forget that the arguments are a text.
+            // Some servers send the arguments as an object instead of a text.
             other => call.arguments = other.to_string(),
         }
         for (field, value) in delta.as_object().into_iter().flatten() {
@@ -145,7 +150,7 @@ impl Round {
         }
     }
 
-    /// Makes sure that every call has an id, and one of its own.
+    /// Makes sure that every call has a unique id.
     pub(crate) fn end(&mut self) {
         self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
         for place in 0..self.calls.len() {
@@ -159,17 +164,19 @@ impl Round {
     }
 }
 
-/// An id that nothing else has. Some servers take only ids of the length that they make themselves.
+/// Returns a unique id. Some servers accept only ids of the length that they create themselves.
 pub(crate) fn new_id(like: &str) -> String {
     const LETTERS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let random = |length: usize| -> String {
         (0..length).map(|_| LETTERS[rand::random_range(0..LETTERS.len())] as char).collect()
     };
-    let short = (8..=16).contains(&like.len()) && like.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let short =
+        (8..=16).contains(&like.len()) && like.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if short { random(like.len()) } else { format!("call_{}", random(24)) }
 }
 
-/// Joins the pieces of a field as OpenAI's own clients do: texts and lists one after another, the last of anything else.
+/// Joins the pieces of a field like OpenAI's own clients: texts and lists are concatenated, and of
+/// other values the last one counts.
 fn join(known: &mut Value, more: &Value) {
     match (known, more) {
         (_, Value::Null) => {}
@@ -195,8 +202,11 @@ mod tests {
     #[track_caller]
     fn check(deltas: &[Value], expected: &[(&str, &str, &str)]) {
         let round = assemble(deltas);
-        let found: Vec<_> =
-            round.calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();
+        let found: Vec<_> = round
+            .calls
+            .iter()
+            .map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str()))
+            .collect();
         assert_eq!(found, expected, "{deltas:?}");
     }
 
@@ -221,14 +231,17 @@ mod tests {
 
     #[test]
     fn servers_with_habits_of_their_own() {
-        // The name beside every piece.
-        check(&[call(0, Some("a"), Some("f"), "{"), call(0, Some("a"), Some("f"), "}")], &[("a", "f", "{}")]);
-        // The same number for every call.
+        // The name is repeated in every piece.
+        check(
+            &[call(0, Some("a"), Some("f"), "{"), call(0, Some("a"), Some("f"), "}")],
+            &[("a", "f", "{}")],
+        );
+        // Every call has the same number.
         check(
             &[call(0, Some("a"), Some("f"), "{}"), call(0, Some("b"), Some("f"), "{}")],
             &[("a", "f", "{}"), ("b", "f", "{}")],
         );
-        // No number.
+        // There is no number.
         let call = |id: Value, name: &str, arguments: Value| json!({ "tool_calls": [{ "id": id, "function": { "name": name, "arguments": arguments } }] });
         check(
             &[
@@ -238,7 +251,7 @@ mod tests {
             ],
             &[("a", "f", "{}"), ("b", "g", "{\"x\":1}")],
         );
-        // No id, or the same for all: they get one.
+        // There is no id, or all are equal: the calls get one.
         let round = assemble(&[json!({ "tool_calls": [
             { "index": 0, "function": { "name": "f", "arguments": "{}" } },
             { "index": 1, "function": { "name": "f", "arguments": "{}" } } ] })]);

@@ -1,4 +1,5 @@
-//! THE LOOP: ask the model, run what it calls, give it the results, until it answers or a limit is reached.
+//! The loop: asks the model, runs its calls and returns the results to it, until it answers or a
+//! limit is reached.
 
 mod answer;
 mod body;
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::aside;
+use sa_limits::offload;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -29,29 +30,30 @@ use crate::server::{Begun, Server};
 use crate::stream::{Forward, send};
 use crate::usage::Usage;
 
-/// How often a server that fails is asked again once tools have run: a client that starts over would run them twice.
+/// The number of retries after a failure of the server once tools have run: a client that starts
+/// again would run them twice.
 const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// How long a reader may take for the end of an answer.
+/// The time that a reader has to receive the end of an answer.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
-/// One answer in the making.
+/// The state of one answer in progress.
 pub(crate) struct Run<'a> {
     chat: &'a Chat,
     caller: &'a Caller,
     asked: Asked,
     server: Server<'a>,
-    /// Definitions of all tools, the client's first.
+    /// The definitions of all tools, the client's first.
     tools: Vec<Value>,
-    /// How many bytes the gateway's have.
+    /// The size of the gateway's definitions in bytes.
     weight: usize,
     /// The gateway's tools among them.
     offered: HashMap<String, Arc<str>>,
     left_out: usize,
-    /// The conversation, with what the client does not know of it.
+    /// The conversation, including the parts that the client does not know.
     messages: Vec<Box<RawValue>>,
-    /// What has been added to it since.
+    /// The messages that were added since.
     added: Vec<Box<RawValue>>,
     deadline: Instant,
     max_rounds: u32,
@@ -59,13 +61,13 @@ pub(crate) struct Run<'a> {
     carried: usize,
     usage: Usage,
     texts: Vec<String>,
-    /// What the gateway did, for those who asked.
+    /// The gateway's calls, for clients that want to know them.
     news: Vec<Value>,
     /// The last whole answer.
     last: Option<Map<String, Value>>,
 }
 
-/// How an answer ends.
+/// The end of an answer.
 struct End {
     finish: String,
     /// Calls of the client's own tools.
@@ -74,7 +76,11 @@ struct End {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) async fn prepare(chat: &'a Chat, mut asked: Asked, caller: &'a Caller) -> Result<Self, ChatError> {
+    pub(crate) async fn prepare(
+        chat: &'a Chat,
+        mut asked: Asked,
+        caller: &'a Caller,
+    ) -> Result<Self, ChatError> {
         let refused = |error: sa_core::CallError| {
             ChatError::new(403, "invalid_request_error", "not_allowed", error.message).retry(false)
         };
@@ -92,17 +98,20 @@ impl<'a> Run<'a> {
         if asked.answers > 1 && !ours.is_empty() {
             return Err(ChatError::invalid(
                 "n",
-                "the gateway calls tools for one answer at a time: leave n out, or send \"switchboard\": {\"tools\": \"none\"}",
+                "the gateway calls tools for one answer at a time: omit n, or send \"switchboard\": {\"tools\": \"none\"}",
             ));
         }
         let mut tools = std::mem::take(&mut asked.tools);
         let weight = offer::weight(&ours);
         let defined = || ours.iter().map(|tool| openai_tool(&tool.name, tool)).collect::<Vec<_>>();
-        tools.extend(aside::in_turn(weight, defined).await);
-        let offered = ours.iter().map(|tool| (tool.name.to_string(), Arc::clone(&tool.name))).collect();
+        tools.extend(offload::run_queued(weight, defined).await);
+        let offered =
+            ours.iter().map(|tool| (tool.name.to_string(), Arc::clone(&tool.name))).collect();
         let messages = chat.memory.restore(&principal.id, asked.messages.clone());
-        let limit =
-            asked.extension.timeout_ms.map_or(spec.timeout(), |ms| spec.timeout().min(Duration::from_millis(ms)));
+        let limit = asked
+            .extension
+            .timeout_ms
+            .map_or(spec.timeout(), |ms| spec.timeout().min(Duration::from_millis(ms)));
         Ok(Self {
             chat,
             caller,
@@ -114,7 +123,10 @@ impl<'a> Run<'a> {
             messages: legacy::to_modern(messages),
             added: Vec::new(),
             deadline: Instant::now() + limit,
-            max_rounds: asked.extension.max_rounds.map_or(spec.max_rounds, |rounds| rounds.clamp(1, spec.max_rounds)),
+            max_rounds: asked
+                .extension
+                .max_rounds
+                .map_or(spec.max_rounds, |rounds| rounds.clamp(1, spec.max_rounds)),
             rounds: 0,
             carried: 0,
             usage: Usage::default(),
@@ -125,7 +137,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The answer in one piece.
+    /// Returns the whole answer.
     pub(crate) async fn whole(mut self) -> Result<(Map<String, Value>, usize), ChatError> {
         if self.only_relays() {
             let begun = self.within(self.server.ask(self.body().await?, false)).await??;
@@ -140,7 +152,7 @@ impl<'a> Run<'a> {
         Ok((self.answer(end), self.left_out))
     }
 
-    /// The answer in pieces.
+    /// Sends the answer in pieces.
     pub(crate) async fn stream(mut self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
         if self.only_relays() {
             let begun = self.within(self.server.ask(self.body().await?, true)).await??;
@@ -156,7 +168,8 @@ impl<'a> Run<'a> {
             Ok(end) => end.map_err(|error| self.settled(error))?,
             Err(_) => self.out_of_time(started, forward.has_begun() || self.carried > 0)?,
         };
-        // The end is told after the deadline, too, but not for ever to a reader that does not read.
+        // The end is sent even after the deadline, but the time for a reader that does not read is
+        // limited.
         let last = async {
             if let Some(stop) = end.stopped.filter(|_| !forward.has_said()) {
                 forward.delta(json!({ "content": stop.note() }), Value::Null).await?;
@@ -174,9 +187,11 @@ impl<'a> Run<'a> {
         tokio::time::timeout(LAST_WORDS, last).await.unwrap_or(Ok(()))
     }
 
-    /// Whether request and answer are passed on unchanged. A translation needs well-formed chunks, which the loop writes.
+    /// Returns whether request and answer are passed on unchanged. A translation needs well-formed
+    /// chunks, which the loop writes.
     fn only_relays(&self) -> bool {
-        let same_form = self.asked.legacy == self.server.spec.legacy_functions && self.asked.responses.is_none();
+        let same_form = self.asked.legacy == self.server.spec.legacy_functions
+            && self.asked.responses.is_none();
         self.offered.is_empty() && same_form
     }
 
@@ -192,26 +207,40 @@ impl<'a> Run<'a> {
                 round.calls.iter().partition(|call| self.is_theirs(forward.as_ref(), &call.name));
             if forward.is_none() {
                 let most = if self.asked.legacy { 1 } else { usize::MAX };
-                theirs = own.iter().take(most).map(|call| call.known_as(&new_id(&call.id))).collect();
+                theirs =
+                    own.iter().take(most).map(|call| call.known_as(&new_id(&call.id))).collect();
             }
-            // A model that was cut off may have been in the middle of a call.
+            // A truncated answer may have ended in the middle of a call.
             let cut = matches!(round.finish.as_deref(), Some("length" | "content_filter"));
             if round.calls.is_empty() || cut {
-                let finish =
-                    round.finish.clone().filter(|finish| finish != "tool_calls").unwrap_or_else(|| "stop".into());
+                let finish = round
+                    .finish
+                    .clone()
+                    .filter(|finish| finish != "tool_calls")
+                    .unwrap_or_else(|| "stop".into());
                 return Ok(End { finish, calls: theirs, stopped: None });
             }
-            // Not a part of what the model wants: it would take that for the whole.
-            let stop = if round.overflowed { Some(Stop::Calls(MAX_CALLS)) } else { self.limit(ours.len()) };
+            // The calls are not run in part, because the model would take a part for the whole.
+            let stop = if round.overflowed {
+                Some(Stop::Calls(MAX_CALLS))
+            } else {
+                self.limit(ours.len())
+            };
             if let (Some(stop), true) = (stop, theirs.is_empty()) {
                 return Ok(End { finish: "length".into(), calls: theirs, stopped: Some(stop) });
             }
-            let orders: Vec<Order> =
-                if stop.is_some() { Vec::new() } else { ours.iter().map(|call| self.order(call)).collect() };
+            let orders: Vec<Order> = if stop.is_some() {
+                Vec::new()
+            } else {
+                ours.iter().map(|call| self.order(call)).collect()
+            };
             let answers = self.carry_out(orders, forward).await?;
             let (results, images) = openai_messages(&answers);
-            let calls: Vec<Value> =
-                if answers.is_empty() { Vec::new() } else { ours.iter().map(|call| call.to_value()).collect() };
+            let calls: Vec<Value> = if answers.is_empty() {
+                Vec::new()
+            } else {
+                ours.iter().map(|call| call.to_value()).collect()
+            };
             if !theirs.is_empty() {
                 let hidden = Hidden {
                     before: std::mem::take(&mut self.added),
@@ -234,14 +263,16 @@ impl<'a> Run<'a> {
         forward.map_or_else(|| self.asked.own.contains(name), |forward| forward.owns(name))
     }
 
-    /// The limit that forbids to run so many more calls and to ask the model again.
+    /// Returns the limit that would be exceeded by this number of calls and another round.
     fn limit(&self, calls: usize) -> Option<Stop> {
         let spec = self.server.spec;
         let tokens = spec.max_total_tokens;
         match () {
             () if calls == 0 => None,
             () if self.rounds >= self.max_rounds => Some(Stop::Rounds(self.max_rounds)),
-            () if self.carried + calls > spec.max_tool_calls => Some(Stop::Calls(spec.max_tool_calls)),
+            () if self.carried + calls > spec.max_tool_calls => {
+                Some(Stop::Calls(spec.max_tool_calls))
+            }
             () if tokens > 0 && self.usage.total() >= tokens => Some(Stop::Tokens(tokens)),
             () => None,
         }
@@ -252,7 +283,7 @@ impl<'a> Run<'a> {
         Order { tool: self.offered.get(&call.name).cloned(), wanted }
     }
 
-    /// Runs the gateway's calls, and tells of them who wants to know.
+    /// Runs the gateway's calls, and reports them to the client if it wants to know them.
     async fn carry_out(
         &mut self,
         orders: Vec<Order>,
@@ -261,7 +292,8 @@ impl<'a> Run<'a> {
         let spec = self.server.spec;
         let at_once = if self.asked.parallel { spec.max_parallel } else { 1 };
         let (router, max_result_bytes) = (&self.chat.router, spec.max_result_bytes);
-        let runner = Runner { router, caller: self.caller, surface: "chat", at_once, max_result_bytes };
+        let runner =
+            Runner { router, caller: self.caller, surface: "chat", at_once, max_result_bytes };
         self.carried += orders.len();
         let carried: Vec<Carried> = match forward.as_mut().filter(|_| self.asked.extension.events) {
             None => runner.run(orders, None).await,
@@ -292,8 +324,11 @@ impl<'a> Run<'a> {
         Ok(carried.into_iter().map(shown).collect())
     }
 
-    /// One round, and the client's calls in it as far as they have been passed on.
-    async fn round(&mut self, forward: &mut Option<Forward<'_>>) -> Result<(Round, Vec<Call>), ChatError> {
+    /// Runs one round. Also returns the client's calls in it that have been passed on.
+    async fn round(
+        &mut self,
+        forward: &mut Option<Forward<'_>>,
+    ) -> Result<(Round, Vec<Call>), ChatError> {
         let begun = self.ask(forward.is_some()).await?;
         match forward {
             None => {
@@ -312,15 +347,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks the model; once tools have run, more than once where the server has troubles that may pass.
+    /// Asks the model. Once tools have run, temporary errors of the server are retried.
     async fn ask(&self, stream: bool) -> Result<Begun, ChatError> {
         let body = self.body().await?;
         let mut delay = FIRST_DELAY;
         for _ in 0..RETRIES {
             match self.server.ask(body.clone(), stream).await {
-                Err(error) if self.carried > 0 && error.retry.is_none() && matches!(error.status, 429 | 502..=504) => {
-                    let asked_for =
-                        error.retry_after.as_ref().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+                Err(error)
+                    if self.carried > 0
+                        && error.retry.is_none()
+                        && matches!(error.status, 429 | 502..=504) =>
+                {
+                    let asked_for = error
+                        .retry_after
+                        .as_ref()
+                        .and_then(|text| text.parse().ok())
+                        .map(Duration::from_secs);
                     tokio::time::sleep(asked_for.unwrap_or(delay).min(LONGEST_DELAY)).await;
                     delay *= 2;
                 }
@@ -330,7 +372,8 @@ impl<'a> Run<'a> {
         self.server.ask(body, stream).await
     }
 
-    /// Keeps what the client does not get to see for when it comes back with the results of its calls.
+    /// Stores the messages that the client does not see, until it returns with the results of its
+    /// calls.
     fn remember(&self, theirs: &[Call], hidden: Hidden) {
         let principal = &self.caller.view.principal.id;
         if self.asked.legacy {
@@ -341,12 +384,13 @@ impl<'a> Run<'a> {
         self.chat.memory.keep(principal, theirs.iter().map(|call| call.id.clone()), hidden);
     }
 
-    /// A failure as the client is told of it: once tools have run, starting over would run them again.
+    /// Adapts an error for the client: once tools have run, starting again would run them twice.
     fn settled(&self, error: ChatError) -> ChatError {
         if self.carried == 0 {
             return error;
         }
-        let message = format!("{} ({} calls of tools had been made for this answer)", error.message, self.carried);
+        let message =
+            format!("{} ({} tool calls were made for this answer)", error.message, self.carried);
         ChatError { message, retry: Some(false), ..error }
     }
 
@@ -359,7 +403,7 @@ impl<'a> Run<'a> {
     }
 
     async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, ChatError> {
-        let late = || ChatError::server(504, "deadline", "the answer took longer than it may");
+        let late = || ChatError::server(504, "deadline", "the answer exceeded its time limit");
         tokio::time::timeout_at(self.deadline, work).await.map_err(|_| late())
     }
 }

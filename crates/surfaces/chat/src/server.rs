@@ -1,10 +1,10 @@
-//! Talking to a model's server: within bounds of size and time, and without a word of the key in what is said of it.
+//! The client of a model's server, with limits on size and time. Errors never contain the key.
 
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
-use sa_core::aside;
+use sa_limits::offload;
 use sa_sse::Reader;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
@@ -12,23 +12,28 @@ use serde_json::{Map, Value, json};
 use crate::error::{ChatError, quoted};
 use crate::spec::Spec;
 
-/// A larger answer is no answer.
+/// The maximum size of an answer.
 pub(crate) const MAX_ANSWER: usize = 64 << 20;
-/// The longest event of a stream. An image in base64 fits.
+/// The maximum size of an event of a stream. An image in base64 fits.
 const MAX_EVENT: usize = 32 << 20;
-/// How much of an error's body is read.
+/// The maximum size of an error's body that is read.
 const MAX_COMPLAINT: usize = 64 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// What all servers are talked to with. No proxy of the environment is asked, and no redirect followed: either would be
-/// given the key.
+/// Creates the HTTP client for all servers. It uses no proxy of the environment and follows no
+/// redirects, because either would receive the key.
 pub(crate) fn client() -> Result<Client, String> {
     let agent = concat!("switchboard/", env!("CARGO_PKG_VERSION"));
-    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).user_agent(agent);
-    client.connect_timeout(CONNECT).tcp_nodelay(true).build().map_err(|error| format!("cannot set up HTTP: {error}"))
+    let client =
+        Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).user_agent(agent);
+    client
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .build()
+        .map_err(|error| format!("cannot set up HTTP: {error}"))
 }
 
-/// One model's server.
+/// The server of one model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server<'a> {
     pub(crate) http: &'a Client,
@@ -48,8 +53,8 @@ pub(crate) struct Begun {
 }
 
 impl Server<'_> {
-    /// Sends a request and waits for the head of the answer. A server that is asked for a whole answer says nothing until
-    /// it has it, so that only who streams can be told to be alive.
+    /// Sends a request and waits for the head of the answer. A server sends nothing before a whole
+    /// answer is complete, so only streaming detects a dead server early.
     pub(crate) async fn ask(&self, body: Vec<u8>, stream: bool) -> Result<Begun, ChatError> {
         let unusable = |why: String| {
             let message = format!("the key of the model \"{}\" cannot be used: {why}", self.name);
@@ -69,15 +74,17 @@ impl Server<'_> {
             request = request.bearer_auth(key.expose_secret());
             secrets.push(key);
         }
-        let patience = if stream { self.spec.idle_timeout() } else { self.spec.timeout() };
-        let sent = tokio::time::timeout(patience, request.send()).await.map_err(|_| self.silent(patience))?;
+        let timeout = if stream { self.spec.idle_timeout() } else { self.spec.timeout() };
+        let sent = tokio::time::timeout(timeout, request.send())
+            .await
+            .map_err(|_| self.silent(timeout))?;
         let response = sent.map_err(|error| self.unreachable(error))?;
         if response.status() != StatusCode::OK {
             return Err(self.refused(response, &secrets).await);
         }
         Ok(Begun {
             response,
-            idle: patience,
+            idle: timeout,
             name: self.name.to_owned(),
             secrets,
             events: Reader::new(MAX_EVENT),
@@ -85,8 +92,8 @@ impl Server<'_> {
         })
     }
 
-    fn silent(&self, patience: Duration) -> ChatError {
-        silent(self.name, patience)
+    fn silent(&self, timeout: Duration) -> ChatError {
+        silent(self.name, timeout)
     }
 
     fn unreachable(&self, error: reqwest::Error) -> ChatError {
@@ -95,17 +102,18 @@ impl Server<'_> {
         while let Some(deeper) = cause.source() {
             cause = deeper;
         }
-        // No more than its origin: what follows it may be a secret.
-        let place = reqwest::Url::parse(&self.spec.base_url).map(|url| url.origin().ascii_serialization());
+        // Only the origin is shown, because the rest of the URL may be a secret.
+        let place =
+            reqwest::Url::parse(&self.spec.base_url).map(|url| url.origin().ascii_serialization());
         let place = place.map(|origin| format!(" at {origin}")).unwrap_or_default();
         let name = self.name;
         let message = format!(
-            "the server of the model \"{name}\"{place} cannot be reached: {cause}; start it, or mend base_url in [models.{name}] of the gateway's configuration"
+            "the server of the model \"{name}\"{place} cannot be reached: {cause}; start it, or fix base_url in [models.{name}] of the gateway's configuration"
         );
         ChatError::server(502, "upstream_unreachable", message)
     }
 
-    /// A server's refusal, as far as it is the client's business.
+    /// Converts a server's rejection into an error for the client.
     async fn refused(&self, mut response: Response, secrets: &[SecretString]) -> ChatError {
         let status = response.status();
         let retry_after = retry_after(response.headers());
@@ -122,31 +130,32 @@ impl Server<'_> {
         let said = tokio::time::timeout(self.spec.idle_timeout(), said).await.unwrap_or_default();
         let said: Value = serde_json::from_slice(&said).unwrap_or_default();
         let of = |field: &str| said["error"][field].as_str().map(|words| quote(words, secrets));
-        let words = of("message").or_else(|| said["error"].as_str().map(|words| quote(words, secrets)));
+        let words =
+            of("message").or_else(|| said["error"].as_str().map(|words| quote(words, secrets)));
         let name = self.name;
         let with = |what: &str| match &words {
             Some(words) => format!("the server of the model \"{name}\" {what}: {words}"),
             None => format!("the server of the model \"{name}\" {what} ({})", status.as_u16()),
         };
         match status.as_u16() {
-            // Its own words may name the key.
+            // The server's own message may contain the key.
             401 | 403 => {
                 let message = format!(
-                    "the server of the model \"{name}\" refused the gateway's key ({}); an operator has to mend api_key in [models.{name}]",
+                    "the server of the model \"{name}\" refused the gateway's key ({}); an operator must fix api_key in [models.{name}]",
                     status.as_u16()
                 );
                 ChatError::server(502, "upstream_unauthorized", message).retry(false)
             }
             429 => {
                 let code = of("code").unwrap_or_else(|| "rate_limit_exceeded".into());
-                let error = ChatError::new(429, "rate_limit_error", &code, with("has no room for more requests"));
+                let error = ChatError::new(429, "rate_limit_error", &code, with("refused the request because of a rate limit"));
                 ChatError { retry_after, ..error }
             }
             503 | 529 => {
                 let error = ChatError::server(503, "upstream_overloaded", with("is overloaded"));
                 ChatError { retry_after, ..error }
             }
-            408 | 504 => ChatError::server(504, "upstream_timeout", with("ran out of time")),
+            408 | 504 => ChatError::server(504, "upstream_timeout", with("timed out")),
             500..=599 => ChatError::server(502, "upstream_failed", with("failed")),
             400..=499 => {
                 let kind = of("type").unwrap_or_else(|| "invalid_request_error".into());
@@ -157,16 +166,16 @@ impl Server<'_> {
             300..=399 => ChatError::server(
                 502,
                 "upstream_redirected",
-                format!("the server of the model \"{name}\" answered with a redirect, which is not followed: it would be given the key; set base_url to where it leads"),
+                format!("the server of the model \"{name}\" returned a redirect, which is not followed to protect the key; set base_url to the target"),
             )
             .retry(false),
-            other => ChatError::server(502, "upstream_bad_answer", with(&format!("answered {other}"))),
+            other => ChatError::server(502, "upstream_bad_answer", with(&format!("returned the status {other}"))),
         }
     }
 }
 
 impl Begun {
-    /// The whole of an answer that does not come in pieces.
+    /// Reads the whole of an answer that is not a stream.
     pub(crate) async fn whole(mut self) -> Result<Map<String, Value>, ChatError> {
         let mut body = Vec::new();
         while let Some(bytes) = self.bytes().await? {
@@ -175,34 +184,40 @@ impl Begun {
                 return Err(self.rubbish("its answer is too large"));
             }
         }
-        match aside::in_turn(body.len(), || serde_json::from_slice::<Value>(&body)).await {
-            Ok(Value::Object(answer)) if answer.contains_key("error") && !answer.contains_key("choices") => {
+        match offload::run_queued(body.len(), || serde_json::from_slice::<Value>(&body)).await {
+            Ok(Value::Object(answer))
+                if answer.contains_key("error") && !answer.contains_key("choices") =>
+            {
                 Err(self.complaint(&Value::Object(answer)))
             }
             Ok(Value::Object(answer)) if has_choice(&answer) => Ok(answer),
             Ok(_) => Err(self.rubbish("its answer has no choices")),
-            Err(error) => Err(self.rubbish(&format!("its answer is not JSON: {error}"))),
+            Err(error) => Err(self.rubbish(&format!("its answer is not valid JSON: {error}"))),
         }
     }
 
-    /// Whether the server answers in one piece though it was asked for many: some do, most of them to report an error.
+    /// Returns whether the server answers in one piece instead of a stream: some do, mostly to
+    /// report an error.
     pub(crate) fn is_whole(&self) -> bool {
-        let kind =
-            self.response.headers().get(reqwest::header::CONTENT_TYPE).map(reqwest::header::HeaderValue::as_bytes);
+        let kind = self
+            .response
+            .headers()
+            .get(reqwest::header::CONTENT_TYPE)
+            .map(reqwest::header::HeaderValue::as_bytes);
         kind.is_some_and(|kind| kind.starts_with(b"application/json"))
     }
 
-    /// Such an answer as the only piece of a stream.
+    /// Returns such an answer as the only piece of a stream.
     pub(crate) async fn into_piece(self) -> Result<Map<String, Value>, ChatError> {
         self.whole().await.map(as_piece)
     }
 
-    /// The data of the next event; `None` once the stream has ended.
+    /// Returns the data of the next event, or `None` at the end of the stream.
     pub(crate) async fn event(&mut self) -> Result<Option<String>, ChatError> {
         loop {
             let event = self.events.next_event();
-            match event.map_err(|too_long| self.rubbish(&format!("{too_long} of its stream")))? {
-                // Some servers show with an empty one that they are still there.
+            match event.map_err(|too_long| self.rubbish(&format!("in its stream, {too_long}")))? {
+                // Some servers send empty events as keep-alives.
                 Some(event) if event.data.is_empty() => {}
                 Some(event) => return Ok(Some(event.data)),
                 None if self.ended => return Ok(None),
@@ -211,7 +226,7 @@ impl Begun {
                         self.events.push(&bytes);
                     } else {
                         self.ended = true;
-                        // Some servers forget the last empty line.
+                        // Some servers omit the last empty line.
                         self.events.end();
                     }
                 }
@@ -228,21 +243,31 @@ impl Begun {
     }
 
     pub(crate) fn cut(&self) -> ChatError {
-        let message = format!("the server of the model \"{}\" hung up in the middle of its answer", self.name);
+        let message = format!(
+            "the server of the model \"{}\" closed the connection before its answer was complete",
+            self.name
+        );
         ChatError::server(502, "upstream_cut_off", message)
     }
 
     pub(crate) fn rubbish(&self, why: &str) -> ChatError {
-        let message = format!("the server of the model \"{}\" gave an answer that cannot be used: {why}", self.name);
+        let message =
+            format!("the server of the model \"{}\" returned an invalid answer: {why}", self.name);
         ChatError::server(502, "upstream_bad_answer", message)
     }
 
-    /// An error that the server reports after it had begun to answer.
+    /// Converts an error that the server reports after it began to answer.
     pub(crate) fn complaint(&self, said: &Value) -> ChatError {
-        let words =
-            said["error"]["message"].as_str().or_else(|| said["error"].as_str()).unwrap_or("it does not say why");
+        let words = said["error"]["message"]
+            .as_str()
+            .or_else(|| said["error"].as_str())
+            .unwrap_or("it gave no reason");
         let words = quote(words, &self.secrets);
-        ChatError::server(502, "upstream_failed", format!("the server of the model \"{}\" failed: {words}", self.name))
+        ChatError::server(
+            502,
+            "upstream_failed",
+            format!("the server of the model \"{}\" failed: {words}", self.name),
+        )
     }
 }
 
@@ -250,13 +275,15 @@ fn has_choice(answer: &Map<String, Value>) -> bool {
     answer.get("choices").is_some_and(|choices| choices[0].is_object())
 }
 
-/// A whole answer in the form of the only piece of a stream.
+/// Converts a whole answer into the only piece of a stream.
 fn as_piece(mut answer: Map<String, Value>) -> Map<String, Value> {
     let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
     for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
         let mut delta = choice.remove("message").unwrap_or_default();
         let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
-        for (index, call) in calls.into_iter().flatten().filter_map(Value::as_object_mut).enumerate() {
+        for (index, call) in
+            calls.into_iter().flatten().filter_map(Value::as_object_mut).enumerate()
+        {
             call.insert("index".into(), json!(index));
         }
         choice.insert("delta".into(), delta);
@@ -265,8 +292,9 @@ fn as_piece(mut answer: Map<String, Value>) -> Map<String, Value> {
     answer
 }
 
-fn silent(name: &str, patience: Duration) -> ChatError {
-    let message = format!("the server of the model \"{name}\" said nothing for {} ms", patience.as_millis());
+fn silent(name: &str, timeout: Duration) -> ChatError {
+    let message =
+        format!("the server of the model \"{name}\" sent nothing for {} ms", timeout.as_millis());
     ChatError::server(504, "upstream_timeout", message)
 }
 
@@ -326,12 +354,21 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_object_for_a_choice_is_none() {
-        for choices in [json!([]), json!([7]), json!(["x"]), json!([null]), json!({ "0": {} }), json!("x")] {
-            assert!(!has_choice(&Map::from_iter([("choices".to_owned(), choices.clone())])), "{choices}");
+        for choices in
+            [json!([]), json!([7]), json!(["x"]), json!([null]), json!({ "0": {} }), json!("x")]
+        {
+            assert!(
+                !has_choice(&Map::from_iter([("choices".to_owned(), choices.clone())])),
+                "{choices}"
+            );
         }
-        let odd = json!([{ "message": "hello" }, 7, { "message": { "tool_calls": [1, { "id": "a" }] } }]);
+        let odd =
+            json!([{ "message": "hello" }, 7, { "message": { "tool_calls": [1, { "id": "a" }] } }]);
         let piece = as_piece(Map::from_iter([("choices".to_owned(), odd)]));
         let calls = json!([1, { "id": "a", "index": 0 }]);
-        assert_eq!(piece["choices"], json!([{ "delta": "hello" }, 7, { "delta": { "tool_calls": calls } }]));
+        assert_eq!(
+            piece["choices"],
+            json!([{ "delta": "hello" }, 7, { "delta": { "tool_calls": calls } }])
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What is written about a model: where its server is, and within which bounds it may call tools.
+//! The configuration of a model: its server, and the limits of its calls.
 
 use std::collections::BTreeMap;
 use std::env::VarError;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sa_core::Pattern;
-use sa_core::mask::{self, MASK};
+use sa_text::mask::{self, MASK};
 use sa_vault::bounded;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
@@ -16,44 +16,45 @@ const MAX_NAME: usize = 128;
 const MAX_ITEM: usize = 8_192;
 const MAX_ITEMS: usize = 64;
 const LONGEST: u64 = 24 * 3_600_000;
-/// Headers that are ours to set.
+/// Headers that only the gateway sets.
 const RESERVED: [&str; 6] =
     ["authorization", "content-length", "content-type", "host", "transfer-encoding", "connection"];
 
-/// One model, as the configuration file has it.
+/// The configuration of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Spec {
-    /// Where the server's API begins, such as `https://api.openai.com/v1`.
+    /// The base URL of the server's API, such as `https://api.openai.com/v1`.
     pub base_url: String,
-    /// The server's key: itself, or where it is, `env:NAME` or `file:PATH`.
+    /// The server's key, or a reference to it: `env:NAME` or `file:PATH`.
     pub api_key: ApiKey,
-    /// What the server calls the model; unless told, what it is called here.
+    /// The server's name for the model. By default the name of this entry.
     pub model: String,
     /// More headers for each request to the server. A value may be a reference, like `api_key`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, ApiKey>,
-    /// The gateway's tools that the model is offered, `*` standing for any characters.
+    /// The gateway's tools that the model is offered. `*` matches any characters.
     pub tools: Vec<String>,
-    /// The most tools that the server takes, the client's included.
+    /// The maximum number of tools that the server accepts, including the client's.
     pub max_tools: usize,
-    /// How often the model is asked for one answer.
+    /// The maximum number of requests to the model for one answer.
     pub max_rounds: u32,
-    /// How many calls the gateway runs for one answer.
+    /// The maximum number of calls that the gateway runs for one answer.
     pub max_tool_calls: usize,
-    /// How many calls the gateway runs at once for one answer.
+    /// The maximum number of concurrent calls for one answer.
     pub max_parallel: usize,
-    /// No round is begun once the rounds before it have used so many tokens; 0 is no limit.
+    /// The token limit of one answer: after it is reached, no further round begins. 0 means no
+    /// limit.
     pub max_total_tokens: u64,
-    /// How long one answer may take, its calls included.
+    /// The time limit of one answer, including its calls.
     pub timeout_ms: u64,
-    /// How long the server may be silent.
+    /// The idle timeout of the server.
     pub idle_timeout_ms: u64,
-    /// How much of a result the model is shown.
+    /// The maximum size of a result that the model receives.
     pub max_result_bytes: usize,
-    /// Whether the model can look at images.
+    /// Whether the model supports images.
     pub images: bool,
-    /// Whether the server knows only `functions` and `function_call`, the older form of calls.
+    /// Whether the server supports only `functions` and `function_call`, the older form of calls.
     pub legacy_functions: bool,
 }
 
@@ -80,26 +81,29 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// What is wrong with it, if anything is.
+    /// Checks the configuration. The error describes the first problem.
     pub fn check(&self, name: &str) -> Result<(), String> {
-        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(format!("the name must have 1 to {MAX_NAME} characters, none of them a space"));
+        if name.is_empty()
+            || name.len() > MAX_NAME
+            || name.chars().any(|c| c.is_control() || c.is_whitespace())
+        {
+            return Err(format!("the name must have 1 to {MAX_NAME} characters and no spaces"));
         }
         if self.base_url.is_empty() {
             return Err("needs a base_url, such as \"https://api.openai.com/v1\"".into());
         }
         let url = http_url(&self.base_url).map_err(|why| format!("base_url {why}"))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("base_url must not hold a password: use api_key or headers".into());
+            return Err("base_url must not contain a password: use api_key or headers".into());
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err("base_url must not have a ? or a #: paths are put behind it".into());
+            return Err("base_url must not contain ? or #: paths are appended to it".into());
         }
         if url.path().ends_with("/chat/completions") {
-            return Err("base_url is what stands before /chat/completions".into());
+            return Err("base_url must not end with /chat/completions: it is appended".into());
         }
         if self.headers.len() > MAX_ITEMS || self.tools.len() > MAX_ITEMS {
-            return Err(format!("headers and tools may have {MAX_ITEMS} items each"));
+            return Err(format!("headers and tools can have at most {MAX_ITEMS} items each"));
         }
         for header in self.headers.keys() {
             let reserved = RESERVED.contains(&&*header.to_ascii_lowercase());
@@ -122,7 +126,13 @@ impl Spec {
         }
     }
 
-    /// What the server calls the model that is called `name` here.
+    /// Returns the files that contain its keys.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let keys = self.headers.values().chain([&self.api_key]);
+        keys.filter_map(|key| key.0.strip_prefix("file:")).map(Path::new)
+    }
+
+    /// Returns the server's name for the model with this name.
     pub(crate) fn model<'a>(&'a self, name: &'a str) -> &'a str {
         if self.model.is_empty() { name } else { &self.model }
     }
@@ -140,7 +150,8 @@ impl Spec {
     }
 }
 
-/// A key, or where it is. Neither `Debug` nor the configuration as it is shown has the key itself.
+/// A key, or a reference to it. Neither `Debug` nor the displayed configuration contains the key
+/// itself.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct ApiKey(String);
@@ -154,16 +165,19 @@ impl ApiKey {
         self.0.starts_with("env:") || self.0.starts_with("file:")
     }
 
-    /// The key itself; `None` when there is none. Read at each request, so that a key that was replaced in its file
-    /// counts from then on.
+    /// Returns the key, or `None` if there is none. It is read for each request, so that a key that
+    /// was replaced in its file takes effect.
     pub(crate) fn resolve(&self) -> Result<Option<SecretString>, String> {
         let text = if let Some(name) = self.0.strip_prefix("env:") {
             std::env::var(name).map_err(|error| match error {
                 VarError::NotPresent => format!("the environment variable {name} is not set"),
-                VarError::NotUnicode(_) => format!("the environment variable {name} is not UTF-8, and no secret"),
+                VarError::NotUnicode(_) => {
+                    format!("the environment variable {name} is not valid UTF-8")
+                }
             })?
         } else if let Some(path) = self.0.strip_prefix("file:") {
-            bounded::text_of_file(Path::new(path), bounded::TOKEN).map_err(|error| format!("{path}: {error}"))?
+            bounded::text_of_file(Path::new(path), bounded::TOKEN)
+                .map_err(|error| format!("{path}: {error}"))?
         } else {
             self.0.clone()
         };
@@ -171,7 +185,7 @@ impl ApiKey {
         drop(text);
         let shown = key.expose_secret();
         if shown.len() > MAX_ITEM || !shown.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
-            return Err("the key holds a line break or another character that no key has".into());
+            return Err("the key contains a line break or another invalid character".into());
         }
         Ok((!shown.is_empty()).then_some(key))
     }
@@ -189,15 +203,19 @@ impl fmt::Debug for ApiKey {
 
 impl Serialize for ApiKey {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(if self.is_reference() || self.0.is_empty() { &self.0 } else { MASK })
+        serializer.serialize_str(if self.is_reference() || self.0.is_empty() {
+            &self.0
+        } else {
+            MASK
+        })
     }
 }
 
-/// An address that HTTP can be spoken to. Where it lacks only how it begins, that is told; what may hold a secret is not
-/// repeated.
+/// Parses an HTTP URL. If only the scheme is missing, the error suggests it. The URL is not
+/// repeated if it may contain a secret.
 fn http_url(text: &str) -> Result<url::Url, String> {
     let read = |text: &str| {
-        let url = url::Url::parse(text).map_err(|error| format!("is no address: {error}"))?;
+        let url = url::Url::parse(text).map_err(|error| format!("is not a valid URL: {error}"))?;
         let is_http = matches!(url.scheme(), "http" | "https") && url.host().is_some();
         if is_http { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
     };
@@ -206,7 +224,9 @@ fn http_url(text: &str) -> Result<url::Url, String> {
         let here = ["localhost", "127.", "[::1]"].iter().any(|host| text.starts_with(host));
         let whole = format!("{}://{text}", if here { "http" } else { "https" });
         match read(&whole) {
-            Ok(_) if lacks_scheme => format!("must begin with http:// or https://; write {whole:?}"),
+            Ok(_) if lacks_scheme => {
+                format!("must begin with http:// or https://; write {whole:?}")
+            }
             _ => why,
         }
     })
@@ -240,7 +260,7 @@ mod tests {
         check("m", at("api.openai.com/v1"), "write \"https://api.openai.com/v1\"");
         check("m", at("localhost:11434/v1"), "write \"http://localhost:11434/v1\"");
         check("m", at("https://me:secret@a/v1"), "password");
-        check("m", at("http://a/v1/chat/completions"), "before");
+        check("m", at("http://a/v1/chat/completions"), "appended");
         check("m", Spec { max_rounds: 0, ..at("http://a") }, "max_rounds");
         check("m", Spec { timeout_ms: u64::MAX, ..at("http://a") }, "timeout_ms");
         let header = |name: &str| [(name.to_owned(), ApiKey::new("x"))].into();
@@ -264,7 +284,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, "sk-abc\n").unwrap();
-        let key = |text: &str| ApiKey::new(text).resolve().map(|key| key.map(|key| key.expose_secret().to_owned()));
+        let key = |text: &str| {
+            ApiKey::new(text).resolve().map(|key| key.map(|key| key.expose_secret().to_owned()))
+        };
         assert_eq!(key(&format!("file:{}", file.display())), Ok(Some("sk-abc".into())));
         assert_eq!(key("plain"), Ok(Some("plain".into())));
         assert_eq!(key(""), Ok(None));

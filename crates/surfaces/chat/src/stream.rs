@@ -1,7 +1,7 @@
-//! The pieces of an answer on their way to the client: those of all rounds as one message.
+//! Forwards the pieces of an answer to the client: those of all rounds as one message.
 //!
-//! Text passes at once. Of calls, only those of the client's own tools pass, as soon as their names are whole; the others
-//! are the gateway's business.
+//! Text is forwarded at once. Only calls of the client's own tools are forwarded, as soon as their
+//! names are complete; the gateway runs the others.
 
 use std::collections::HashSet;
 
@@ -15,42 +15,46 @@ use crate::round::{Call, Round, new_id};
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     events: &'a mpsc::Sender<Event>,
-    /// Whether the client calls functions in the older form.
+    /// Whether the client uses the older form of function calls.
     legacy: bool,
     /// The names of the client's tools.
     own: &'a HashSet<String>,
-    /// What the first piece said of the answer as a whole; the pieces of all rounds say the same.
+    /// The common fields of the first piece; the pieces of all rounds repeat them.
     about: Map<String, Value>,
     begun: bool,
-    /// Whether any text has passed, and whether the next one begins a round after it.
+    /// Whether any text was forwarded, and whether the next text begins a new round after it.
     said: bool,
     parted: bool,
     slots: Vec<Slot>,
     handed: usize,
 }
 
-/// How far a call of the round has come.
+/// The forwarding state of a call in the round.
 #[derive(Debug, Default)]
 struct Slot {
     owner: Owner,
-    /// How much of its arguments has passed.
+    /// The number of bytes of its arguments that were forwarded.
     sent: usize,
 }
 
-/// Whose call it is.
+/// The owner of a call's tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Owner {
-    /// Its name may not be whole yet.
+    /// The name may not be complete yet.
     #[default]
     Unknown,
-    /// The gateway's, or nobody's.
+    /// The gateway, or no known tool.
     Other,
-    /// The client's, where it has this number and id.
+    /// The client, with its number and id for the call.
     Client { index: usize, id: String },
 }
 
 impl<'a> Forward<'a> {
-    pub(crate) fn new(events: &'a mpsc::Sender<Event>, legacy: bool, own: &'a HashSet<String>) -> Self {
+    pub(crate) fn new(
+        events: &'a mpsc::Sender<Event>,
+        legacy: bool,
+        own: &'a HashSet<String>,
+    ) -> Self {
         Self {
             events,
             legacy,
@@ -64,7 +68,7 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Whether the client has been sent anything of an answer.
+    /// Returns whether any part of an answer was sent to the client.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
@@ -77,7 +81,7 @@ impl<'a> Forward<'a> {
         self.own.contains(name)
     }
 
-    /// Tells that the model's server has begun to answer.
+    /// Reports that the model's server has begun to answer.
     pub(crate) async fn started(&self, left_out: usize) -> Result<(), ChatError> {
         send(self.events, Event::Started { left_out }).await
     }
@@ -87,12 +91,16 @@ impl<'a> Forward<'a> {
         self.parted = self.said;
     }
 
-    /// Passes a piece on, which the round has taken in already.
-    pub(crate) async fn piece(&mut self, mut piece: Map<String, Value>, round: &Round) -> Result<(), ChatError> {
+    /// Forwards a piece that the round has already processed.
+    pub(crate) async fn piece(
+        &mut self,
+        mut piece: Map<String, Value>,
+        round: &Round,
+    ) -> Result<(), ChatError> {
         let choices = piece.remove("choices").unwrap_or_default();
         piece.remove("usage");
         if self.about.is_empty() {
-            // Clients want these, and some servers leave them out.
+            // Clients require these fields, and some servers omit them.
             complete(&mut piece);
             self.about.clone_from(&piece);
         }
@@ -131,17 +139,20 @@ impl<'a> Forward<'a> {
         self.calls(round, false).await
     }
 
-    /// Passes on what is new of the client's calls.
+    /// Forwards new parts of the client's calls.
     async fn calls(&mut self, round: &Round, end: bool) -> Result<(), ChatError> {
         self.slots.resize_with(round.calls.len(), Slot::default);
         for (place, call) in round.calls.iter().enumerate() {
-            // A name is whole when something comes after it.
+            // A name is complete when something follows it.
             let whole = end || !call.arguments.is_empty() || place + 1 < round.calls.len();
             if self.slots[place].owner == Owner::Unknown && whole {
-                // The older form has one call a message.
+                // The older form allows one call per message.
                 let theirs = self.own.contains(&call.name) && !(self.legacy && self.handed > 0);
-                self.slots[place].owner =
-                    if theirs { Owner::Client { index: self.handed, id: new_id(&call.id) } } else { Owner::Other };
+                self.slots[place].owner = if theirs {
+                    Owner::Client { index: self.handed, id: new_id(&call.id) }
+                } else {
+                    Owner::Other
+                };
                 if theirs {
                     self.handed += 1;
                     self.head(place, call).await?;
@@ -177,7 +188,8 @@ impl<'a> Forward<'a> {
         self.delta(delta, Value::Null).await
     }
 
-    /// Ends a round, and gives back the calls that the client was handed in it, under the ids that it knows them by.
+    /// Ends a round, and returns the calls that were forwarded to the client, with the client's
+    /// ids.
     pub(crate) async fn end_round(&mut self, round: &Round) -> Result<Vec<Call>, ChatError> {
         self.calls(round, true).await?;
         let handed = self.slots.iter().zip(&round.calls).filter_map(|(slot, call)| {
@@ -187,7 +199,7 @@ impl<'a> Forward<'a> {
         Ok(handed.collect())
     }
 
-    /// A piece with this in it.
+    /// Sends a piece with this delta.
     pub(crate) async fn delta(&mut self, mut delta: Value, finish: Value) -> Result<(), ChatError> {
         if !std::mem::replace(&mut self.begun, true) {
             delta["role"] = json!("assistant");
@@ -196,7 +208,8 @@ impl<'a> Forward<'a> {
         self.extra("choices", json!([choice])).await
     }
 
-    /// A piece with one more field. Without `choices` of its own it has none: clients pass over it.
+    /// Sends a piece with one more field. Its `choices` are empty unless given, so that clients
+    /// ignore it.
     pub(crate) async fn extra(&mut self, field: &str, value: Value) -> Result<(), ChatError> {
         let mut piece = self.about.clone();
         complete(&mut piece);
@@ -213,15 +226,20 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// Fills in what every piece has.
+/// Adds the fields that every piece has.
 fn complete(piece: &mut Map<String, Value>) {
-    piece.entry("id").or_insert_with(|| json!(format!("chatcmpl-{}", uuid::Uuid::new_v4().simple())));
+    piece
+        .entry("id")
+        .or_insert_with(|| json!(format!("chatcmpl-{}", uuid::Uuid::new_v4().simple())));
     piece.entry("object").or_insert_with(|| json!("chat.completion.chunk"));
     piece.entry("created").or_insert_with(|| json!(sa_core::clock::now_ms() / 1_000));
     piece.entry("model").or_insert_with(|| json!(""));
 }
 
-/// Fails once nobody reads any more.
+/// Sends an event. Fails once it has no reader any more.
 pub(crate) async fn send(events: &mpsc::Sender<Event>, event: Event) -> Result<(), ChatError> {
-    events.send(event).await.map_err(|_| ChatError::new(499, "cancelled", "cancelled", "the client went away"))
+    events
+        .send(event)
+        .await
+        .map_err(|_| ChatError::new(499, "cancelled", "cancelled", "the client disconnected"))
 }

@@ -1,4 +1,4 @@
-//! Tokens, summed over the rounds of one answer.
+//! Token usage, summed over the rounds of one answer.
 
 use serde_json::Value;
 
@@ -6,7 +6,8 @@ use serde_json::Value;
 pub(crate) struct Usage(Option<Value>);
 
 impl Usage {
-    /// Adds what one round used: every number, however deep, to the one in the same place.
+    /// Adds the usage of one round: every number, at any depth, is added to the one at the same
+    /// path.
     pub(crate) fn add(&mut self, round: Option<&Value>) {
         let Some(round) = round.filter(|round| round.is_object()) else { return };
         match &mut self.0 {
@@ -37,8 +38,10 @@ fn add(sum: &mut Value, more: &Value) {
         (Value::Number(sum), Value::Number(more)) => {
             *sum = match (sum.as_u64(), more.as_u64()) {
                 (Some(a), Some(b)) => a.saturating_add(b).into(),
-                _ => serde_json::Number::from_f64(sum.as_f64().unwrap_or(0.0) + more.as_f64().unwrap_or(0.0))
-                    .unwrap_or_else(|| sum.clone()),
+                _ => serde_json::Number::from_f64(
+                    sum.as_f64().unwrap_or(0.0) + more.as_f64().unwrap_or(0.0),
+                )
+                .unwrap_or_else(|| sum.clone()),
             }
         }
         (sum @ Value::Null, more) => *sum = more.clone(),
@@ -58,10 +61,14 @@ mod tests {
         usage.add(Some(&Value::Null));
         assert_eq!(usage.sum(), None);
         usage.add(Some(&json!({ "total_tokens": 3, "details": { "cached": 1 }, "cost": 0.5 })));
-        usage.add(Some(&json!({ "total_tokens": 4, "details": { "cached": 2, "audio": 1 }, "cost": 0.25 })));
+        usage.add(Some(
+            &json!({ "total_tokens": 4, "details": { "cached": 2, "audio": 1 }, "cost": 0.25 }),
+        ));
         assert_eq!(
             usage.sum(),
-            Some(&json!({ "total_tokens": 7, "details": { "cached": 3, "audio": 1 }, "cost": 0.75 }))
+            Some(
+                &json!({ "total_tokens": 7, "details": { "cached": 3, "audio": 1 }, "cost": 0.75 })
+            )
         );
         assert_eq!(usage.total(), 7);
     }

@@ -1,29 +1,31 @@
-//! What a client wrote, beside what rmcp has made of it.
+//! The raw body of a request, beside the values that rmcp has parsed.
 //!
-//! rmcp reads arguments into a tree, in which keys are sorted and long numbers are rounded. A tool gets them as they were
-//! written, on this surface as on every other.
+//! rmcp parses arguments into a tree, which sorts keys and rounds long numbers. A tool receives its
+//! arguments unchanged, on this surface as on every other.
 
 use axum::http::request::Parts;
 use bytes::Bytes;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use sa_core::aside::Weight;
-use sa_core::json::{Object, object};
+use sa_limits::offload::Weight;
+use sa_text::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The body of a request, among its extensions.
+/// The body of a request, stored in its extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Body(pub(crate) Bytes);
 
-/// Says how large the answer to a request is going to be, before it is given to rmcp to write down.
+/// Adds the expected size of the answer to a request, before rmcp serialises it.
 pub(crate) fn weigh(context: &RequestContext<RoleServer>, bytes: usize) {
-    if let Some(weight) = context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Weight>()) {
+    if let Some(weight) =
+        context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Weight>())
+    {
         weight.add(bytes);
     }
 }
 
-/// The arguments of a call as its client wrote them, where that can be told.
+/// Returns the arguments of a call exactly as the client sent them, if they can be found.
 pub(crate) fn arguments(context: &RequestContext<RoleServer>) -> Option<String> {
     #[derive(Deserialize)]
     struct Message<'a> {
@@ -34,7 +36,7 @@ pub(crate) fn arguments(context: &RequestContext<RoleServer>) -> Option<String> 
     object::<Message<'_>>(body).ok()?.params.0.as_object()
 }
 
-/// The arguments within the arguments of `call_tool`.
+/// Returns the arguments inside the arguments of `call_tool`.
 pub(crate) fn wrapped(outer: &str) -> Option<String> {
     object::<Arguments<'_>>(outer.as_bytes()).ok()?.as_object()
 }

@@ -1,7 +1,8 @@
-//! A stdio MCP server in front of a gateway's `/mcp`, for clients that know nothing else.
+//! A stdio MCP server in front of a gateway's `/mcp`, for clients that support only stdio.
 //!
-//! It passes messages on and looks into none, so that every revision and every extension comes through as it is; what
-//! differs between the two transports (sessions, headers, streams, how a call is cancelled) is rmcp's to know.
+//! It forwards messages without inspecting them, so that every revision and every extension works
+//! unchanged. rmcp handles the differences between the two transports: sessions, headers, streams,
+//! and the cancellation of calls.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, ConstString as _, ErrorData, InitializedNotification,
-    RequestId, ServerJsonRpcMessage, SubscriptionsListenRequestMethod,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ConstString as _, ErrorData,
+    InitializedNotification, RequestId, ServerJsonRpcMessage, SubscriptionsListenRequestMethod,
 };
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
@@ -18,27 +19,30 @@ use rmcp::{RoleClient, RoleServer};
 use sa_lines::Lines;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Saying goodbye to the gateway may take this long. A gateway that does not listen ends the session by itself.
+/// The time limit for closing the session at the gateway. Without a close, the gateway ends the
+/// session itself.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Waits this long for the first request of a client that cannot be served.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time to wait for the first request of a client that cannot be served.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why messages are not passed on any more, in words for people.
+/// The reason why the bridge ended, as a readable message.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
-    /// The gateway, or the client, does not take part any more.
+    /// The gateway or the client has disconnected.
     #[error("{0}")]
     Broken(String),
-    /// What the client was to see is not there.
+    /// The requested resource does not exist.
     #[error("{0}")]
     NotThere(String),
 }
 
-/// Passes messages between a client on these streams and the gateway at `url`. When the client has said its last word,
-/// what it asked is still answered; when it is `gone` and nobody reads the answers, what it asked is given up. A message
-/// that the gateway does not take may be the first to show that the address leads nowhere: `missing` says so, and then
-/// whatever the client waits for is answered with that.
+/// Forwards messages between a client on these streams and the gateway at `url`.
+///
+/// When the client closes its input, its requests are still answered. When `gone` resolves and no
+/// client reads the answers, its requests are abandoned. A message that the gateway rejects may be
+/// the first sign that the address is wrong. `missing` then returns the reason, and all open
+/// requests of the client are answered with it.
 pub async fn bridge(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
@@ -57,15 +61,16 @@ pub async fn bridge(
         ended = pass(&mut client, &mut gateway, &mut talk, missing) => ended,
         () = gone => Ok(()),
     };
-    // Ends the session, if there can be one: before the first message the transport does not listen to a goodbye.
+    // Ends the session, if there is one: before the first message the transport does not handle a
+    // close.
     if talk.begun {
         let _ = tokio::time::timeout(GOODBYE, gateway.close()).await;
     }
     ended
 }
 
-/// Answers the first request of a client that cannot be served, so that it hears why. One that asks nothing is not waited
-/// for long.
+/// Answers the first request of a client that cannot be served with the reason. The wait for a
+/// first request is short.
 pub async fn refuse(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
@@ -79,7 +84,7 @@ pub async fn refuse(
             }
         }
     };
-    if let Ok(Some(id)) = tokio::time::timeout(PATIENCE, first).await {
+    if let Ok(Some(id)) = tokio::time::timeout(TIMEOUT, first).await {
         let _ = tell(&mut client, not_there(why, id)).await;
     }
 }
@@ -88,18 +93,20 @@ fn not_there(why: &str, request: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::error(ErrorData::invalid_request(why.to_owned(), None), Some(request))
 }
 
-/// Where the client and the gateway are in what they have to say to each other.
+/// The state of the conversation between the client and the gateway.
 #[derive(Default)]
 struct Conversation {
     begun: bool,
-    /// `initialize` was said, and `initialized` was not. The transport takes whatever comes next for it.
+    /// `initialize` was sent, and `initialized` was not. The transport expects it as the next
+    /// message.
     half_open: bool,
-    /// Requests of the client that have no answer yet, but for those that only end when somebody ends them.
+    /// The client's open requests, except those that end only when they are cancelled.
     asked: HashSet<RequestId>,
 }
 
 impl Conversation {
-    /// Notes a message of the client's. True if the end of the handshake has to be said before it.
+    /// Records a message of the client. Returns true if the end of the handshake must be sent
+    /// before it.
     fn hear(&mut self, message: &ClientJsonRpcMessage) -> bool {
         self.begun = true;
         let was_half_open = std::mem::take(&mut self.half_open);
@@ -113,7 +120,7 @@ impl Conversation {
             ClientJsonRpcMessage::Notification(said) => match &said.notification {
                 ClientNotification::InitializedNotification(_) => return false,
                 ClientNotification::CancelledNotification(cancelled) => {
-                    // Nothing is answered that nobody wants any more.
+                    // A cancelled request gets no answer.
                     cancelled.params.request_id.as_ref().map(|id| self.asked.remove(id));
                 }
                 _ => {}
@@ -126,7 +133,9 @@ impl Conversation {
     fn answered(&mut self, message: &ServerJsonRpcMessage) {
         match message {
             ServerJsonRpcMessage::Response(response) => self.asked.remove(&response.id),
-            ServerJsonRpcMessage::Error(error) => error.id.as_ref().is_some_and(|id| self.asked.remove(id)),
+            ServerJsonRpcMessage::Error(error) => {
+                error.id.as_ref().is_some_and(|id| self.asked.remove(id))
+            }
             ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => false,
         };
     }
@@ -141,7 +150,7 @@ async fn pass(
     let mut sending = FuturesUnordered::new();
     let mut listening = true;
     while listening || !sending.is_empty() || !talk.asked.is_empty() {
-        // What is to be said to the gateway next.
+        // The next messages for the gateway.
         let messages = tokio::select! {
             said = client.receive(), if listening => match said {
                 Some(message) if talk.hear(&message) => vec![initialized(), message],
@@ -153,7 +162,7 @@ async fn pass(
             },
             Some((id, sent)) = sending.next() => {
                 let Err(error) = sent else { continue };
-                tracing::warn!(%error, "the gateway did not take a message");
+                tracing::warn!(%error, "the gateway did not accept a message");
                 if let Some(why) = missing().await {
                     talk.asked.extend(id);
                     for id in talk.asked.drain() {
@@ -161,10 +170,10 @@ async fn pass(
                     }
                     return Err(BridgeError::NotThere(why));
                 }
-                // The client waits for an answer to a request, and to nothing else.
+                // The client waits for an answer only if it sent a request.
                 if let Some(id) = id {
                     talk.asked.remove(&id);
-                    let error = ErrorData::internal_error(format!("the gateway did not take the request: {error}"), None);
+                    let error = ErrorData::internal_error(format!("the gateway did not accept the request: {error}"), None);
                     tell(client, ServerJsonRpcMessage::error(error, Some(id))).await?;
                 }
                 continue;
@@ -173,9 +182,9 @@ async fn pass(
                 let Some(message) = answer else { return Err(BridgeError::Broken("the connection to the gateway ended".into())) };
                 talk.answered(&message);
                 match message {
-                    // Whoever says nothing any more answers no question either.
+                    // A client that has closed its input cannot answer a question.
                     ServerJsonRpcMessage::Request(question) if !listening => {
-                        let error = ErrorData::internal_error("the client has closed its input, and cannot be asked", None);
+                        let error = ErrorData::internal_error("the client has closed its input and cannot answer", None);
                         vec![ClientJsonRpcMessage::error(error, Some(question.id))]
                     }
                     message => {
@@ -197,12 +206,18 @@ async fn pass(
     Ok(())
 }
 
-/// The last word of the handshake, for a client that leaves it out.
+/// Returns the last message of the handshake, for a client that leaves it out.
 fn initialized() -> ClientJsonRpcMessage {
     let said = ClientNotification::InitializedNotification(InitializedNotification::default());
     ClientJsonRpcMessage::notification(said)
 }
 
-async fn tell(client: &mut impl Transport<RoleServer>, message: ServerJsonRpcMessage) -> Result<(), BridgeError> {
-    client.send(message).await.map_err(|error| BridgeError::Broken(format!("the client takes no more: {error}")))
+async fn tell(
+    client: &mut impl Transport<RoleServer>,
+    message: ServerJsonRpcMessage,
+) -> Result<(), BridgeError> {
+    client
+        .send(message)
+        .await
+        .map_err(|error| BridgeError::Broken(format!("cannot write to the client: {error}")))
 }

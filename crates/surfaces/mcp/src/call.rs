@@ -1,4 +1,4 @@
-//! One call, and what passes between its provider and its client while it runs.
+//! One call, and the messages between its provider and its client while it runs.
 
 use std::future::pending;
 use std::pin::pin;
@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam,
-    ProgressToken,
+    CallToolResponse, CallToolResult, ClientCapabilities as McpCapabilities, LoggingLevel,
+    LoggingMessageNotificationParam, ProgressNotificationParam, ProgressToken,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -18,7 +18,8 @@ use sa_core::call::CallRequest;
 use sa_core::principal::View;
 use sa_core::router::{Finished, Router};
 use sa_core::{
-    Asking, Backlog, CallError, CallErrorKind, LogLevel, Manner, Overrun, Question, RawJson, Update, UpdateSink,
+    Asking, Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Question,
+    RawJson, Schema, Update, UpdateSink,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -29,86 +30,110 @@ use crate::news::Listener;
 use crate::questions::{self, Asked};
 use crate::shared::Shared;
 
-/// Reports that may wait for a client. Those beyond are left out.
+/// The maximum number of queued reports for a client. Further reports are dropped.
 const REPORTS: usize = 64;
-/// Questions of one call that may wait for an answer.
+/// The maximum number of unanswered questions of one call.
 const QUESTIONS: usize = 16;
-/// How long an outcome waits for the reports before it to be sent.
+/// The maximum time for which an outcome waits for earlier reports to be sent.
 const FLUSH: Duration = Duration::from_millis(250);
 
-/// A call under way. Dropping it means that its caller is gone.
+/// A running call. Dropping it means that its caller has disconnected.
 pub(crate) struct Running {
     outcome: BoxFuture<'static, Finished>,
-    /// Absent where nobody wants any: most calls end without a report or a question, and need no room for them.
+    /// `None` if the client wants no reports: most calls end without reports or questions, and then
+    /// need no queues.
     reports: Option<Backlog>,
     questions: Option<mpsc::Receiver<Asked>>,
     sink: Arc<Sink>,
     called: Called,
 }
 
-/// The tool that a call is for, as its caller names and sees it.
+/// The tool of a call, as its caller names and sees it.
 struct Called {
     router: Arc<Router>,
     tool: String,
     view: View,
 }
 
-/// Until when a call was followed.
+/// The reason why following a call stopped.
 pub(crate) enum Turn {
     Ended(Finished),
-    /// The provider wants to know something first.
+    /// The provider asks the client a question first.
     Asks(Vec<Asked>),
-    /// The client wants no answer any more.
+    /// The client no longer wants an answer.
     Cancelled,
 }
 
-/// How a client is to be spoken to.
+/// The capabilities and preferences of a client.
 pub(crate) struct Client {
-    /// Whether it wants to know how far the call has come.
+    /// Whether it wants progress reports.
     pub(crate) wants_progress: bool,
-    /// From which level on it wants what the tool logs, if it does.
+    /// The minimum level of the tool's log messages that it wants, if any.
     pub(crate) log: Option<LogLevel>,
     pub(crate) asking: Asking,
-    /// What it said that it can answer.
-    pub(crate) capabilities: Option<ClientCapabilities>,
+    /// The capabilities that it has declared for answering questions.
+    pub(crate) capabilities: Option<McpCapabilities>,
+    /// Whether its list of tools is a search, which has no tool's own output schema.
+    pub(crate) searches: bool,
 }
 
 impl Running {
-    /// Starts a call. Reports are gathered only for those who want them, and a client is asked only what it said that it
-    /// can answer.
+    /// Starts a call. Reports are collected only if the client wants them, and the client is asked
+    /// only questions that it can answer.
     pub(crate) fn start(shared: &Shared, request: CallRequest, client: Client) -> Self {
         let wants_reports = client.wants_progress || client.log.is_some();
         let reports = wants_reports.then(|| Backlog::new(REPORTS, shared.max_outbox_bytes));
         let answers = client.capabilities.as_ref().is_some_and(questions::answers_some);
         let (send_question, questions) = answers.then(|| mpsc::channel(QUESTIONS)).unzip();
-        let sink = Sink { reports: reports.clone(), questions: send_question, client, refused: OnceLock::new() };
+        let sink = Sink {
+            reports: reports.clone(),
+            questions: send_question,
+            client,
+            refused: OnceLock::new(),
+        };
         let sink = Arc::new(sink);
-        let called =
-            Called { router: Arc::clone(&shared.router), tool: request.tool.clone(), view: request.view.clone() };
+        let called = Called {
+            router: Arc::clone(&shared.router),
+            tool: request.tool.clone(),
+            view: request.view.clone(),
+        };
         let call = shared.router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
         Self { outcome: Box::pin(call.outcome()), reports, questions, sink, called }
     }
 
-    /// What the client is told of a call that has ended.
-    pub(crate) fn answer(&self, finished: &Finished, is_new_era: bool) -> Result<CallToolResponse, ErrorData> {
-        // What the client was not asked, because it did not say that it can answer it.
+    /// Returns the response to a call that has ended.
+    pub(crate) fn answer(
+        &self,
+        finished: &Finished,
+        is_new_era: bool,
+    ) -> Result<CallToolResponse, ErrorData> {
+        // A question that the client was not asked, because it did not declare the capability.
         let refused = self.sink.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
         if let Some(what) = refused {
             return Err(ErrorData::missing_required_client_capability(questions::needed(what)));
         }
         match convert::protocol_error(&finished.outcome) {
             Some(error) => Err(error),
-            None => Ok(convert::result_of(&finished.outcome, || self.lists_output()).into()),
+            None => Ok(self.result(finished).into()),
         }
     }
 
-    /// Whether the client may expect structured content, because the list of tools says so.
-    pub(crate) fn lists_output(&self) -> bool {
-        let Called { router, tool, view } = &self.called;
-        router.directory().resolve(tool, view).is_ok_and(|route| convert::lists_output(&route.tool))
+    /// The same of a call that did not fail as a request does.
+    pub(crate) fn result(&self, finished: &Finished) -> CallToolResult {
+        convert::result_of(&finished.outcome, &self.called.tool, || self.listed_output())
     }
 
-    /// Follows the call until it ends, asks, or is cancelled.
+    /// What the client may check the result by, because the list of tools has it.
+    pub(crate) fn listed_output(&self) -> Option<Schema> {
+        let Called { router, tool, view } = &self.called;
+        if self.sink.client.searches {
+            return None;
+        }
+        let route = router.directory().resolve(tool, view).ok()?;
+        convert::listed_output(&route.tool).cloned()
+    }
+
+    /// Follows the call until it ends, asks a question, or is cancelled.
     pub(crate) async fn turn(
         &mut self,
         context: &RequestContext<RoleServer>,
@@ -118,7 +143,8 @@ impl Running {
         let Self { outcome, reports, questions, .. } = self;
         let peer = &context.peer;
         let ended = CancellationToken::new();
-        let mut reports = pin!(forward(reports.as_ref(), context.meta.get_progress_token(), context, &ended));
+        let mut reports =
+            pin!(forward(reports.as_ref(), context.meta.get_progress_token(), context, &ended));
         let listening = async {
             if let Some(listener) = listener {
                 listener.deliver(peer).await;
@@ -136,7 +162,8 @@ impl Running {
                 }
             }
         };
-        // A client that does not read holds up its reports, and neither the call's deadline nor a cancel.
+        // A client that does not read delays its reports, but neither the call's deadline nor a
+        // cancel.
         let turn = tokio::select! {
             finished = outcome => Turn::Ended(finished),
             asked = asked => Turn::Asks(asked),
@@ -149,7 +176,7 @@ impl Running {
         turn
     }
 
-    /// Follows the call while no client does: until it ends, or asks.
+    /// Follows the call without a client, until it ends or asks a question.
     pub(crate) async fn alone(&mut self) -> Turn {
         tokio::select! {
             finished = &mut self.outcome => Turn::Ended(finished),
@@ -157,14 +184,15 @@ impl Running {
         }
     }
 
-    /// Lets the call go on while nobody follows it. Dropping what comes back still ends it.
+    /// Moves the call to a task of its own, so that it continues without a client. Dropping the
+    /// result still cancels the call.
     pub(crate) fn set_aside(self) -> Self {
         let task = AbortOnDropHandle::new(tokio::spawn(self.outcome));
         let outcome = async {
             match task.await {
                 Ok(finished) => finished,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // Only when the whole program ends.
+                // This happens only when the whole program ends.
                 Err(_) => pending().await,
             }
         };
@@ -172,13 +200,13 @@ impl Running {
     }
 }
 
-/// What was asked at the same time belongs together.
+/// Questions that are asked at the same time are sent together.
 fn with_all_others(asked: Asked, questions: &mut Option<mpsc::Receiver<Asked>>) -> Vec<Asked> {
     let mut others = || questions.as_mut()?.try_recv().ok();
     std::iter::once(asked).chain(std::iter::from_fn(&mut others)).collect()
 }
 
-/// What comes next; waits for ever when nothing can.
+/// Returns the next item, or waits forever if there can be none.
 async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> T {
     let next = match queue {
         Some(queue) => queue.recv().await,
@@ -190,7 +218,8 @@ async fn next<T>(queue: &mut Option<mpsc::Receiver<T>>) -> T {
     }
 }
 
-/// Sends reports of progress, and what the tool logs, as they come. Ends once the call has ended and all that was queued is sent.
+/// Sends progress reports and log messages as they arrive. Ends once the call has ended and all
+/// queued reports are sent.
 async fn forward(
     reports: Option<&Backlog>,
     token: Option<ProgressToken>,
@@ -240,7 +269,7 @@ fn words(level: LogLevel) -> LoggingLevel {
     }
 }
 
-/// A level in the gateway's words.
+/// Converts a level into the gateway's type.
 pub(crate) fn level(level: LoggingLevel) -> LogLevel {
     LogLevel::ALL.into_iter().find(|known| words(*known) == level).unwrap_or(LogLevel::Info)
 }
@@ -257,7 +286,7 @@ impl UpdateSink for Sink {
         let wanted = match &update {
             Update::Progress { .. } => self.client.wants_progress,
             Update::Log { level, .. } => self.client.log.is_some_and(|least| *level >= least),
-            // MCP has no chunks of a result; the whole of it comes at the end.
+            // MCP has no chunks of a result; the whole result is sent at the end.
             Update::Chunk { .. } => false,
         };
         if wanted && let Some(reports) = &self.reports {
@@ -266,36 +295,48 @@ impl UpdateSink for Sink {
         Ok(())
     }
 
-    fn manner(&self) -> Manner {
-        // Only what a provider may ask: extensions of the client's are between it and the gateway.
-        let mut answers = ClientCapabilities::default();
+    fn client_capabilities(&self) -> ClientCapabilities {
+        // Only capabilities for questions of a provider are passed on: extensions of the client
+        // concern only the gateway.
+        let mut answers = McpCapabilities::default();
         if let Some(can) = self.client.capabilities.clone() {
-            (answers.sampling, answers.elicitation, answers.roots) = (can.sampling, can.elicitation, can.roots);
+            (answers.sampling, answers.elicitation, answers.roots) =
+                (can.sampling, can.elicitation, can.roots);
         }
         let answers = serde_json::to_value(answers).ok().as_ref().map(RawJson::of);
-        Manner { asking: Some(self.client.asking), log: self.client.log, answers }
+        ClientCapabilities { asking: Some(self.client.asking), log: self.client.log, answers }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
         let refused = |error: CallError| -> BoxFuture<'static, Result<RawJson, CallError>> {
             Box::pin(std::future::ready(Err(error)))
         };
-        let answers = |client: &ClientCapabilities| questions::answers(client, &question);
-        let Some(questions) =
-            self.questions.as_ref().filter(|_| self.client.capabilities.as_ref().is_some_and(answers))
+        let answers = |client: &McpCapabilities| questions::answers(client, &question);
+        let Some(questions) = self
+            .questions
+            .as_ref()
+            .filter(|_| self.client.capabilities.as_ref().is_some_and(answers))
         else {
             let _ = self.refused.set(question.what.clone());
             return refused(CallError::new(
                 CallErrorKind::Failed,
-                format!("the client that made the call did not declare that it answers {}", question.what),
+                format!("the client that made the call does not support {}", question.what),
             ));
         };
         let (answer, answered) = oneshot::channel();
         if questions.try_send(Asked { question, answer }).is_err() {
-            return refused(CallError::new(CallErrorKind::Overloaded, "too many questions of this call wait already"));
+            return refused(CallError::new(
+                CallErrorKind::Overloaded,
+                "too many requests of this call are already waiting for the client",
+            ));
         }
         Box::pin(async {
-            let gone = || Err(CallError::new(CallErrorKind::Failed, "the client that made the call gave no answer"));
+            let gone = || {
+                Err(CallError::new(
+                    CallErrorKind::Failed,
+                    "the client that made the call did not answer",
+                ))
+            };
             answered.await.unwrap_or_else(|_| gone())
         })
     }

@@ -1,4 +1,4 @@
-//! Who asks, as the front door found out.
+//! The caller of a request, as determined by the auth middleware.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use rmcp::{ErrorData, RoleServer};
 use sa_core::{Principal, Scope, View};
 use tokio_util::sync::CancellationToken;
 
-/// Who asks, and what they want to see. The front door puts it into the extensions of every request.
+/// The caller, and the tools that it wants to see. The auth middleware puts it into the extensions
+/// of every request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub principal: Arc<Principal>,
     /// Fires when the token is revoked.
     pub revoked: CancellationToken,
-    /// The session or channel that the request is made in, which the principal has been found to belong to.
+    /// The session or channel of the request. The principal's membership has already been checked.
     pub scopes: Vec<Scope>,
-    /// Whether the list holds a search instead of the tools; `None` leaves it to the configuration.
+    /// Whether the list contains a search instead of the tools; `None` uses the configured default.
     pub search: Option<bool>,
 }
 
@@ -33,8 +34,11 @@ impl Caller {
         extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Self>())
     }
 
-    /// The caller of a request, whose token may have been revoked while the body was on its way.
-    pub(crate) fn of(context: &rmcp::service::RequestContext<RoleServer>) -> Result<&Self, ErrorData> {
+    /// Returns the caller of a request. Its token may have been revoked while the body was
+    /// received.
+    pub(crate) fn of(
+        context: &rmcp::service::RequestContext<RoleServer>,
+    ) -> Result<&Self, ErrorData> {
         let caller = Self::find(&context.extensions)
             .ok_or_else(|| ErrorData::internal_error("the request has no caller", None))?;
         if caller.revoked.is_cancelled() {

@@ -1,21 +1,23 @@
-//! MCP requests become calls.
+//! Converts MCP requests into calls.
 
 use std::sync::Arc;
 
 use axum::http::request::Parts;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities, CompleteRequestParams,
-    CompleteResult, CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse, GetTaskParams,
-    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, ClientCapabilities,
+    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, GetPromptRequestParams,
+    GetPromptResponse, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
+    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
     SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::{Route, ToolView};
-use sa_core::{Asking, LogLevel, Principal, RawJson, aside};
+use sa_core::{Asking, LogLevel, Principal, RawJson};
+use sa_limits::offload;
 use serde_json::Value;
 
 use crate::body;
@@ -31,21 +33,22 @@ use crate::sessions::Session;
 use crate::shared::Shared;
 use crate::unread;
 
-/// Tools on one page of a list.
+/// The maximum number of tools on one page of a list.
 const PAGE: usize = 200;
-/// A page ends with the tool that goes beyond this.
+/// The size after which a page ends, in bytes.
 const MAX_PAGE_BYTES: usize = 1 << 20;
-/// For how long a client may take a list for the current one, in milliseconds. Those who want to know sooner listen.
+/// The time in milliseconds for which a client may cache a list. Clients that need faster updates
+/// subscribe.
 const FRESH_MS: u64 = 1_000;
-/// The tools in whose calls the principal hears of its sessions.
+/// The tools during which the principal receives notices about its sessions.
 const TALKATIVE: [&str; 2] = ["session_message", "session"];
 
-/// One client's end of the surface: for one request, or for a session.
+/// The surface for one client: for one request, or for a session.
 #[derive(Debug, Clone)]
 pub struct McpHandler {
     shared: Arc<Shared>,
     client: Arc<ClientState>,
-    /// Whose client it is, where that is known from the beginning.
+    /// The principal of the client, if it is known from the beginning.
     principal: Option<Arc<Principal>>,
 }
 
@@ -54,8 +57,8 @@ impl McpHandler {
         Self { shared, client: Arc::default(), principal }
     }
 
-    /// Makes a call, or goes on with one that waits for its client's answers. `written` are its arguments as the client
-    /// wrote them, if that is known.
+    /// Starts a call, or continues one that waits for its client's answers. `written` is the raw
+    /// text of its arguments, if available.
     async fn call(
         &self,
         caller: &Caller,
@@ -66,36 +69,46 @@ impl McpHandler {
         let shared = &self.shared;
         let arguments = request.arguments.unwrap_or_default();
         let args = written.unwrap_or_else(|| Value::Object(arguments.clone()).to_string());
-        let args =
-            RawJson::parse(&args).map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
+        let args = RawJson::parse(&args)
+            .map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
         let tool = request.name.into_owned();
         let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, arguments };
         let mut answers = request.input_responses.unwrap_or_default();
         let client = context.client_capabilities();
         let knows_tasks = client.as_ref().is_some_and(ClientCapabilities::supports_tasks);
         let (mut running, mut count) = match request.request_state {
-            Some(state) => match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
-                Back::Answered(running, count) => (running, count),
-                Back::Incomplete(missing) => return Ok(missing.into()),
-            },
+            Some(state) => {
+                match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
+                    Back::Answered(running, count) => (running, count),
+                    Back::Incomplete(missing) => return Ok(missing.into()),
+                }
+            }
             None => (self.start(caller, &whose.tool, args, context, client), 0),
         };
         let is_new_era = is_new_era(context);
-        // Older clients have a stream for what happens in their sessions.
-        let level = context.meta.log_level().filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
-        let mut listener =
-            level.map(|level| Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level)));
+        // Older clients have a stream for the events of their sessions.
+        let level = context
+            .meta
+            .log_level()
+            .filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
+        let mut listener = level.map(|level| {
+            Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level))
+        });
         let asking = asking(context);
         let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
-        // Whoever knows no tasks waits for the answer, however long it takes.
-        let mut patience = std::pin::pin!(async {
-            if may_become_task { tokio::time::sleep(shared.task_after).await } else { std::future::pending().await }
+        // A client without support for tasks waits for the answer without a limit.
+        let mut timeout = std::pin::pin!(async {
+            if may_become_task {
+                tokio::time::sleep(shared.task_after).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
         });
         loop {
             let turn = tokio::select! {
                 biased;
                 turn = running.turn(context, asking, &mut listener) => turn,
-                () = &mut patience => {
+                () = &mut timeout => {
                     let task = shared.tasks.adopt(&caller.principal, &whose.tool, running, count).await;
                     return Ok(match task {
                         Ok(task) => task.into(),
@@ -106,7 +119,9 @@ impl McpHandler {
             match turn {
                 Turn::Ended(finished) => {
                     body::weigh(context, finished.weight());
-                    return finished.told(move |finished| running.answer(finished, is_new_era)).await;
+                    return finished
+                        .told(move |finished| running.answer(finished, is_new_era))
+                        .await;
                 }
                 Turn::Asks(asked) => {
                     let mut asked = questions::name(asked, &mut count);
@@ -116,7 +131,7 @@ impl McpHandler {
                     }
                     return Ok(shared.waiting.set_aside(whose, count, running, asked));
                 }
-                // Dropping the call tells the provider.
+                // Dropping the call cancels it at the provider.
                 Turn::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),
             }
         }
@@ -130,8 +145,9 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
         client: Option<ClientCapabilities>,
     ) -> Running {
-        // The message's own comes first: the header may be that of a proxy.
-        let header = || context.extensions.get::<Parts>()?.headers.get("traceparent")?.to_str().ok();
+        // The message's own trace takes precedence: the header may be that of a proxy.
+        let header =
+            || context.extensions.get::<Parts>()?.headers.get("traceparent")?.to_str().ok();
         let trace = context.meta.0.get("traceparent").and_then(Value::as_str).or_else(header);
         let request = CallRequest {
             tool: tool.to_owned(),
@@ -145,13 +161,15 @@ impl McpHandler {
             trace: TraceContext::continue_from(trace),
         };
         let log = if is_new_era(context) {
-            // Those who name no level want nothing.
+            // Clients that set no level want no log messages.
             context.meta.log_level().map(call::level)
         } else {
             Some(self.client.level().unwrap_or(LogLevel::Debug))
         };
         let wants_progress = context.meta.get_progress_token().is_some();
-        let client = Client { wants_progress, log, asking: asking(context), capabilities: client };
+        let searches = self.shared.searches(caller);
+        let client =
+            Client { wants_progress, log, asking: asking(context), capabilities: client, searches };
         Running::start(&self.shared, request, client)
     }
 
@@ -185,7 +203,7 @@ impl ServerHandler for McpHandler {
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("switchboard", self.shared.version))
             .with_instructions(
-                "Tools of many providers behind one gateway. Their names say which provider they belong to.",
+                "Tools of many providers behind one gateway. The name of a tool shows its provider.",
             )
     }
 
@@ -207,8 +225,13 @@ impl ServerHandler for McpHandler {
         self.negotiate_initialize(&request)
     }
 
-    /// For what tools log. Errands of the client's own sessions are told at every level.
-    async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    /// Sets the level for the log messages of tools. Requests for the client's own tools are sent
+    /// at every level.
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         self.client.set_level(call::level(request.level));
         Ok(())
     }
@@ -218,7 +241,8 @@ impl ServerHandler for McpHandler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let watch = self.documents(Caller::of(&context)?).watch(&request.uri, Asking::Meanwhile).await?;
+        let watch =
+            self.documents(Caller::of(&context)?).watch(&request.uri, Asking::Meanwhile).await?;
         self.client.watch(request.uri, watch, context.peer)
     }
 
@@ -239,7 +263,7 @@ impl ServerHandler for McpHandler {
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = Caller::of(&context)?;
         let shared = &self.shared;
-        // What a principal sees depends on its token, so nobody else may be shown it.
+        // The list depends on the token of the principal, so it must not be cached for others.
         let list = ListToolsResult {
             ttl_ms: Some(FRESH_MS),
             cache_scope: Some(CacheScope::Private),
@@ -253,9 +277,11 @@ impl ServerHandler for McpHandler {
         let cursor = request.and_then(|request| request.cursor);
         let directory = shared.router.directory();
         let revision = *directory.subscribe().borrow();
-        let page = directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed).within(MAX_PAGE_BYTES);
+        let page =
+            directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed).within(MAX_PAGE_BYTES);
         body::weigh(&context, page.weight());
-        let tools = aside::in_turn(page.weight(), || shared.tools.page(revision, &page.tools)).await;
+        let tools =
+            offload::run_queued(page.weight(), || shared.tools.page(revision, &page.tools)).await;
         Ok(ListToolsResult { tools, next_cursor: page.next, ..list })
     }
 
@@ -317,7 +343,11 @@ impl ServerHandler for McpHandler {
         if self.shared.searches(caller) {
             match &*request.name {
                 search::FIND => {
-                    let found = self.shared.search.find(&self.shared.router, caller, request.arguments.as_ref()).await;
+                    let found = self
+                        .shared
+                        .search
+                        .find(&self.shared.router, caller, request.arguments.as_ref())
+                        .await;
                     return Ok(found.unwrap_or_else(|error| convert::failure(&error)).into());
                 }
                 search::CALL => match search::unwrap(request.arguments.take()) {
@@ -360,7 +390,8 @@ impl ServerHandler for McpHandler {
         self.shared.tasks.cancel(&request.task_id, &caller.principal).await
     }
 
-    /// A request whose params rmcp cannot read comes here as well, as if nobody had its method.
+    /// Rejects a custom request. Requests with params that rmcp cannot read also arrive here, as if
+    /// their method were unknown.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -369,9 +400,11 @@ impl ServerHandler for McpHandler {
         Err(unread::custom(&request))
     }
 
-    /// For the headers that repeat arguments, which a tool's schema may ask for: they are checked before the call.
+    /// Returns the tool for the headers that repeat arguments. A tool's schema may require such
+    /// headers, and they are checked before the call.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        let Route { tool, id, scope, .. } = self.shared.wants_headers(name, self.principal.as_deref()?)?;
+        let Route { tool, id, scope, .. } =
+            self.shared.wants_headers(name, self.principal.as_deref()?)?;
         Some(convert::tool(&ToolView {
             name: name.into(),
             leading: Vec::new(),
@@ -382,7 +415,10 @@ impl ServerHandler for McpHandler {
         }))
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         let mut accepted = SubscriptionFilter::default();
         accepted.tools_list_changed = requested.tools_list_changed;
         accepted.prompts_list_changed = requested.prompts_list_changed;

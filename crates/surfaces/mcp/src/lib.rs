@@ -1,13 +1,14 @@
 //! The MCP surface: every tool of the gateway, for every MCP client, over Streamable HTTP.
 //!
-//! The protocol itself, in all its revisions, is rmcp's. There are two eras of it. From 2026-07-28 on each request stands
-//! for itself: it brings its own principal, and an abandoned client leaves nothing behind. Before that a client opens a
-//! session and may keep a stream open on which it is told of changes; see [`sessions`] for what bounds these. A request of
-//! the old era that names no session is served all the same, as one that stands for itself.
+//! rmcp implements the protocol itself in all its revisions. There are two eras of it. From
+//! 2026-07-28 on each request is independent: it carries its own principal, and an abandoned client
+//! leaves nothing behind. Before that a client opens a session and may keep a stream open for
+//! notifications; see [`sessions`] for its limits. A request of the old era without a session is
+//! also served, as an independent request.
 
 #![expect(
     deprecated,
-    reason = "sampling, roots and logging are out of favour, and clients of the revisions that have them are served"
+    reason = "sampling, roots and logging are deprecated in MCP, but clients of older revisions still use them"
 )]
 
 mod body;

@@ -1,10 +1,11 @@
-//! What a client is told outside of its calls: that the list has changed, and what happens in its sessions.
+//! Notifications to a client outside of its calls: changes of lists, and events in its sessions.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::service::SubscriptionContext;
 use rmcp::{Peer, RoleServer};
@@ -17,12 +18,12 @@ use crate::passthrough::Passthrough;
 use crate::sessions::Sessions;
 use crate::shared::Shared;
 
-/// Notices that may wait for one client.
+/// The maximum number of queued notices for one client.
 const QUEUE: usize = 1_024;
-/// The level of what happens in a session.
+/// The log level of events in a session.
 const LEVEL: LoggingLevel = LoggingLevel::Info;
 
-/// Takes every notice as it comes, and passes it on to the sessions that it is for.
+/// Receives every notice, and forwards it to the sessions that it is for.
 pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
     let (notices, closing) = (&shared.notices, &shared.closing);
     let mut news = notices.subscribe();
@@ -34,7 +35,8 @@ pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
         match notice {
             Ok(notice) => sessions.tell(&notice),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
-                // Among what was missed may have been a change of the list; asking for it once too often does no harm.
+                // The missed notices may include a change of a list; requesting it once too often
+                // does no harm.
                 tracing::warn!(missed, "MCP sessions missed notices");
                 let tools = NoticeBody::ToolsChanged { revision: 0, scope: None };
                 for body in [tools, NoticeBody::DocumentsChanged { provider: None }] {
@@ -47,12 +49,13 @@ pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
     }
 }
 
-/// What waits to be told to one session's client.
+/// The queue of notices for one session's client.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     send: mpsc::Sender<Arc<Notice>>,
     receive: Mutex<Option<mpsc::Receiver<Arc<Notice>>>>,
-    /// Whether the client is about to be told that the list of tools has changed, or those of documents: once is enough.
+    /// Whether a notification about the list of tools, or of documents, is already queued: one is
+    /// enough.
     tools_changed: AtomicBool,
     documents_changed: AtomicBool,
 }
@@ -61,12 +64,17 @@ impl Default for Outbox {
     fn default() -> Self {
         let (send, receive) = mpsc::channel(QUEUE);
         let receive = Mutex::new(Some(receive));
-        Self { send, receive, tools_changed: AtomicBool::default(), documents_changed: AtomicBool::default() }
+        Self {
+            send,
+            receive,
+            tools_changed: AtomicBool::default(),
+            documents_changed: AtomicBool::default(),
+        }
     }
 }
 
 impl Outbox {
-    /// Fails when the client does not keep up.
+    /// Queues a notice. Fails if the client does not keep up.
     pub(crate) fn put(&self, notice: &Arc<Notice>) -> Result<(), ()> {
         let changed = match notice.body {
             NoticeBody::ToolsChanged { .. } => Some(&self.tools_changed),
@@ -82,13 +90,16 @@ impl Outbox {
         }
     }
 
-    /// Tells the client what comes, one after the other.
+    /// Sends queued notices to the client, one after the other.
     pub(crate) async fn deliver(&self, peer: Peer<RoleServer>) {
-        let Some(mut news) = self.receive.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(mut news) = self.receive.lock().take() else {
+            return;
+        };
         while let Some(notice) = news.recv().await {
             match &notice.body {
                 NoticeBody::ToolsChanged { .. } => {
-                    // Before it is told: a change from here on is one that it has not heard of.
+                    // The flag is cleared before the notification: a later change needs another
+                    // one.
                     self.tools_changed.store(false, Ordering::Release);
                     peer.notify_tool_list_changed().await.ok();
                 }
@@ -103,10 +114,10 @@ impl Outbox {
     }
 }
 
-/// What happens in the principal's sessions, while one call of theirs runs.
+/// The events in the principal's sessions, during one of its calls.
 pub(crate) struct Listener {
     news: broadcast::Receiver<Arc<Notice>>,
-    /// What had been told before, and still waits.
+    /// The events that were queued before.
     pending: std::vec::IntoIter<Notice>,
     principal: Arc<Principal>,
     level: LogLevel,
@@ -120,7 +131,7 @@ impl Listener {
         Self { news, pending, principal, level, _attending: attending }
     }
 
-    /// Tells the client for as long as it is polled.
+    /// Sends events to the client while it is polled.
     pub(crate) async fn deliver(&mut self, peer: &Peer<RoleServer>) {
         for notice in self.pending.by_ref() {
             tell(peer, &notice.body).await;
@@ -139,7 +150,7 @@ impl Listener {
 
     fn wants(&self, notice: &Notice) -> bool {
         let mine = notice.to.as_ref().is_some_and(|to| *to == self.principal.id);
-        // A request for a tool is an errand, not talk: whoever asked for any level gets it.
+        // A request for a tool needs an answer, so it is sent at every level.
         let loud_enough = match &notice.body {
             NoticeBody::Session { kind: SessionNews::CallerToolRequest, .. } => true,
             NoticeBody::Session { kind: SessionNews::Event, .. } => self.level <= LogLevel::Info,
@@ -160,14 +171,19 @@ async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
     peer.notify_logging_message(message).await.ok();
 }
 
-/// Tells a client of what it subscribed to, for as long as it is polled.
-pub(crate) async fn follow(context: &SubscriptionContext, shared: &Shared, view: View, documents: &Passthrough<'_>) {
+/// Notifies a client about its subscriptions while it is polled.
+pub(crate) async fn follow(
+    context: &SubscriptionContext,
+    shared: &Shared,
+    view: View,
+    documents: &Passthrough<'_>,
+) {
     let (wants, sink) = (context.accepted(), context.sink());
     let mut notices = shared.notices.subscribe();
     let shown = Shown::new(&shared.router, view);
     let mut watched = FuturesUnordered::new();
     for uri in wants.resource_subscriptions.iter().flatten() {
-        // One that cannot be watched does not change, as far as anybody knows.
+        // A document that cannot be watched counts as unchanged.
         if let Ok(watch) = documents.watch(uri, Asking::Instead).await {
             watched.push(next_change(uri, watch));
         }
@@ -206,23 +222,33 @@ async fn next_change(uri: &str, mut watch: Watch) -> (&str, Option<Watch>) {
     (uri, changed.then_some(watch))
 }
 
-/// Which lists of a client have changed.
+/// The lists of a client that have changed.
 struct ListsChanged {
     tools: bool,
     documents: bool,
 }
 
-/// Resolves when the lists of tools or documents have changed, as far as the client is shown.
-async fn lists_changed(notices: &mut broadcast::Receiver<Arc<Notice>>, shown: &Shown, router: &Router) -> ListsChanged {
+/// Resolves when the lists of tools or documents that the client can see have changed.
+async fn lists_changed(
+    notices: &mut broadcast::Receiver<Arc<Notice>>,
+    shown: &Shown,
+    router: &Router,
+) -> ListsChanged {
     loop {
         let (tools, documents) = match notices.recv().await {
             Ok(notice) => match &notice.body {
-                NoticeBody::ToolsChanged { scope, .. } => (shown.changed(router, scope.as_ref()), false),
-                NoticeBody::DocumentsChanged { provider } => (false, shown.documents_changed(provider.as_ref())),
+                NoticeBody::ToolsChanged { scope, .. } => {
+                    (shown.changed(router, scope.as_ref()), false)
+                }
+                NoticeBody::DocumentsChanged { provider } => {
+                    (false, shown.documents_changed(provider.as_ref()))
+                }
                 NoticeBody::Session { .. } => (false, false),
             },
             // The missed notices may include a change of each list.
-            Err(broadcast::error::RecvError::Lagged(_)) => (shown.changed(router, None), shown.documents_changed(None)),
+            Err(broadcast::error::RecvError::Lagged(_)) => {
+                (shown.changed(router, None), shown.documents_changed(None))
+            }
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         };
         if tools || documents {

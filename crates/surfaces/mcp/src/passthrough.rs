@@ -1,40 +1,44 @@
-//! Resources, prompts and completions of those providers that have them.
+//! Resources, prompts and completions of the providers that have them.
 //!
-//! A prompt is called `{provider}__{prompt}`. A resource keeps its URI, because results of tools link to it; where two
-//! providers list the same one, the second is listed as `{provider}+{uri}`, a form that is understood for any of them.
-//! What a provider that is away has listed last stays listed, and is marked.
+//! The name of a prompt is `{provider}__{prompt}`. A resource keeps its URI, because results of
+//! tools link to it. If two providers list the same URI, the second is listed as
+//! `{provider}+{uri}`, a form that is accepted for every resource. The last list of an offline
+//! provider stays visible, and its items are marked.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rmcp::model::{
-    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse, InputRequiredResult,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams, Prompt,
-    ReadResourceRequestParams, ReadResourceResponse, Resource, ResourceTemplate, ServerRequest,
+    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
+    InputRequiredResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    PaginatedRequestParams, Prompt, ReadResourceRequestParams, ReadResourceResponse, Resource,
+    ResourceTemplate, ServerRequest,
 };
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun, Question, RawJson,
-    Router, Scope, Update, UpdateSink, View, Watch, aside, json::why,
+    Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun,
+    Question, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
 };
+use sa_limits::offload;
+use sa_text::json::why;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{body, convert};
 
-/// Items on one page of a list.
+/// The maximum number of items on one page of a list.
 const PAGE: usize = 500;
 
-/// What one request may see of documents.
+/// The documents that one request may see.
 pub(crate) struct Passthrough<'a> {
     router: &'a Router,
     view: View,
     sources: Vec<DocumentsView>,
 }
 
-/// How likely it is that a provider has a resource, the likeliest first.
+/// The likelihood that a provider has a resource, the most likely first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Likely {
     Named,
@@ -43,7 +47,7 @@ enum Likely {
     Perhaps,
 }
 
-/// Who may have a resource, with its own URI for it.
+/// A provider that may have a resource, with its own URI for it.
 struct Holder<'a> {
     likely: Likely,
     source: &'a DocumentsView,
@@ -72,11 +76,18 @@ impl<'a> Passthrough<'a> {
         result(paged::<ResourceTemplate>("resourceTemplates", listed, page)?)
     }
 
-    pub(crate) async fn prompts(&self, page: Option<PaginatedRequestParams>) -> Result<ListPromptsResult, ErrorData> {
+    pub(crate) async fn prompts(
+        &self,
+        page: Option<PaginatedRequestParams>,
+    ) -> Result<ListPromptsResult, ErrorData> {
         let mut prompts = Vec::new();
         for source in &self.sources {
             for mut prompt in read(source, Listing::Prompts).await {
-                let name = format!("{}__{}", source.provider.id, prompt["name"].as_str().unwrap_or_default());
+                let name = format!(
+                    "{}__{}",
+                    source.provider.id,
+                    prompt["name"].as_str().unwrap_or_default()
+                );
                 if self.may(&name) {
                     prompt["name"] = json!(name);
                     mark(&mut prompt, source);
@@ -94,7 +105,10 @@ impl<'a> Passthrough<'a> {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let unknown = || {
             let data = json!({ "uri": request.uri });
-            ErrorData::resource_not_found(format!("there is no resource \"{}\"", request.uri), Some(data))
+            ErrorData::resource_not_found(
+                format!("no resource has the URI \"{}\"", request.uri),
+                Some(data),
+            )
         };
         let mut last = unknown();
         for holder in self.holders(&request.uri, Listing::Resources).await {
@@ -107,14 +121,18 @@ impl<'a> Passthrough<'a> {
                         None => ReadResourceResponse::Complete(result(answer)?),
                     });
                 }
-                // Whoever is away may have it, but others are asked first; one that merely might is not waited for.
+                // An offline provider may have it, but others are asked first. If it only might
+                // have it, its error is dropped.
                 Err(Unanswered { error, away: true }) => {
                     if holder.likely < Likely::Perhaps {
                         last = error;
                     }
                 }
                 Err(Unanswered { error, .. })
-                    if matches!(error.code, ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS) =>
+                    if matches!(
+                        error.code,
+                        ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS
+                    ) =>
                 {
                     last = error;
                 }
@@ -153,7 +171,10 @@ impl<'a> Passthrough<'a> {
             let uri = params["ref"]["uri"].as_str().unwrap_or_default().to_owned();
             let mut holders = self.holders(&uri, Listing::Templates).await;
             if holders.is_empty() {
-                return Err(ErrorData::invalid_params(format!("there is no resource \"{uri}\""), None));
+                return Err(ErrorData::invalid_params(
+                    format!("no resource has the URI \"{uri}\""),
+                    None,
+                ));
             }
             let holder = holders.remove(0);
             params["ref"]["uri"] = json!(holder.uri);
@@ -162,11 +183,13 @@ impl<'a> Passthrough<'a> {
         result(self.ask(documents, "completion/complete", &params, context).await?)
     }
 
-    /// Watches a resource, under whichever of its names.
+    /// Watches a resource under any of its names.
     pub(crate) async fn watch(&self, uri: &str, asking: Asking) -> Result<Watch, ErrorData> {
-        let mut last = ErrorData::resource_not_found(format!("there is no resource \"{uri}\""), None);
+        let mut last =
+            ErrorData::resource_not_found(format!("no resource has the URI \"{uri}\""), None);
         for holder in self.holders(uri, Listing::Resources).await {
-            match holder.source.documents.watch(&holder.uri, &self.view.principal.id, asking).await {
+            match holder.source.documents.watch(&holder.uri, &self.view.principal.id, asking).await
+            {
                 Ok(watch) => return Ok(watch),
                 Err(refused) => last = error(refused),
             }
@@ -181,7 +204,8 @@ impl<'a> Passthrough<'a> {
         params: &Value,
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, Unanswered> {
-        // A client of the newer protocol is given the question as an answer; an older one is asked meanwhile.
+        // A client of the newer protocol receives the question as an answer; an older one is asked
+        // during the request.
         let older = context.protocol_version().is_none_or(|version| version.has_initialize());
         let sink = older.then(|| Arc::new(Client(context.peer.clone())) as Arc<dyn UpdateSink>);
         let asked = documents.ask(method, RawJson::of(params), &self.view.principal.id, sink);
@@ -190,11 +214,12 @@ impl<'a> Passthrough<'a> {
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None).into()),
         };
         body::weigh(context, answer.len());
-        let read = aside::in_turn(answer.len(), || serde_json::from_str(answer.as_str())).await;
+        let read =
+            offload::run_queued(answer.len(), || serde_json::from_str(answer.as_str())).await;
         read.map_err(|error| ErrorData::internal_error(error.to_string(), None).into())
     }
 
-    /// Everything of a sort that has a URI, each of them once.
+    /// Returns all items of a kind that has URIs, without duplicates.
     async fn uris(&self, listing: Listing, key: &str) -> Vec<Value> {
         let (mut listed, mut seen) = (Vec::new(), std::collections::HashSet::new());
         for source in &self.sources {
@@ -213,19 +238,22 @@ impl<'a> Passthrough<'a> {
         listed
     }
 
-    /// Who may have a resource, the likeliest first.
+    /// Returns the providers that may have a resource, the most likely first.
     async fn holders(&self, uri: &str, listing: Listing) -> Vec<Holder<'_>> {
         let mut found: Vec<Holder<'_>> = Vec::new();
         for source in &self.sources {
             let provider = &source.provider;
-            if let Some(own) = uri.strip_prefix(&*provider.id).and_then(|rest| rest.strip_prefix('+')) {
+            if let Some(own) =
+                uri.strip_prefix(&*provider.id).and_then(|rest| rest.strip_prefix('+'))
+            {
                 found.push(Holder { likely: Likely::Named, source, uri: own.to_owned() });
                 continue;
             }
             let has = |items: Vec<Value>, test: &dyn Fn(&Value) -> bool| items.iter().any(test);
             let exact = |item: &Value| item["uri"] == uri || item["uriTemplate"] == uri;
             let template = |item: &Value| {
-                let literal = item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
+                let literal =
+                    item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
                 literal.is_some_and(|literal| !literal.is_empty() && uri.starts_with(literal))
             };
             let likely = if has(read(source, listing).await, &exact) {
@@ -239,45 +267,56 @@ impl<'a> Passthrough<'a> {
         }
         found.retain(|holder| self.may(&format!("{}__{}", holder.source.provider.id, holder.uri)));
         found.sort_by_key(|holder| holder.likely);
-        // Whoever is certain to have it is the only one asked.
+        // If a provider certainly has it, only that one is asked.
         if found.first().is_some_and(|holder| holder.likely <= Likely::Listed) {
             found.truncate(1);
         }
         found
     }
 
-    /// Who has a prompt, and its own name for it. One that nobody else has may be called by that alone.
-    async fn holder_of_prompt<'n>(&self, name: &'n str) -> Result<(&DocumentsView, &'n str), ErrorData> {
-        let named = name
-            .split_once("__")
-            .filter(|_| self.may(name))
-            .and_then(|(server, own)| Some((self.sources.iter().find(|source| &*source.provider.id == server)?, own)));
+    /// Returns the provider of a prompt, and its own name for it. A prompt with a unique name may
+    /// be requested by that name alone.
+    async fn holder_of_prompt<'n>(
+        &self,
+        name: &'n str,
+    ) -> Result<(&DocumentsView, &'n str), ErrorData> {
+        let named = name.split_once("__").filter(|_| self.may(name)).and_then(|(server, own)| {
+            Some((self.sources.iter().find(|source| &*source.provider.id == server)?, own))
+        });
         if let Some(found) = named {
             return Ok(found);
         }
         let mut having = Vec::new();
-        for source in self.sources.iter().filter(|source| self.may(&format!("{}__{name}", source.provider.id))) {
+        for source in self
+            .sources
+            .iter()
+            .filter(|source| self.may(&format!("{}__{name}", source.provider.id)))
+        {
             if read(source, Listing::Prompts).await.iter().any(|prompt| prompt["name"] == name) {
                 having.push(source);
             }
         }
         match *having.as_slice() {
             [only] => Ok((only, name)),
-            _ => Err(ErrorData::invalid_params(format!("there is no prompt \"{name}\""), None)),
+            _ => Err(ErrorData::invalid_params(format!("no prompt has the name \"{name}\""), None)),
         }
     }
 
-    /// Documents go by the same rules as tools for everyone, under the names that they would have as such.
+    /// Applies the access rules of tools for everyone, under the names that the documents would
+    /// have as tools.
     fn may(&self, name: &str) -> bool {
-        self.router.policy().authorise(&self.view.principal, &Scope::Everyone, name, &[name.into()], Vec::new).is_ok()
+        self.router
+            .policy()
+            .authorise(&self.view.principal, &Scope::Everyone, name, &[name.into()], Vec::new)
+            .is_ok()
     }
 }
 
-/// What a provider lists, as trees. Nothing but objects can be listed, and a provider may say something else.
+/// Reads the list of a provider as trees. Items that are not objects are left out.
 async fn read(source: &DocumentsView, listing: Listing) -> Vec<Value> {
     let items = source.documents.list(listing).await;
     let bytes = items.iter().map(RawJson::len).sum();
-    aside::in_turn(bytes, || objects(&items)).await
+    offload::run_queued(bytes, || objects(&items)).await
 }
 
 fn objects(items: &[RawJson]) -> Vec<Value> {
@@ -298,21 +337,25 @@ impl UpdateSink for Client {
             let failed = |why: String| CallError::new(CallErrorKind::Failed, why);
             let params: Value = serde_json::from_str(question.params.as_str()).unwrap_or_default();
             let request = json!({ "method": question.what, "params": params });
-            let request: ServerRequest = serde_json::from_value(request).map_err(|error| failed(error.to_string()))?;
-            let answer = peer.send_request(request).await.map_err(|error| failed(error.to_string()))?;
-            Ok(RawJson::of(&serde_json::to_value(answer).map_err(|error| failed(error.to_string()))?))
+            let request: ServerRequest =
+                serde_json::from_value(request).map_err(|error| failed(error.to_string()))?;
+            let answer =
+                peer.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+            Ok(RawJson::of(
+                &serde_json::to_value(answer).map_err(|error| failed(error.to_string()))?,
+            ))
         })
     }
 }
 
-/// One page of a list. An item that is none is left out: the list is that of many providers, and one of them must not spoil
-/// it for all.
+/// Returns one page of a list. An invalid item is left out: the list combines many providers, and
+/// one of them must not break it.
 fn paged<T: DeserializeOwned>(
     key: &str,
     items: Vec<Value>,
     page: Option<PaginatedRequestParams>,
 ) -> Result<Value, ErrorData> {
-    let wrong = || ErrorData::invalid_params("the cursor is none of this list", None);
+    let wrong = || ErrorData::invalid_params("the cursor does not belong to this list", None);
     let cursor = page.and_then(|page| page.cursor);
     let from: usize = cursor.map_or(Ok(0), |cursor| cursor.parse()).map_err(|_| wrong())?;
     let more = items.len() > from.saturating_add(PAGE);
@@ -326,14 +369,17 @@ fn paged<T: DeserializeOwned>(
 }
 
 fn input_required(answer: &Value) -> Option<InputRequiredResult> {
-    (answer["resultType"] == "input_required").then(|| serde_json::from_value(answer.clone()).ok()).flatten()
+    (answer["resultType"] == "input_required")
+        .then(|| serde_json::from_value(answer.clone()).ok())
+        .flatten()
 }
 
 fn value(request: &impl Serialize) -> Result<Value, ErrorData> {
-    serde_json::to_value(request).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::to_value(request)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-/// An upstream of the older era does not say that its answer is one; clients of the newer one want to be told.
+/// An upstream of the older era sends no result type; clients of the newer one require it.
 fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
     if let Some(answer) = answer.as_object_mut() {
         answer.entry("resultType").or_insert_with(|| json!("complete"));
@@ -344,7 +390,7 @@ fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
 /// A request that a provider has not answered.
 struct Unanswered {
     error: ErrorData,
-    /// It was not there to be asked.
+    /// The provider was offline.
     away: bool,
 }
 
@@ -360,7 +406,7 @@ impl From<Unanswered> for ErrorData {
     }
 }
 
-/// Says of what is listed that it cannot be had at the moment.
+/// Marks a listed item of an offline provider.
 fn mark(item: &mut Value, source: &DocumentsView) {
     if !source.online && item["_meta"].is_null() {
         item["_meta"] = json!({});
@@ -383,12 +429,23 @@ mod tests {
 
     use super::*;
 
-    const WORDS: &[&str] =
-        &["uri", "uriTemplate", "name", "title", "description", "mimeType", "_meta", "arguments", "a"];
+    const WORDS: &[&str] = &[
+        "uri",
+        "uriTemplate",
+        "name",
+        "title",
+        "description",
+        "mimeType",
+        "_meta",
+        "arguments",
+        "a",
+    ];
 
     fn items() -> impl Strategy<Value = Vec<RawJson>> {
-        let item =
-            prop_oneof![sa_hostile::json(WORDS), Just(json!({ "uri": "a:b", "uriTemplate": "a:{b}", "name": "n" }))];
+        let item = prop_oneof![
+            sa_hostile::json(WORDS),
+            Just(json!({ "uri": "a:b", "uriTemplate": "a:{b}", "name": "n" }))
+        ];
         prop::collection::vec(item.prop_map(|item| RawJson::of(&item)), 0..6)
     }
 

@@ -1,17 +1,20 @@
-//! What providers ask the client that made a call: a word of its model, something typed by a person, its roots.
+//! Questions of providers to the client that made a call: a completion by its model, input by a
+//! person, its roots.
 //!
-//! Up to 2025-11-25 a question is a request to the client, on the stream of the call. From 2026-07-28 on it is the answer
-//! to the call: the client finds out what is asked for and repeats its request with that. The call itself waits here
-//! meanwhile, under a name that cannot be guessed and for its own principal, tool and arguments alone.
+//! Up to 2025-11-25 a question is a request to the client, on the stream of the call. From
+//! 2026-07-28 on it is the answer to the call: the client collects the input and repeats its
+//! request with it. The call waits here meanwhile. It is stored under a random name, and only for
+//! its own principal, tool and arguments.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult, ElicitationCapability,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject, ListRootsResult, RootsCapabilities,
-    SamplingCapability, ServerRequest,
+    CallToolResponse, ClientCapabilities, CreateMessageResult, CustomRequest, ElicitResult,
+    ElicitationCapability, InputRequest, InputRequests, InputRequiredResult, InputResponses,
+    JsonObject, ListRootsResult, RootsCapabilities, SamplingCapability, ServerRequest,
 };
 use rmcp::{ErrorData, Peer, RoleServer};
 use sa_core::{CallError, CallErrorKind, Question, RawJson};
@@ -23,12 +26,12 @@ use uuid::Uuid;
 use crate::call::Running;
 use crate::convert;
 
-/// Calls that may wait for their clients at once.
+/// The maximum number of calls that wait for their clients.
 const MOST: usize = 1_000;
-/// How long a call waits for its client.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The time for which a call waits for its client.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A question, and where its answer goes.
+/// A question, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) question: Question,
@@ -38,30 +41,30 @@ pub(crate) struct Asked {
 const SAMPLING: &str = "sampling/createMessage";
 const ELICITATION: &str = "elicitation/create";
 const ROOTS: &str = "roots/list";
-/// Where a provider says what it calls its question, in the `_meta` of its params.
+/// The key of the provider's name for its question, in the `_meta` of the params.
 const NAME: &str = "switchboard/question";
 const MAX_NAME: usize = 128;
 
-/// Whether the client said that it can answer anything.
+/// Returns whether the client has declared that it can answer any question.
 pub(crate) fn answers_some(client: &ClientCapabilities) -> bool {
     client.sampling.is_some() || client.roots.is_some() || client.elicitation.is_some()
 }
 
-/// Whether the client said that it can answer this.
+/// Returns whether the client has declared that it can answer this question.
 pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool {
     match question.what.as_str() {
         SAMPLING => client.sampling.is_some(),
         ROOTS => client.roots.is_some(),
         ELICITATION => client.elicitation.as_ref().is_some_and(|can| {
             let by_url = value(&question.params)["mode"] == "url";
-            // One that names no way knows the form, which was the only one once.
+            // A client that names no mode supports forms, which were once the only mode.
             if by_url { can.url.is_some() } else { can.form.is_some() || can.url.is_none() }
         }),
         _ => false,
     }
 }
 
-/// Puts a question to the client as a request, with the words that it came in.
+/// Sends a question to the client as a request, unchanged.
 pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
     // A request needs no name.
     own_name(&mut asked.question);
@@ -69,13 +72,15 @@ pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
     let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.what, params));
     let answer = match peer.send_request(request).await {
         Ok(answer) => Ok(RawJson::of(&serde_json::to_value(answer).unwrap_or_default())),
-        Err(error) => Err(CallError::new(CallErrorKind::Failed, format!("the client's answer: {error}"))),
+        Err(error) => {
+            Err(CallError::new(CallErrorKind::Failed, format!("the client's answer: {error}")))
+        }
     };
-    // The provider may have given up meanwhile.
+    // The provider may have stopped waiting meanwhile.
     let _ = asked.answer.send(answer);
 }
 
-/// What must be declared to be asked this.
+/// Returns the capability that a client must declare for this question.
 pub(crate) fn needed(what: &str) -> ClientCapabilities {
     let mut needed = ClientCapabilities::default();
     match what {
@@ -86,7 +91,8 @@ pub(crate) fn needed(what: &str) -> ClientCapabilities {
     needed
 }
 
-/// Gives each question the name that its provider has for it, or a number; the names of one call are all different.
+/// Gives each question the name that its provider uses for it, or a number. The names within one
+/// call are unique.
 pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String, Asked> {
     let mut named = BTreeMap::new();
     for mut asked in questions {
@@ -97,8 +103,8 @@ pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String,
     named
 }
 
-/// What the provider calls its question, taken out of the question's `_meta`: one that passes on another server's
-/// questions passes on their names, too.
+/// Removes and returns the provider's name from the question's `_meta`. A provider that forwards
+/// questions of another server forwards their names, too.
 fn own_name(question: &mut Question) -> Option<String> {
     let mut params = value(&question.params);
     let meta = params.get_mut("_meta")?.as_object_mut()?;
@@ -111,11 +117,13 @@ fn own_name(question: &mut Question) -> Option<String> {
     name.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len())).map(str::to_owned)
 }
 
-/// Answers what is asked from what the client has sent along, and gives back what it has not.
+/// Answers questions with the answers that the client has sent. Unused answers remain in `answers`.
 pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputResponses) {
     for name in asked.keys().cloned().collect::<Vec<_>>() {
-        let fits = |answer: &Value| asked.get(&name).is_some_and(|asked| is_answer(&asked.question.what, answer));
-        // One that has not the right form counts as none.
+        let fits = |answer: &Value| {
+            asked.get(&name).is_some_and(|asked| is_answer(&asked.question.what, answer))
+        };
+        // An answer in the wrong form counts as missing.
         if let Some(answer) = answers.remove(&name).filter(fits)
             && let Some(asked) = asked.remove(&name)
         {
@@ -124,16 +132,16 @@ pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputRes
     }
 }
 
-/// Calls that wait for their clients to come back with answers.
+/// The calls that wait for answers of their clients.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<HashMap<String, Entry>>);
 
-/// Which call it is: nobody comes back for another's.
+/// The identity of a call: a client can continue only its own.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Whose {
     pub(crate) principal: Arc<str>,
     pub(crate) tool: String,
-    /// As they are understood, however they were written: a client may write them in another way when it comes back.
+    /// The parsed arguments, because a client may write them differently when it returns.
     pub(crate) arguments: JsonObject,
 }
 
@@ -142,20 +150,22 @@ struct Entry {
     running: Running,
     asked: BTreeMap<String, Asked>,
     since: Instant,
-    /// How many questions there have been: each has a key of its own.
+    /// The number of questions so far: each has its own key.
     count: usize,
 }
 
-/// What became of a client that came back.
+/// The state of a call after its client has returned.
 pub(crate) enum Back {
-    /// All is answered: the call can be followed again. So many questions there have been.
+    /// All questions are answered, and the call can be followed again. The number counts its
+    /// questions.
     Answered(Running, usize),
-    /// Something is missing still.
+    /// Some answers are still missing.
     Incomplete(InputRequiredResult),
 }
 
 impl Waiting {
-    /// Sets a call aside until its client comes back with answers. `count` questions of it were asked before.
+    /// Stores a call until its client returns with answers. `count` is the number of its earlier
+    /// questions.
     pub(crate) fn set_aside(
         &self,
         whose: Whose,
@@ -163,30 +173,39 @@ impl Waiting {
         running: Running,
         mut asked: BTreeMap<String, Asked>,
     ) -> CallToolResponse {
-        let strange: Vec<_> = asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
+        let strange: Vec<_> =
+            asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
         for (_, one) in strange {
-            let error = format!("a {} of this form cannot be put to the client", one.question.what);
+            let error =
+                format!("a {} of this form cannot be sent to the client", one.question.what);
             let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
         }
-        // A new one for each round, so that no answer counts twice.
+        // Each round has a new id, so that no answer counts twice.
         let state = Uuid::new_v4().to_string();
-        let entry = Entry { whose, running: running.set_aside(), asked, since: Instant::now(), count };
+        let entry =
+            Entry { whose, running: running.set_aside(), asked, since: Instant::now(), count };
         let result = entry.result(&state);
         let mut table = self.table();
         if table.len() >= MOST {
-            let error = format!("{MOST} calls wait for answers of their clients already");
+            let error = format!("{MOST} calls are already waiting for answers from their clients");
             return convert::failure(&CallError::new(CallErrorKind::Overloaded, error)).into();
         }
         table.insert(state, entry);
         result.into()
     }
 
-    /// A client is back. Answers to what was not asked are left aside.
-    pub(crate) fn back(&self, state: &str, whose: &Whose, mut answers: InputResponses) -> Result<Back, ErrorData> {
+    /// Handles a returning client. Answers to unknown questions are ignored.
+    pub(crate) fn back(
+        &self,
+        state: &str,
+        whose: &Whose,
+        mut answers: InputResponses,
+    ) -> Result<Back, ErrorData> {
         let mut table = self.table();
         let known = table.get(state).is_some_and(|entry| entry.whose == *whose);
         let Some(mut entry) = known.then(|| table.remove(state)).flatten() else {
-            let message = "the requestState is not one of this call; start the call again without it";
+            let message =
+                "the requestState does not belong to this call; start the call again without it";
             return Err(ErrorData::invalid_params(message, None));
         };
         answer(&mut entry.asked, &mut answers);
@@ -199,14 +218,15 @@ impl Waiting {
         Ok(Back::Incomplete(result))
     }
 
-    /// Gives up on clients that do not come back.
+    /// Drops calls that waited too long for their clients.
     pub(crate) fn sweep(&self) {
-        let gone: Vec<_> = self.table().extract_if(|_, entry| entry.since.elapsed() >= PATIENCE).collect();
+        let gone: Vec<_> =
+            self.table().extract_if(|_, entry| entry.since.elapsed() >= TIMEOUT).collect();
         drop(gone);
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock()
     }
 }
 
@@ -216,9 +236,12 @@ impl Entry {
     }
 }
 
-/// What is asked, in the words of MCP.
+/// Returns the questions as MCP requests.
 pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
-    asked.iter().filter_map(|(name, asked)| Some((name.clone(), request(&asked.question)?))).collect()
+    asked
+        .iter()
+        .filter_map(|(name, asked)| Some((name.clone(), request(&asked.question)?)))
+        .collect()
 }
 
 fn request(question: &Question) -> Option<InputRequest> {

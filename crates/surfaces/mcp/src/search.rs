@@ -1,17 +1,20 @@
 //! A search in place of a long list: `find_tools` and `call_tool`.
 //!
-//! Five thousand tools would fill the context of any model. With the search its list holds two: one that finds tools by
-//! what they are for, and one that calls what was found. It is part of the surface and not a provider, because what it
-//! finds is what *this* principal sees, and because a call that it makes is the client's own call: with its progress, its
-//! cancel and its questions.
+//! Five thousand tools would fill the context of any model. With the search the list contains two:
+//! one that finds tools by their purpose, and one that calls them. The search is part of the
+//! surface and not a provider, for two reasons. It finds only tools that *this* principal can see.
+//! A call through it is the client's own call, with its progress, its cancellation and its
+//! questions.
 
 mod index;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
-use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView, aside};
+use sa_core::{CallError, CallErrorKind, Router, Scope, ToolView};
+use sa_limits::offload;
 use serde_json::{Value, json};
 
 use self::index::Index;
@@ -21,15 +24,15 @@ use crate::convert::ONLINE;
 pub(crate) const FIND: &str = "find_tools";
 pub(crate) const CALL: &str = "call_tool";
 
-/// How many tools are found, unless the question says otherwise, and at most.
+/// The default and the maximum number of tools that a search returns.
 const USUAL: usize = 10;
 const MOST: usize = 50;
-/// Indexes that are kept, one for each set of scopes.
+/// The maximum number of cached indexes, one per set of scopes.
 const KEPT: usize = 16;
-/// The longest question.
+/// The maximum length of a query.
 const MAX_QUERY: usize = 1_000;
 
-/// The indexes over what there is to be found.
+/// The cached indexes.
 #[derive(Default)]
 pub(crate) struct Search(Mutex<Vec<Kept>>);
 
@@ -39,44 +42,48 @@ struct Kept {
     index: Arc<Index>,
 }
 
-/// What a list holds instead of the tools.
+/// Returns the tools that are listed instead of all tools.
 pub(crate) fn tools() -> Vec<Tool> {
     let find = json!({
         "type": "object",
         "properties": {
             "query": { "type": "string", "description": "What the tool should do, in a few words." },
-            "limit": { "type": "integer", "minimum": 1, "maximum": MOST, "description": "How many tools to return at most; 10 if left out." },
+            "limit": { "type": "integer", "minimum": 1, "maximum": MOST, "description": "Maximum number of tools to return; 10 by default." },
         },
         "required": ["query"],
     });
     let call = json!({
         "type": "object",
         "properties": {
-            "name": { "type": "string", "description": "The tool's name, as find_tools gave it." },
-            "arguments": { "type": "object", "description": "Its arguments, as its input_schema says." },
+            "name": { "type": "string", "description": "The tool's name, as returned by find_tools." },
+            "arguments": { "type": "object", "description": "The tool's arguments, which must match its input_schema." },
         },
         "required": ["name"],
     });
     let tool = |name: &'static str, title: &str, description: &'static str, schema: &Value| {
-        let mut tool = Tool::new(name, description, Arc::new(schema.as_object().cloned().unwrap_or_default()));
+        let mut tool =
+            Tool::new(name, description, Arc::new(schema.as_object().cloned().unwrap_or_default()));
         tool.title = Some(title.to_owned());
         tool
     };
     let mut find = tool(
         FIND,
         "Find tools",
-        "Finds tools by what they are for. Gives back the best matches with their names, descriptions and input schemas; use call_tool to call one.",
+        "Finds tools by their purpose. Returns the best matches with their names, descriptions and input schemas; use call_tool to call one.",
         &find,
     );
     find.annotations = Some(ToolAnnotations::new().read_only(true));
-    let call = tool(CALL, "Call a tool", "Calls a tool that find_tools has found.", &call);
+    let call = tool(CALL, "Call a tool", "Calls a tool that find_tools returned.", &call);
     vec![call, find]
 }
 
-/// What a use of `call_tool` wants called.
-pub(crate) fn unwrap(arguments: Option<JsonObject>) -> Result<(String, Option<JsonObject>), CallError> {
+/// Returns the tool and the arguments that a use of `call_tool` contains.
+pub(crate) fn unwrap(
+    arguments: Option<JsonObject>,
+) -> Result<(String, Option<JsonObject>), CallError> {
     let invalid = |message: &str| {
-        CallError::new(CallErrorKind::InvalidArgs, message).hint("call_tool takes {name, arguments}; see find_tools")
+        CallError::new(CallErrorKind::InvalidArgs, message)
+            .hint("call_tool takes {name, arguments}; see find_tools")
     };
     let mut given = arguments.unwrap_or_default();
     let Some(Value::String(name)) = given.remove("name") else {
@@ -85,11 +92,11 @@ pub(crate) fn unwrap(arguments: Option<JsonObject>) -> Result<(String, Option<Js
     match given.remove("arguments") {
         None | Some(Value::Null) => Ok((name, None)),
         Some(Value::Object(arguments)) => Ok((name, Some(arguments))),
-        // Models send what they were asked for as text now and then.
+        // Models sometimes send an object as text.
         Some(Value::String(text)) => serde_json::from_str(&text)
             .map(|arguments| (name, Some(arguments)))
-            .map_err(|_| invalid("\"arguments\" is no object")),
-        Some(_) => Err(invalid("\"arguments\" is no object")),
+            .map_err(|_| invalid("\"arguments\" must be an object")),
+        Some(_) => Err(invalid("\"arguments\" must be an object")),
     }
 }
 
@@ -101,10 +108,12 @@ impl Search {
         caller: &Caller,
         arguments: Option<&JsonObject>,
     ) -> Result<CallToolResult, CallError> {
-        let invalid = |message: Cow<'static, str>| CallError::new(CallErrorKind::InvalidArgs, message);
+        let invalid =
+            |message: Cow<'static, str>| CallError::new(CallErrorKind::InvalidArgs, message);
         let field = |name: &str| arguments.and_then(|arguments| arguments.get(name));
-        let query =
-            field("query").and_then(Value::as_str).ok_or_else(|| invalid("missing \"query\" (string)".into()))?;
+        let query = field("query")
+            .and_then(Value::as_str)
+            .ok_or_else(|| invalid("missing \"query\" (string)".into()))?;
         if query.len() > MAX_QUERY {
             return Err(invalid(format!("\"query\" is longer than {MAX_QUERY} bytes").into()));
         }
@@ -114,30 +123,36 @@ impl Search {
                 .as_u64()
                 .filter(|limit| (1..=MOST as u64).contains(limit))
                 .and_then(|limit| usize::try_from(limit).ok())
-                .ok_or_else(|| invalid(format!("\"limit\" must be a number from 1 to {MOST}").into()))?,
+                .ok_or_else(|| {
+                    invalid(format!("\"limit\" must be a number from 1 to {MOST}").into())
+                })?,
         };
         let index = self.index(router, caller).await;
         let policy = router.policy();
-        let offered = |tool: &ToolView| tool.tool.for_models && policy.allows(&caller.principal, tool);
+        let offered =
+            |tool: &ToolView| tool.tool.for_models && policy.allows(&caller.principal, tool);
         let found = index.find(query, limit, offered);
         let bytes = found.iter().map(|view| view.tool.weight()).sum();
         let told = || {
-            let tools: Vec<Value> = found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
+            let tools: Vec<Value> =
+                found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
             let result = json!({ "tools": tools });
             let mut answer = CallToolResult::success(vec![ContentBlock::text(result.to_string())]);
             answer.structured_content = Some(result);
             answer
         };
-        Ok(aside::in_turn(bytes, told).await)
+        Ok(offload::run_queued(bytes, told).await)
     }
 
-    /// The index over what these scopes show now.
+    /// Returns the index over the tools that these scopes currently show.
     async fn index(&self, router: &Router, caller: &Caller) -> Arc<Index> {
         let directory = router.directory();
         let revision = *directory.subscribe().borrow();
         let lookup = |kept: &mut Vec<Kept>| {
-            let at = kept.iter().position(|kept| kept.scopes == caller.scopes && kept.revision == revision)?;
-            // Those used last stay longest.
+            let at = kept
+                .iter()
+                .position(|kept| kept.scopes == caller.scopes && kept.revision == revision)?;
+            // Recently used indexes are kept longest.
             let used = kept.remove(at);
             let index = Arc::clone(&used.index);
             kept.push(used);
@@ -146,9 +161,10 @@ impl Search {
         if let Some(index) = lookup(&mut self.kept()) {
             return index;
         }
-        // Built outside the lock: others may search meanwhile. All tools are in it; who may see which is asked at each search.
+        // The index is built without the lock, so that others can search meanwhile. It contains all
+        // tools; the access rights are checked at each search.
         let all = directory.list(&caller.view(), None, usize::MAX - 1, |_| true);
-        let index = Arc::new(aside::in_turn(all.weight(), || Index::new(all.tools)).await);
+        let index = Arc::new(offload::run_queued(all.weight(), || Index::new(all.tools)).await);
         let mut kept = self.kept();
         kept.retain(|kept| kept.revision == revision && kept.scopes != caller.scopes);
         if kept.len() >= KEPT {
@@ -158,8 +174,8 @@ impl Search {
         index
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> parking_lot::MutexGuard<'_, Vec<Kept>> {
+        self.0.lock()
     }
 }
 

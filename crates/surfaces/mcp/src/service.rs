@@ -1,4 +1,5 @@
-//! The service behind `/mcp`: which of the two eras a request belongs to, and whose session it may use.
+//! The service behind `/mcp`: assigns each request to one of the two eras, and checks the access to
+//! sessions.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -13,11 +14,11 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use sa_core::aside::{Aside, Turns, Weight};
-use sa_core::budget::SharedBudget;
-use sa_core::json::object;
 use sa_core::store::Records;
 use sa_core::{Notices, Principal, Router, Trimmer};
+use sa_limits::budget::SharedBudget;
+use sa_limits::offload::{Offloaded, Turns, Weight};
+use sa_text::json::object;
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,40 +34,41 @@ use crate::sole::SoleAnswer;
 use crate::unasked;
 use crate::unread::Unread;
 
-/// How long answers have to leave when the gateway closes. All calls have ended by then, and whatever streams for ever ends
-/// by itself.
+/// The time that answers have to be sent when the gateway closes. All calls have ended by then, and
+/// endless streams end themselves.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// How often old tasks are forgotten: going through all of them takes a while.
+/// The interval at which old tasks are deleted. It is long because the sweep reads all of them.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub struct Options {
     pub version: &'static str,
     pub max_body_bytes: usize,
-    /// How much of what calls say meanwhile may wait for one client.
+    /// The maximum size of queued reports for one client, in bytes.
     pub max_outbox_bytes: usize,
-    /// How long a session may be idle.
+    /// The idle timeout of a session.
     pub session_idle: Duration,
     pub max_sessions: usize,
-    /// How long a client has to come back for a call whose stream broke.
+    /// The time that a client has to resume a call after its stream broke.
     pub resume: Duration,
-    /// Whether lists hold a search for tools instead of the tools, unless a request says otherwise.
+    /// Whether lists contain a search instead of the tools by default.
     pub search: bool,
-    /// After how long a call becomes a task, of a client that knows tasks.
+    /// The time after which a call becomes a task, if its client supports tasks.
     pub task_after: Duration,
-    /// How many bytes of results of tasks may be kept.
+    /// The budget for stored results of tasks, in bytes.
     pub task_result_bytes: usize,
     /// Deletes old tasks.
     pub trimmer: Arc<Trimmer>,
 }
 
 tokio::task_local! {
-    /// Who sends the request that is being served. rmcp makes a handler for it, and tells that one nothing of the request.
+    /// The principal of the request that is being served. rmcp creates a handler for it without
+    /// access to the request.
     static PRINCIPAL: Arc<Principal>;
 }
 
-/// The MCP surface. Host, Origin and token have been checked before a request comes here.
+/// The MCP surface. Host, Origin and token have been checked before a request arrives here.
 pub struct Mcp {
     stateless: StreamableHttpService<McpHandler, NeverSessionManager>,
     with_sessions: StreamableHttpService<McpHandler, Sessions>,
@@ -82,12 +84,17 @@ impl Mcp {
         options: &Options,
         closing: CancellationToken,
     ) -> Self {
-        let limits = Limits { idle: options.session_idle, most: options.max_sessions, resume: options.resume };
-        let sessions = Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
+        let limits = Limits {
+            idle: options.session_idle,
+            most: options.max_sessions,
+            resume: options.resume,
+        };
+        let sessions =
+            Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
         let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
-            // Sessions send this hint themselves, to the clients that know it.
+            // Sessions send this hint themselves, to the clients that support it.
             .with_sse_retry(None)
             .with_max_request_body_bytes(options.max_body_bytes)
             .with_cancellation_token(shortly_after(closing.clone()))
@@ -98,7 +105,11 @@ impl Mcp {
             move || Ok(McpHandler::new(Arc::clone(&shared), PRINCIPAL.try_with(Arc::clone).ok()))
         };
         let alone = config.clone().with_legacy_session_mode(false);
-        let stateless = StreamableHttpService::new(make.clone(), Arc::new(NeverSessionManager::default()), alone);
+        let stateless = StreamableHttpService::new(
+            make.clone(),
+            Arc::new(NeverSessionManager::default()),
+            alone,
+        );
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
         tokio::spawn(news::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
         tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
@@ -112,7 +123,8 @@ impl Mcp {
         }
         let body = body::Body(request.body().clone());
         request.extensions_mut().insert(body);
-        // Whoever makes the answer says here how large it is; rmcp then writes it down beside those who wait.
+        // The handler adds the expected size of the answer here. rmcp then serialises a large
+        // answer without blocking other tasks.
         let weight = Weight::default();
         request.extensions_mut().insert(weight.clone());
         let sole = SoleAnswer::default();
@@ -131,9 +143,15 @@ impl Mcp {
         let body = Unread::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
-            let response =
-                Aside::once(weight.clone(), PRINCIPAL.scope(principal, self.stateless.handle(request))).await;
-            return body.explain(response.status()).await.unwrap_or_else(|| written(response, weight));
+            let response = Offloaded::once(
+                weight.clone(),
+                PRINCIPAL.scope(principal, self.stateless.handle(request)),
+            )
+            .await;
+            return body
+                .explain(response.status())
+                .await
+                .unwrap_or_else(|| written(response, weight));
         }
         let takes_leave = request.method() == Method::DELETE;
         let handled = async {
@@ -141,50 +159,55 @@ impl Mcp {
             let answer = sole.response(response.headers());
             (response, answer)
         };
-        let (mut response, answer) = Aside::once(weight.clone(), handled).await;
+        let (mut response, answer) = Offloaded::once(weight.clone(), handled).await;
         if let Some(answer) = answer {
             return answer;
         }
         if let Some(explained) = body.explain(response.status()).await {
             return explained;
         }
-        // The session has ended by now, and some clients take a mere "accepted" for a failure.
+        // The session has ended by now, and some clients treat "accepted" as an error.
         if takes_leave && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
         written(response, weight)
     }
 
-    /// What bounds the number of sessions, and the results of tasks.
+    /// Returns the budgets of sessions and of task results.
     pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
         [self.sessions.budget(), self.shared.tasks.budget()]
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
     }
 
-    /// Whether the request belongs to a session, or opens one.
+    /// Returns whether the request belongs to a session, or opens one.
     fn session_of(&self, request: &Request<Bytes>) -> Result<bool, (StatusCode, String)> {
-        let is_new_era = request.headers().get("mcp-protocol-version").is_some_and(|version| version >= "2026-07-28");
+        let is_new_era = request
+            .headers()
+            .get("mcp-protocol-version")
+            .is_some_and(|version| version >= "2026-07-28");
         let named = request.headers().get("mcp-session-id");
         let opens = request.method() == Method::POST && opens_session(request.body());
         if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
             let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
-            return room.map(|()| true).map_err(|error| (StatusCode::TOO_MANY_REQUESTS, error.to_string()));
+            return room
+                .map(|()| true)
+                .map_err(|error| (StatusCode::TOO_MANY_REQUESTS, error.to_string()));
         }
-        // Whatever version its headers name, rmcp takes a handshake to the session that it names.
+        // rmcp assigns a handshake to the session that it names, whatever version its headers have.
         let Some(id) = named.filter(|_| opens || !is_new_era) else {
-            // Only a session has a stream that could be opened, or an end.
+            // Only sessions support opening a stream and closing.
             return Ok(request.method() != Method::POST);
         };
         let owned = id.to_str().ok().zip(request.extensions().get::<Caller>());
         if owned.is_some_and(|(id, caller)| self.sessions.belongs_to(id, &caller.principal)) {
             return Ok(true);
         }
-        // The same word for a session that is not there and for another one's.
+        // The same error is used for a missing session and for that of another principal.
         Err((StatusCode::NOT_FOUND, "Not Found: Session not found".into()))
     }
 }
@@ -195,26 +218,37 @@ impl std::fmt::Debug for Mcp {
     }
 }
 
-/// An answer as it is written. One that is a stream is made while it is read, and may be large, too.
+/// Converts the body of an answer. A stream is produced while it is read, and may be large, too.
 fn written(response: Response<BoxBody<Bytes, Infallible>>, weight: Weight) -> Response<Body> {
-    let is_stream = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+    let is_stream = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "text/event-stream");
     response.map(|body| {
         if !is_stream {
             return Body::new(body);
         }
         let (mut turns, mut pieces) = (Turns::at(weight), body.into_data_stream());
-        Body::from_stream(stream::poll_fn(move |cx| turns.poll(cx, |cx| pieces.poll_next_unpin(cx))))
+        Body::from_stream(stream::poll_fn(move |cx| {
+            turns.poll(cx, |cx| pieces.poll_next_unpin(cx))
+        }))
     })
 }
 
-/// A client that accepts anything accepts both media types that an answer may have. rmcp looks for their names.
+/// Sets the `Accept` header of a client that accepts anything to both possible media types, because
+/// rmcp looks for their names.
 fn accept_both(headers: &mut HeaderMap) {
     let anything = |value: &HeaderValue| {
         let ranges = value.to_str().unwrap_or_default().split(',');
-        ranges.map(|range| range.split(';').next().unwrap_or_default().trim()).any(|range| range == "*/*")
+        ranges
+            .map(|range| range.split(';').next().unwrap_or_default().trim())
+            .any(|range| range == "*/*")
     };
     if headers.get_all(header::ACCEPT).iter().any(anything) {
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
     }
 }
 
@@ -235,7 +269,8 @@ fn plain(status: StatusCode, message: String) -> Response<Body> {
     response
 }
 
-/// What rmcp takes for the end: it gives no answer after it, not even one that is there already.
+/// Returns the token that stops rmcp. It fires with a delay, because rmcp sends no answers after
+/// it, not even finished ones.
 fn shortly_after(closing: CancellationToken) -> CancellationToken {
     let over = CancellationToken::new();
     let fired = over.clone();
@@ -248,13 +283,14 @@ fn shortly_after(closing: CancellationToken) -> CancellationToken {
 }
 
 async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {
-    let every = sessions.idle().div_f32(4.0).clamp(Duration::from_millis(50), Duration::from_secs(30));
+    let every =
+        sessions.idle().div_f32(4.0).clamp(Duration::from_millis(50), Duration::from_secs(30));
     let mut tasks_swept: Option<Instant> = None;
     loop {
         if tasks_swept.is_none_or(|at| at.elapsed() >= TASKS_SWEEP) {
             tasks_swept = Some(Instant::now());
             if let Err(error) = shared.tasks.sweep().await {
-                tracing::warn!(%error, "cannot forget old MCP tasks");
+                tracing::warn!(%error, "cannot delete old MCP tasks");
             }
         }
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What the clients' ends of the surface share.
+//! The state that all clients of the surface share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::search::Search;
 use crate::service::Options;
 use crate::tasks::Tasks;
 
-/// All that is not one client's.
+/// The state that does not belong to one client.
 pub(crate) struct Shared {
     pub(crate) router: Arc<Router>,
     pub(crate) notices: Notices,
     pub(crate) version: &'static str,
     pub(crate) search_by_default: bool,
     pub(crate) closing: CancellationToken,
-    /// Sees what everybody does.
+    /// A view of the tools in the scope of everyone.
     pub(crate) anybody: View,
     pub(crate) tools: Tools,
     pub(crate) search: Search,
@@ -56,14 +56,22 @@ impl Shared {
         }
     }
 
-    /// A tool of the scope of everyone that wants arguments of its repeated in headers, if the principal may see it.
+    /// Returns a tool in the scope of everyone that requires some arguments repeated in headers, if
+    /// the principal may see it.
     pub(crate) fn wants_headers(&self, tool: &str, principal: &Principal) -> Option<Route> {
         let wants = |route: &Route| {
-            route.tool.input.as_ref().is_some_and(|input| input.raw().as_str().contains("x-mcp-header"))
+            route
+                .tool
+                .input
+                .as_ref()
+                .is_some_and(|input| input.raw().as_str().contains("x-mcp-header"))
         };
         let route = self.router.directory().resolve(tool, &self.anybody).ok().filter(wants)?;
         let exposed = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        self.router.policy().shows(principal, &route.scope, &[exposed, &route.tool.name]).then_some(route)
+        self.router
+            .policy()
+            .shows(principal, &route.scope, &[exposed, &route.tool.name])
+            .then_some(route)
     }
 
     pub(crate) fn searches(&self, caller: &Caller) -> bool {

@@ -1,13 +1,14 @@
-//! The short way of a plain call.
+//! The short path of a plain call.
 //!
-//! `rmcp` serves each request as if it were a connection: with four tasks and as many channels between them, any of which
-//! may wake up another of the runtime's workers. A call that reports progress, is cancelled by its id or becomes a task has
-//! use for them. Most calls of the newer era are one request with one answer, and are made here by the task of their HTTP
-//! connection: nothing but that task wakes up, and it costs half as much.
+//! `rmcp` serves each request like a connection: with four tasks and as many channels between them,
+//! each of which may wake another of the runtime's workers. Calls that report progress, are
+//! cancelled by id or become a task need them. Most calls of the newer era are one request with one
+//! answer. The task of their HTTP connection makes them here: no other task wakes up, and the cost
+//! is half as much.
 //!
-//! Whatever is unusual about a request (a header, a field, a capability, a mistake) sends it the long way, which is the one
-//! that judges: this one refuses nothing, and what it answers is what the other would, but that a result's JSON is passed on
-//! as its tool wrote it.
+//! Any unusual part of a request (a header, a field, a capability, an error) sends it to the long
+//! path, which alone validates requests. The short path rejects nothing, and its answers equal
+//! those of the long one, except that a result's JSON is passed on unchanged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, 
 use bytes::Bytes;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse, JsonRpcVersion2_0,
-    ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
+    CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse,
+    JsonRpcVersion2_0, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use sa_core::call::{CallRequest, TraceContext};
-use sa_core::json::{self, Object};
 use sa_core::router::Finished;
-use sa_core::{Asking, RawJson};
+use sa_core::{Asking, RawJson, Schema};
+use sa_text::json::{self, Object};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -39,10 +40,10 @@ const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const MCP_METHOD: &str = "mcp-method";
 const MCP_NAME: &str = "mcp-name";
 
-/// Room for an answer that is not made larger step by step.
+/// The initial capacity for an answer, which avoids repeated growth.
 const USUAL_ANSWER: usize = 512;
 
-/// A call that needs nothing but its answer.
+/// A call that needs only its answer.
 pub(crate) struct PlainCall {
     id: RequestId,
     request: CallRequest,
@@ -50,17 +51,19 @@ pub(crate) struct PlainCall {
 }
 
 impl PlainCall {
-    /// The call that a request makes, if it is a plain one.
+    /// Returns the call of a request, if it is a plain one.
     pub(crate) fn of(request: &Request<Bytes>, caller: &Caller, shared: &Shared) -> Option<Self> {
-        let header = named_by_plain_headers(request.headers()).filter(|_| request.method() == Method::POST)?;
+        let header = named_by_plain_headers(request.headers())
+            .filter(|_| request.method() == Method::POST)?;
         let Body { id, params: Object(params), .. } = Body::parse(request.body())?;
         let name = &*params.name;
-        // What begins like this may be encoded.
+        // A name with this prefix may be encoded.
         if header != name || name.starts_with("=?") {
             return None;
         }
-        // A search has tools of its own, and some tools want arguments repeated in headers.
-        let is_special = shared.searches(caller) || shared.wants_headers(name, &caller.principal).is_some();
+        // A search has its own tools, and some tools require arguments repeated in headers.
+        let is_special =
+            shared.searches(caller) || shared.wants_headers(name, &caller.principal).is_some();
         if is_special || caller.revoked.is_cancelled() {
             return None;
         }
@@ -87,11 +90,17 @@ impl PlainCall {
         })
     }
 
-    /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels it.
+    /// Makes the call. Dropping the future, as the connection does when its client leaves, cancels
+    /// the call.
     pub(crate) async fn answer(self, shared: &Shared) -> Response<Answer> {
         let Self { id, request, capabilities } = self;
-        let client =
-            Client { wants_progress: false, log: None, asking: Asking::Instead, capabilities: Some(capabilities) };
+        let client = Client {
+            wants_progress: false,
+            log: None,
+            asking: Asking::Instead,
+            capabilities: Some(capabilities),
+            searches: false,
+        };
         let (tool, args) = (request.tool.clone(), request.args.clone());
         let principal = Arc::clone(&request.view.principal.id);
         let mut running = Running::start(shared, request, client);
@@ -102,7 +111,8 @@ impl PlainCall {
             Turn::Asks(asked) => {
                 let mut count = 0;
                 let asked = questions::name(asked, &mut count);
-                // As the long way reads them: a client that is asked something comes back by that way.
+                // The arguments are parsed like on the long path, because a client that is asked a
+                // question returns on that path.
                 let arguments = serde_json::from_str(args.as_str()).unwrap_or_default();
                 let whose = Whose { principal, tool, arguments };
                 Ok(shared.waiting.set_aside(whose, count, running, asked))
@@ -113,11 +123,18 @@ impl PlainCall {
     }
 }
 
-/// The answer to a call that has ended.
+/// Returns the answer to a call that has ended.
 fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
-    let plain = convert::plain(&finished.outcome);
-    match plain.filter(|plain| plain.is_structured() || !running.lists_output()) {
-        Some(result) => respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result }),
+    let fits = |schema: &Schema| {
+        finished.outcome.as_ref().is_ok_and(|output| schema.misfit(&output.content).is_none())
+    };
+    let plain = convert::plain(&finished.outcome).filter(|plain| {
+        running.listed_output().is_none_or(|schema| plain.is_structured() && fits(&schema))
+    });
+    match plain {
+        Some(result) => {
+            respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result })
+        }
         None => whole(running.answer(finished, true), id),
     }
 }
@@ -130,8 +147,8 @@ fn whole(made: Result<CallToolResponse, ErrorData>, id: RequestId) -> Response<A
     respond(status(&message), &message)
 }
 
-/// The tool that is named by headers of which there is one of each, with the value that nearly all clients send, and no
-/// other of the protocol's.
+/// Returns the tool name in the headers. The protocol's headers must each occur once, with the
+/// value that nearly all clients send, and no others may occur.
 fn named_by_plain_headers(headers: &HeaderMap) -> Option<&str> {
     const ALL: u8 = 0b1_1111;
     let (mut seen, mut tool) = (0, None);
@@ -145,7 +162,10 @@ fn named_by_plain_headers(headers: &HeaderMap) -> Option<&str> {
                 (1 << 2, true)
             }
             "content-type" => (1 << 3, text().starts_with("application/json")),
-            "accept" => (1 << 4, text().contains("application/json") && text().contains("text/event-stream")),
+            "accept" => (
+                1 << 4,
+                text().contains("application/json") && text().contains("text/event-stream"),
+            ),
             other if other.starts_with("mcp-") => return None,
             _ => continue,
         };
@@ -157,7 +177,7 @@ fn named_by_plain_headers(headers: &HeaderMap) -> Option<&str> {
     tool.filter(|_| seen == ALL)
 }
 
-/// A request with what every request of the era has, and nothing else.
+/// A request with the fields of every request of the era, and no others.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body<'a> {
@@ -195,7 +215,8 @@ struct Meta<'a> {
 
 impl<'a> Body<'a> {
     fn parse(body: &'a [u8]) -> Option<Self> {
-        // All of it, what is skipped here included: the long way reads that, too.
+        // The check covers the whole body, including parts that are skipped here, because the long
+        // path reads them, too.
         let body = std::str::from_utf8(body).ok().filter(|body| json::check(body).is_ok())?;
         let Object(body): Object<Self> = serde_json::from_str(body).ok()?;
         let plain = body.jsonrpc == "2.0"
@@ -217,11 +238,13 @@ pub(crate) fn respond(status: StatusCode, message: &impl Serialize) -> Response<
     };
     let mut response = Response::new(Answer::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// The errors that the era has a status for.
+/// Returns the HTTP status of an error, if the era defines one.
 fn status(message: &ServerJsonRpcMessage) -> StatusCode {
     let JsonRpcMessage::Error(error) = message else { return StatusCode::OK };
     match error.error.code {
@@ -268,9 +291,13 @@ mod tests {
         check(|body| meta(body, "traceparent", json!("00-1-1-01")), true);
         check(|body| meta(body, "traceparent", json!(1)), false);
         check(|body| meta(body, "tracestate", json!("a=b")), true);
-        check(|body| meta(body, "io.modelcontextprotocol/protocolVersion", json!("2025-11-25")), false);
+        check(
+            |body| meta(body, "io.modelcontextprotocol/protocolVersion", json!("2025-11-25")),
+            false,
+        );
         check(|body| meta(body, "io.modelcontextprotocol/clientCapabilities", json!(1)), false);
-        let tasks = serde_json::to_value(ClientCapabilities::builder().enable_tasks().build()).unwrap();
+        let tasks =
+            serde_json::to_value(ClientCapabilities::builder().enable_tasks().build()).unwrap();
         check(|body| meta(body, "io.modelcontextprotocol/clientCapabilities", tasks), false);
         check(|body| drop(body["params"].as_object_mut().unwrap().remove("_meta")), false);
         check(|body| body["params"]["requestState"] = json!("x"), false);
@@ -281,7 +308,10 @@ mod tests {
         check(|body| body["id"] = Value::Null, false);
         check(|body| body["more"] = json!(1), false);
         check(|body| *body = json!([body.clone()]), false);
-        assert!(Body::parse(br#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/call"}"#).is_none());
+        assert!(
+            Body::parse(br#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"tools/call"}"#)
+                .is_none()
+        );
     }
 
     #[test]
@@ -291,7 +321,12 @@ mod tests {
             "io.modelcontextprotocol/clientInfo": {},
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        check(|body| *body = json!(["2.0", 1, "tools/call", { "name": "a.b", "arguments": {}, "_meta": meta }]), false);
+        check(
+            |body| {
+                *body = json!(["2.0", 1, "tools/call", { "name": "a.b", "arguments": {}, "_meta": meta }]);
+            },
+            false,
+        );
         check(|body| body["params"] = json!(["a.b", {}, meta]), false);
         check(|body| body["params"]["_meta"] = json!(["2026-07-28", {}, {}]), false);
     }
@@ -299,20 +334,25 @@ mod tests {
     #[test]
     fn what_cannot_be_read_goes_the_long_way_wherever_it_stands() {
         let usual = body(|_| {});
-        for (place, odd) in
-            [(r#""x":1"#, r#""x":1e999"#), (r#""name":"c""#, r#""name":"\ud800""#), ("{}", r#"{"x":-1e999}"#)]
-        {
+        for (place, odd) in [
+            (r#""x":1"#, r#""x":1e999"#),
+            (r#""name":"c""#, r#""name":"\ud800""#),
+            ("{}", r#"{"x":-1e999}"#),
+        ] {
             let odd = usual.replacen(place, odd, 1);
             assert_ne!(odd, usual);
             assert!(Body::parse(odd.as_bytes()).is_none(), "{odd}");
         }
-        let deep = usual.replacen("{}", &format!("{{\"x\":{}{}}}", "[".repeat(120), "]".repeat(120)), 1);
+        let deep =
+            usual.replacen("{}", &format!("{{\"x\":{}{}}}", "[".repeat(120), "]".repeat(120)), 1);
         assert!(Body::parse(deep.as_bytes()).is_none());
-        let odd = [usual.replacen('c', "\u{e9}", 1).into_bytes(), usual.clone().into_bytes()].map(|mut bytes| {
-            let at = bytes.iter().rposition(|byte| *byte == b'1').unwrap();
-            bytes[at] = 0xff;
-            bytes
-        });
+        let odd = [usual.replacen('c', "\u{e9}", 1).into_bytes(), usual.clone().into_bytes()].map(
+            |mut bytes| {
+                let at = bytes.iter().rposition(|byte| *byte == b'1').unwrap();
+                bytes[at] = 0xff;
+                bytes
+            },
+        );
         assert!(odd.iter().all(|bytes| Body::parse(bytes).is_none()));
         assert!(Body::parse(usual.as_bytes()).is_some());
     }
@@ -339,7 +379,10 @@ mod tests {
         check_headers(|_| {}, true);
         check_headers(|headers| drop(headers.insert("x-else", value("1"))), true);
         check_headers(|headers| drop(headers.insert(PROTOCOL_VERSION, value("2025-11-25"))), false);
-        check_headers(|headers| assert!(headers.append(PROTOCOL_VERSION, value("2026-07-28"))), false);
+        check_headers(
+            |headers| assert!(headers.append(PROTOCOL_VERSION, value("2026-07-28"))),
+            false,
+        );
         check_headers(|headers| assert!(headers.append(MCP_NAME, value("a.c"))), false);
         check_headers(|headers| drop(headers.remove(MCP_NAME)), false);
         check_headers(|headers| drop(headers.remove("accept")), false);
@@ -356,7 +399,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What goes the short way is what the long way would have read.
+        /// The long path reads a plain request in the same way.
         #[test]
         fn what_is_taken_for_plain_is_read_alike_by_the_protocols_own_reader(
             text in sa_hostile::nearly(usual()), noise in sa_hostile::noise(), list in sa_hostile::list(&["2.0", "initialize"]),
@@ -364,7 +407,7 @@ mod tests {
             let _ = Body::parse(&noise);
             let _ = crate::service::opens_session(&noise.into());
             proptest::prop_assert!(!crate::service::opens_session(&list.into()));
-            // What has no object for its arguments is left to the long way later on.
+            // A request with arguments that are not an object is later left to the long path.
             let is_plain = |body: &Body<'_>| body.params.0.arguments.is_none_or(|written| written.get().starts_with('{'));
             if let Some(body) = Body::parse(text.as_bytes()).filter(is_plain) {
                 let whole: rmcp::model::ClientJsonRpcMessage = serde_json::from_str(&text).unwrap();

@@ -1,5 +1,5 @@
-//! An answer before which nothing was streamed. It is sent as JSON instead of as a stream with one event: some clients limit
-//! the size of an event, and none limits that of a JSON answer.
+//! An answer without streamed messages before it. It is sent as JSON instead of as a stream with
+//! one event: some clients limit the size of an event, and none limits that of a JSON answer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,8 +12,8 @@ use crate::short::respond;
 
 const SESSION_ID: &str = "mcp-session-id";
 
-/// Carries the answer from the session to the HTTP response: rmcp makes a stream of everything that a session answers. It is
-/// among the extensions of the request.
+/// Carries the answer from the session to the HTTP response, because rmcp converts every answer of
+/// a session into a stream. It is stored in the extensions of the request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SoleAnswer(Arc<OnceLock<Arc<ServerJsonRpcMessage>>>);
 
@@ -26,7 +26,8 @@ impl SoleAnswer {
         let _ = self.0.set(answer);
     }
 
-    /// The response to send in place of rmcp's stream with these headers, if there was an answer at once.
+    /// Returns the response that replaces rmcp's stream with these headers, if the answer was
+    /// immediate.
     pub(crate) fn response(&self, headers: &HeaderMap) -> Option<Response<Body>> {
         let mut response = respond(StatusCode::OK, self.0.get()?.as_ref());
         if let Some(id) = headers.get(SESSION_ID) {

@@ -1,28 +1,31 @@
 //! Calls that outlive their request, as tasks (the extension `io.modelcontextprotocol/tasks`).
 //!
-//! A call that takes long, of a client that knows tasks, is answered with a handle and goes on by itself. The handle is
-//! written down before the client gets it, and so is how the call ends before anybody is told: it outlives the client's
-//! connection and the gateway. What was under way when the gateway stopped is a failed task that says so.
+//! A long call of a client that supports tasks is answered with a handle and continues. The handle
+//! is stored before the client receives it, and the outcome is stored before any client can read
+//! it. So a task outlives the client's connection and the gateway. A task that was running when the
+//! gateway stopped has failed, and its error reports that.
 //!
-//! Results have a bucket of their own, because they may be large: whoever goes through all tasks reads only what is small.
-//! A result is written before its task says that it ended, and deleted before its task is. There is therefore no result
-//! without a task.
+//! Results have their own bucket because they may be large: a scan of all tasks then reads only
+//! small records. A result is written before its task is marked as ended, and deleted before its
+//! task. There is therefore no result without a task.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CreateTaskResult, DetailedTask, ErrorCode, InputResponses, JsonObject, Task, TaskPayload, TaskStatus,
+    CreateTaskResult, DetailedTask, ErrorCode, InputResponses, JsonObject, Task, TaskPayload,
+    TaskStatus,
 };
-use sa_core::budget::{Holder, Limit, Permit, SharedBudget};
 use sa_core::retention::round_limit;
 use sa_core::router::Finished;
 use sa_core::store::{Expect, Records, StoreError, Trimmed};
 use sa_core::{CallError, CallErrorKind, Principal, Trimmer, clock};
+use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -33,17 +36,17 @@ use crate::convert;
 use crate::questions::{self, Asked};
 use crate::service::Options;
 
-/// Where tasks are kept, and where their results are, by the same ids.
+/// The buckets of tasks and of their results, by the same ids.
 const BUCKET: &str = "mcp_tasks";
 const RESULTS: &str = "mcp_task_results";
-/// A task without its result is smaller than this. Earlier versions wrote results into the task.
+/// The maximum size of a task without its result. Earlier versions stored results in the task.
 const TASK_BYTES: usize = 8 * 1024;
-/// Tasks that may be under way at once, and that are remembered in all.
+/// The maximum number of running tasks, and of all stored tasks.
 const MOST_RUNNING: usize = 1_000;
 const MOST: usize = 10_000;
-/// How long a task is remembered.
+/// The time for which a task is stored.
 const TTL: Duration = Duration::from_secs(24 * 3_600);
-/// How often a client should ask.
+/// The interval at which a client should poll.
 const POLL: Duration = Duration::from_secs(2);
 
 pub(crate) struct Tasks {
@@ -51,21 +54,21 @@ pub(crate) struct Tasks {
     trimmer: Arc<Trimmer>,
     running: Mutex<HashMap<String, Arc<Live>>>,
     budget: Arc<SharedBudget>,
-    /// What the results take from the budget, by the ids of their tasks.
+    /// The shares of the results in the budget, by the ids of their tasks.
     stored: Mutex<HashMap<String, Permit>>,
     closing: CancellationToken,
 }
 
-/// A task under way.
+/// A running task.
 struct Live {
     kept: Kept,
-    /// For whom the result counts.
+    /// The holder to which the result's size is charged.
     holder: Holder,
     cancelled: CancellationToken,
     asked: Mutex<BTreeMap<String, Asked>>,
 }
 
-/// What is written down of a task.
+/// The stored record of a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Kept {
     principal: Arc<str>,
@@ -82,35 +85,46 @@ enum State {
     /// The result is in its own bucket.
     Ended,
     Completed(JsonObject),
-    /// It failed as a request does, by an error of the protocol.
+    /// The call failed like a request, with a protocol error.
     Failed(JsonObject),
     Cancelled,
 }
 
 impl Tasks {
-    pub(crate) fn new(records: Arc<dyn Records>, options: &Options, closing: CancellationToken) -> Self {
+    pub(crate) fn new(
+        records: Arc<dyn Records>,
+        options: &Options,
+        closing: CancellationToken,
+    ) -> Self {
         let budget = SharedBudget::new(Limit {
             name: "task_results",
             what: "bytes of results of MCP tasks",
             key: "mcp.task_result_bytes",
-            remedy: "ask for less at once, or wait until older results are deleted (they are kept for a day)",
+            remedy: "request less data at once, or wait until older results are deleted (after one day)",
             total: options.task_result_bytes,
         });
         let trimmer = Arc::clone(&options.trimmer);
-        Self { records, trimmer, running: Mutex::default(), budget, stored: Mutex::default(), closing }
+        Self {
+            records,
+            trimmer,
+            running: Mutex::default(),
+            budget,
+            stored: Mutex::default(),
+            closing,
+        }
     }
 
-    /// What bounds the results.
+    /// Returns the budget of results.
     pub(crate) fn budget(&self) -> &Arc<SharedBudget> {
         &self.budget
     }
 
-    /// Whether one more may be under way; a call that finds no place stays a call.
+    /// Returns whether another task may run; otherwise a call stays a call.
     pub(crate) fn has_room(&self) -> bool {
         self.running().len() < MOST_RUNNING
     }
 
-    /// Makes a task of a call. `count` questions of it were asked before.
+    /// Converts a call into a task. `count` is the number of its earlier questions.
     pub(crate) async fn adopt(
         self: &Arc<Self>,
         principal: &Principal,
@@ -127,21 +141,31 @@ impl Tasks {
             updated_ms: now,
             state: State::Working,
         };
-        // It goes on while the handle is on its way to the disk.
+        // The call continues while the handle is being stored.
         let running = running.set_aside();
         self.write(&id, &kept).await.map_err(|error| {
-            CallError::new(CallErrorKind::Failed, format!("the task cannot be written down: {error}"))
+            CallError::new(CallErrorKind::Failed, format!("the task cannot be stored: {error}"))
         })?;
         let task = kept.task(&id);
-        let live =
-            Live { kept, holder: Holder::of(principal), cancelled: CancellationToken::new(), asked: Mutex::default() };
+        let live = Live {
+            kept,
+            holder: principal.holder(),
+            cancelled: CancellationToken::new(),
+            asked: Mutex::default(),
+        };
         let live = Arc::new(live);
         self.running().insert(id.clone(), Arc::clone(&live));
         tokio::spawn(Arc::clone(self).follow(id, live, running, count));
         Ok(CreateTaskResult::new(task))
     }
 
-    async fn follow(self: Arc<Self>, id: String, live: Arc<Live>, mut running: Running, mut count: usize) {
+    async fn follow(
+        self: Arc<Self>,
+        id: String,
+        live: Arc<Live>,
+        mut running: Running,
+        mut count: usize,
+    ) {
         let state = loop {
             tokio::select! {
                 turn = running.alone() => match turn {
@@ -149,21 +173,21 @@ impl Tasks {
                     Turn::Ended(finished) => break finished.told(move |finished| completed(&running, finished)).await,
                     Turn::Cancelled => break State::Cancelled,
                 },
-                // Dropping the call tells the provider.
+                // Dropping the call cancels it at the provider.
                 () = live.cancelled.cancelled() => break State::Cancelled,
-                // The record says that it was under way, which is the truth.
+                // The record still has the state "working", which is correct.
                 () = self.closing.cancelled() => return,
             }
         };
         let state = self.store_result(&id, &live.holder, state).await;
         let kept = Kept { state, updated_ms: clock::now_ms(), ..live.kept.clone() };
         if let Err(error) = self.write(&id, &kept).await {
-            tracing::error!(task = %id, %error, "how an MCP task ended cannot be written down");
+            tracing::error!(task = %id, %error, "cannot store the outcome of an MCP task");
         }
         self.running().remove(&id);
     }
 
-    /// Writes down a result, if there is room for it. Returns what the task says of it.
+    /// Stores a result if the budget allows it. Returns the state for the task's record.
     async fn store_result(&self, id: &str, holder: &Holder, state: State) -> State {
         if !matches!(state, State::Completed(_) | State::Failed(_)) {
             return state;
@@ -172,7 +196,9 @@ impl Tasks {
         drop(state);
         let permit = match self.budget.acquire(holder, value.len()) {
             Ok(permit) => permit,
-            Err(refused) => return State::Failed(lost(&format!("{}; {}", refused.message, refused.hint))),
+            Err(refused) => {
+                return State::Failed(lost(&format!("{}; {}", refused.message, refused.hint)));
+            }
         };
         match self.records.put(RESULTS, id, value, Expect::Anything).await {
             Ok(_) => {
@@ -183,8 +209,12 @@ impl Tasks {
         }
     }
 
-    /// How a task is doing.
-    pub(crate) async fn get(&self, id: &str, principal: &Principal) -> Result<DetailedTask, ErrorData> {
+    /// Returns the state of a task.
+    pub(crate) async fn get(
+        &self,
+        id: &str,
+        principal: &Principal,
+    ) -> Result<DetailedTask, ErrorData> {
         let running = self.running().get(id).cloned();
         if let Some(live) = running {
             live.of(principal)?;
@@ -201,7 +231,8 @@ impl Tasks {
         let kept = kept.filter(|kept| kept.principal == principal.id).ok_or_else(unknown)?;
         let task = kept.task(id);
         let state = match kept.state {
-            // A gateway that was killed may have written down the result, and not yet that there is one.
+            // A gateway that was killed may have stored the result, but not yet the end of the
+            // task.
             State::Ended | State::Working => self.result(id).await.map_err(unavailable)?,
             state => Some(state),
         };
@@ -209,12 +240,14 @@ impl Tasks {
             Some(State::Completed(result)) => TaskPayload::Completed { result },
             Some(State::Failed(error)) => TaskPayload::Failed { error },
             Some(State::Cancelled) => TaskPayload::Cancelled,
-            Some(State::Ended | State::Working) | None => TaskPayload::Failed { error: interrupted(&kept.tool) },
+            Some(State::Ended | State::Working) | None => {
+                TaskPayload::Failed { error: interrupted(&kept.tool) }
+            }
         };
         Ok(DetailedTask::new(task, payload))
     }
 
-    /// Passes on the client's answers to what a task asked.
+    /// Forwards the client's answers to the questions of a task.
     pub(crate) async fn update(
         &self,
         id: &str,
@@ -228,7 +261,7 @@ impl Tasks {
                 questions::answer(&mut live.asked(), &mut answers);
                 Ok(())
             }
-            // One that has ended wants no answers, and one that is not there is not there.
+            // A task that has ended ignores answers, and a missing task is an error.
             None => self.get(id, principal).await.map(drop),
         }
     }
@@ -245,14 +278,14 @@ impl Tasks {
         }
     }
 
-    /// Deletes tasks whose time is over, and the oldest where there are too many. Counts the results of an earlier run. Reads
-    /// no results: all of them together may be larger than the memory.
+    /// Deletes expired tasks, and the oldest if there are too many. Charges the results of an
+    /// earlier run. It reads no results, because all of them together may exceed the memory.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
         self.move_results().await?;
         let sizes: HashMap<_, _> = self.records.sizes(RESULTS).await?.into_iter().collect();
         let mut all = self.records.list(BUCKET).await?;
         let since_ms = self.trimmer.since_ms(TTL);
-        // Ids begin with the time at which they were made, so that the oldest come first.
+        // Ids begin with their creation time, so that the oldest come first.
         let too_many = all.len().saturating_sub(MOST);
         let at_most = round_limit(all.len() as u64);
         all.retain(|(id, _)| !self.running().contains_key(id));
@@ -281,9 +314,10 @@ impl Tasks {
         Ok(())
     }
 
-    /// Takes results out of the tasks of earlier versions, one at a time.
+    /// Moves results out of the tasks of earlier versions, one at a time.
     async fn move_results(&self) -> Result<(), StoreError> {
-        let large = self.records.sizes(BUCKET).await?.into_iter().filter(|(_, size)| *size > TASK_BYTES);
+        let large =
+            self.records.sizes(BUCKET).await?.into_iter().filter(|(_, size)| *size > TASK_BYTES);
         for (id, _) in large {
             let Some(record) = self.records.get(BUCKET, &id).await? else { continue };
             let Ok(mut kept) = serde_json::from_slice::<Kept>(&record.value) else { continue };
@@ -305,23 +339,23 @@ impl Tasks {
         self.records.put(BUCKET, id, value, Expect::Anything).await.map(drop)
     }
 
-    fn stored(&self) -> std::sync::MutexGuard<'_, HashMap<String, Permit>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stored(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Permit>> {
+        self.stored.lock()
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Live>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Arc<Live>>> {
+        self.running.lock()
     }
 }
 
 impl Live {
-    /// To everybody else it does not exist.
+    /// Returns an error if the task belongs to another principal: for that one it does not exist.
     fn of(&self, principal: &Principal) -> Result<(), ErrorData> {
         if self.kept.principal == principal.id { Ok(()) } else { Err(unknown()) }
     }
 
-    fn asked(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Asked>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn asked(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, Asked>> {
+        self.asked.lock()
     }
 }
 
@@ -335,19 +369,21 @@ impl Kept {
 }
 
 fn completed(running: &Running, finished: &Finished) -> State {
-    let error = convert::protocol_error(&finished.outcome).and_then(|error| serde_json::to_value(error).ok());
+    let error = convert::protocol_error(&finished.outcome)
+        .and_then(|error| serde_json::to_value(error).ok());
     if let Some(Value::Object(error)) = error {
         return State::Failed(error);
     }
-    match serde_json::to_value(convert::result_of(&finished.outcome, || running.lists_output())) {
+    match serde_json::to_value(running.result(finished)) {
         Ok(Value::Object(result)) => State::Completed(result),
         _ => State::Cancelled,
     }
 }
 
-/// The call has had its effect, so that nobody should simply repeat it.
+/// Returns the error for a result that could not be stored. The call has had its effect, so it
+/// should not simply be repeated.
 fn lost(why: &str) -> JsonObject {
-    let message = format!("the call ended, and its result cannot be kept: {why}");
+    let message = format!("the call ended, but its result cannot be stored: {why}");
     let error = json!({ "code": ErrorCode::INTERNAL_ERROR.0, "message": message });
     error.as_object().cloned().unwrap_or_default()
 }
@@ -359,7 +395,7 @@ fn interrupted(tool: &str) -> JsonObject {
 }
 
 fn unknown() -> ErrorData {
-    ErrorData::invalid_params("there is no such task", None)
+    ErrorData::invalid_params("the task does not exist", None)
 }
 
 fn unavailable(error: StoreError) -> ErrorData {
@@ -367,172 +403,4 @@ fn unavailable(error: StoreError) -> ErrorData {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use proptest::prelude::*;
-    use sa_core::Role;
-    use sa_core::retention::{Reading, TrustedClock};
-    use sa_store::{OpenOptions, Store};
-
-    use super::*;
-
-    const DAY_MS: i64 = 86_400_000;
-
-    fn tasks(dir: &std::path::Path, wall_ms: i64, bytes: usize) -> (Arc<Tasks>, Store) {
-        let store = Store::open(OpenOptions::new(dir.join("store.db"))).unwrap();
-        let options = Options {
-            version: "0",
-            max_body_bytes: 1 << 20,
-            max_outbox_bytes: 1 << 20,
-            session_idle: TTL,
-            max_sessions: 1,
-            resume: TTL,
-            search: false,
-            task_after: TTL,
-            task_result_bytes: bytes,
-            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), move || Reading { wall_ms, uptime_ms: 1_000 })),
-        };
-        (Arc::new(Tasks::new(Arc::new(store.clone()), &options, CancellationToken::new())), store)
-    }
-
-    /// Writes down a task as it is when its call has ended with a text of this size.
-    async fn end(tasks: &Tasks, id: &str, principal: &Principal, created_ms: i64, bytes: usize) {
-        let result = json!({ "text": "x".repeat(bytes) }).as_object().cloned().unwrap();
-        let state = tasks.store_result(id, &Holder::of(principal), State::Completed(result)).await;
-        let kept =
-            Kept { principal: Arc::clone(&principal.id), tool: "t".into(), created_ms, updated_ms: created_ms, state };
-        tasks.write(id, &kept).await.unwrap();
-    }
-
-    async fn text(tasks: &Tasks, id: &str, principal: &Principal) -> Result<usize, String> {
-        match tasks.get(id, principal).await.unwrap().payload {
-            TaskPayload::Completed { result } => Ok(result["text"].as_str().unwrap().len()),
-            TaskPayload::Failed { error } => Err(error["message"].as_str().unwrap().to_owned()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
-        let dir = tempfile::tempdir().unwrap();
-        let now = 400 * DAY_MS;
-        let (greedy, modest) = (Principal::new("g", "g", Role::Agent), Principal::new("m", "m", Role::Agent));
-        let (first, store) = tasks(dir.path(), now, 1_000_000);
-        for number in 0..20 {
-            end(&first, &format!("g{number}"), &greedy, now, 70_000).await;
-        }
-        let kept = first.budget().used();
-        assert!((700_000..750_000).contains(&kept), "{kept}: above three quarters it gets no more");
-        assert_eq!(text(&first, "g9", &greedy).await, Ok(70_000));
-        let refused = text(&first, "g10", &greedy).await.unwrap_err();
-        assert!(
-            refused.contains("its result cannot be kept") && refused.contains("mcp.task_result_bytes"),
-            "{refused}"
-        );
-        end(&first, "m0", &modest, now, 70_000).await;
-        assert_eq!(text(&first, "m0", &modest).await, Ok(70_000), "another principal has its share");
-        let used = first.budget().used();
-        drop(first);
-        store.shutdown().await.unwrap();
-
-        // The next run counts what is there, and gives it back with the tasks.
-        let (second, store) = tasks(dir.path(), now, 1_000_000);
-        second.sweep().await.unwrap();
-        assert_eq!((second.budget().used(), second.budget().held_by(&Holder::of(&greedy))), (used, kept));
-        drop(second);
-        store.shutdown().await.unwrap();
-        let (third, store) = tasks(dir.path(), now + 2 * DAY_MS, 1_000_000);
-        // One round deletes ten for their age.
-        for _ in 0..3 {
-            third.sweep().await.unwrap();
-        }
-        assert_eq!(third.budget().used(), 0);
-        assert_eq!((store.sizes(BUCKET).await.unwrap(), store.sizes(RESULTS).await.unwrap()), (vec![], vec![]));
-    }
-
-    /// Records that count the bytes that are read of them.
-    struct Counted(Store, AtomicUsize);
-
-    impl Records for Counted {
-        fn get(&self, bucket: &str, key: &str) -> sa_core::store::StoreFuture<'_, Option<sa_core::store::Record>> {
-            let read = self.0.get(bucket, key);
-            Box::pin(async move {
-                let found = read.await?;
-                let bytes = found.as_ref().map_or(0, |record| record.value.len());
-                self.1.fetch_max(bytes, Ordering::Relaxed);
-                Ok(found)
-            })
-        }
-
-        fn list(&self, bucket: &str) -> sa_core::store::StoreFuture<'_, Vec<(String, sa_core::store::Record)>> {
-            let read = self.0.list(bucket);
-            Box::pin(async move {
-                let found = read.await?;
-                let bytes = found.iter().map(|(_, record)| record.value.len()).sum();
-                self.1.fetch_max(bytes, Ordering::Relaxed);
-                Ok(found)
-            })
-        }
-
-        fn sizes(&self, bucket: &str) -> sa_core::store::StoreFuture<'_, Vec<(String, usize)>> {
-            self.0.sizes(bucket)
-        }
-
-        fn put(&self, bucket: &str, key: &str, value: Bytes, expect: Expect) -> sa_core::store::StoreFuture<'_, u64> {
-            self.0.put(bucket, key, value, expect)
-        }
-
-        fn delete(&self, bucket: &str, key: &str) -> sa_core::store::StoreFuture<'_, bool> {
-            self.0.delete(bucket, key)
-        }
-    }
-
-    #[tokio::test]
-    async fn a_sweep_reads_no_results_and_those_of_earlier_versions_one_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let now = 400 * DAY_MS;
-        let owner = Principal::new("p", "p", Role::Agent);
-        let (before, store) = tasks(dir.path(), now, 100_000_000);
-        for number in 0..10 {
-            end(&before, &format!("new{number}"), &owner, now, 100_000).await;
-            let result = json!({ "text": "y".repeat(50_000) }).as_object().cloned().unwrap();
-            let state = State::Completed(result);
-            let kept = Kept { principal: "p".into(), tool: "t".into(), created_ms: now, updated_ms: now, state };
-            before.write(&format!("old{number}"), &kept).await.unwrap();
-        }
-        let counted = Arc::new(Counted(store, AtomicUsize::default()));
-        let trimmer = Arc::clone(&before.trimmer);
-        let sweeper = Tasks {
-            records: Arc::clone(&counted) as _,
-            trimmer,
-            running: Mutex::default(),
-            budget: SharedBudget::new(*before.budget().limit()),
-            stored: Mutex::default(),
-            closing: CancellationToken::new(),
-        };
-        sweeper.sweep().await.unwrap();
-        let most = counted.1.load(Ordering::Relaxed);
-        assert!(most < 60_000, "{most} bytes were read at once");
-        let used = sweeper.budget().used();
-        assert!(used > 1_500_000, "{used}");
-        assert_eq!(text(&sweeper, "old3", &owner).await, Ok(50_000));
-        assert_eq!(text(&sweeper, "new3", &owner).await, Ok(100_000));
-    }
-
-    proptest! {
-        /// Whatever is in the store, a task is read as it was written down, or is not there.
-        #[test]
-        fn a_task_that_was_kept_is_read_or_is_not_there(text in sa_hostile::nearly(json!({
-            "principal": "p", "tool": "t", "created_ms": 1_700_000_000_000_i64, "updated_ms": 5, "state": { "completed": { "content": [] } },
-        })), ms: i64) {
-            if let Ok(mut kept) = serde_json::from_str::<Kept>(&text) {
-                kept.updated_ms = ms;
-                let again: Kept = serde_json::from_slice(&serde_json::to_vec(&kept).unwrap()).unwrap();
-                prop_assert_eq!(format!("{again:?}"), format!("{kept:?}"));
-                let task = serde_json::to_value(kept.task("id")).unwrap();
-                prop_assert!(task["createdAt"].as_str().is_some_and(|time| time.parse::<Timestamp>().is_ok()), "{task}");
-            }
-        }
-    }
-}
+mod tests;

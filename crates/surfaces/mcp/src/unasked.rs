@@ -1,12 +1,13 @@
-//! An answer to an agent that is sent as a notification: `tools/call` of `caller_tool_response` without an `id`, which callers of
-//! the original relay protocol send. It takes effect, and the sender learns nothing of its outcome.
+//! An answer to an agent that is sent as a notification: `tools/call` of `caller_tool_response`
+//! without an `id`, which callers of the original relay protocol send. It takes effect, and the
+//! sender does not learn the outcome.
 
 use axum::http::Method;
 use axum::http::Request;
 use bytes::Bytes;
 use sa_core::RawJson;
 use sa_core::call::{CallRequest, TraceContext};
-use sa_core::json::{Object, object};
+use sa_text::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -30,12 +31,14 @@ struct Params<'a> {
     arguments: &'a RawValue,
 }
 
-/// The call that such a notification makes.
+/// Returns the call that such a notification makes.
 pub(crate) fn call(request: &Request<Bytes>, caller: &Caller) -> Option<CallRequest> {
     if request.method() != Method::POST || caller.revoked.is_cancelled() {
         return None;
     }
-    let Message { id: None, method: "tools/call", params: Object(params) } = object(request.body()).ok()? else {
+    let Message { id: None, method: "tools/call", params: Object(params) } =
+        object(request.body()).ok()?
+    else {
         return None;
     };
     let args = RawJson::parse(params.arguments.get()).ok().filter(|_| params.name == RESPOND)?;

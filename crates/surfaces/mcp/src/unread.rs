@@ -1,27 +1,27 @@
-//! A message that cannot be read, in the protocol's own words.
+//! Errors for messages that cannot be read, in the form of the protocol.
 //!
-//! rmcp has one answer for it, in plain text: that the media type is not supported, which it is. A client that is told so has
-//! nothing to give to whoever made the call.
+//! rmcp answers them with one plain text: that the media type is not supported, although it is. A
+//! client cannot pass such an answer on to its caller.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolRequestMethod, CallToolRequestParams, ClientJsonRpcMessage, CompleteRequestMethod, ConstString as _,
-    CustomRequest, ErrorCode, GetPromptRequestMethod, JsonRpcError, ListPromptsRequestMethod,
-    ListResourceTemplatesRequestMethod, ListResourcesRequestMethod, ListToolsRequestMethod, ReadResourceRequestMethod,
-    RequestId,
+    CallToolRequestMethod, CallToolRequestParams, ClientJsonRpcMessage, CompleteRequestMethod,
+    ConstString as _, CustomRequest, ErrorCode, GetPromptRequestMethod, JsonRpcError,
+    ListPromptsRequestMethod, ListResourceTemplatesRequestMethod, ListResourcesRequestMethod,
+    ListToolsRequestMethod, ReadResourceRequestMethod, RequestId,
 };
-use sa_core::aside;
-use sa_core::json::{object, why};
+use sa_limits::offload;
+use sa_text::json::{object, why};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::short::respond;
 
-/// What the gateway answers in every revision.
+/// The methods that the gateway answers in every revision.
 const METHODS: [&str; 8] = [
     CallToolRequestMethod::VALUE,
     ListToolsRequestMethod::VALUE,
@@ -33,10 +33,10 @@ const METHODS: [&str; 8] = [
     CompleteRequestMethod::VALUE,
 ];
 
-/// The longest id that anybody uses, in bytes.
+/// The maximum length of an id in bytes.
 const MAX_ID: usize = 256;
 
-/// The body of a request that says of itself that it is JSON, as long as it may turn out that it cannot be read.
+/// The body of a request with a JSON content type, kept in case it turns out to be unreadable.
 pub(crate) struct Unread(Option<Bytes>);
 
 impl Unread {
@@ -48,15 +48,17 @@ impl Unread {
         Self(says_json(request.headers()).then(|| request.body().clone()))
     }
 
-    /// What is answered where rmcp's status says that it could not read the message; `None` if it could.
+    /// Returns the response if rmcp's status means that it could not read the message, or `None` if
+    /// it could.
     pub(crate) async fn explain(self, status: StatusCode) -> Option<Response<Body>> {
         let body = self.0.filter(|_| status == StatusCode::UNSUPPORTED_MEDIA_TYPE)?;
-        let error = aside::in_turn(body.len(), || explained(&body)).await;
+        let error = offload::run_queued(body.len(), || explained(&body)).await;
         Some(respond(StatusCode::BAD_REQUEST, &error))
     }
 }
 
-/// What is wrong with a request that rmcp has no form for: its params, if it is one of those that the gateway answers.
+/// Returns the error for a request that rmcp has no type for: invalid params, if the gateway
+/// answers its method.
 pub(crate) fn custom(request: &CustomRequest) -> ErrorData {
     let method = &*request.method;
     if !METHODS.contains(&method) {
@@ -66,7 +68,7 @@ pub(crate) fn custom(request: &CustomRequest) -> ErrorData {
         Err(error) if method == CallToolRequestMethod::VALUE => format!(": {}", why(&error)),
         _ => String::new(),
     };
-    ErrorData::invalid_params(format!("the params of {method} cannot be read{why}"), None)
+    ErrorData::invalid_params(format!("the params of {method} are invalid{why}"), None)
 }
 
 fn explained(body: &[u8]) -> JsonRpcError {
@@ -78,14 +80,19 @@ fn explained(body: &[u8]) -> JsonRpcError {
     }
     let rough: Result<Rough<'_>, _> = object(body);
     let is_request = rough.as_ref().is_ok_and(|rough| rough.id.is_some() && rough.method.is_some());
-    let error = match (serde_json::from_slice::<Value>(body), serde_json::from_slice::<ClientJsonRpcMessage>(body)) {
-        (Err(error), _) => ErrorData::parse_error(format!("the message cannot be read: {}", why(&error)), None),
-        (Ok(_), Err(error)) if is_request => {
-            ErrorData::invalid_params(format!("the request cannot be read: {}", why(&error)), None)
+    let error = match (
+        serde_json::from_slice::<Value>(body),
+        serde_json::from_slice::<ClientJsonRpcMessage>(body),
+    ) {
+        (Err(error), _) => {
+            ErrorData::parse_error(format!("the message is invalid: {}", why(&error)), None)
         }
-        _ => ErrorData::invalid_request("not a message that MCP has", None),
+        (Ok(_), Err(error)) if is_request => {
+            ErrorData::invalid_params(format!("the request is invalid: {}", why(&error)), None)
+        }
+        _ => ErrorData::invalid_request("not a valid MCP message", None),
     };
-    // Nothing that is so long is sent back.
+    // A longer id is not sent back.
     let id = rough.ok().and_then(|rough| rough.id).filter(|id| id.to_string().len() <= MAX_ID);
     JsonRpcError::new(id, error)
 }
@@ -101,7 +108,12 @@ mod tests {
     #[track_caller]
     fn check(body: &str, code: ErrorCode, id: Option<i64>) {
         let told = explained(body.as_bytes());
-        assert_eq!((told.error.code, told.id), (code, id.map(RequestId::Number)), "{body}: {}", told.error.message);
+        assert_eq!(
+            (told.error.code, told.id),
+            (code, id.map(RequestId::Number)),
+            "{body}: {}",
+            told.error.message
+        );
     }
 
     #[test]
@@ -110,7 +122,10 @@ mod tests {
         for arguments in [json!([1]), json!("x"), json!(1)] {
             let told = told("tools/call", json!({ "name": "a", "arguments": arguments }));
             assert_eq!(told.code, ErrorCode::INVALID_PARAMS, "{told}");
-            assert!(told.message.contains("tools/call") && told.message.contains("expected"), "{told}");
+            assert!(
+                told.message.contains("tools/call") && told.message.contains("expected"),
+                "{told}"
+            );
         }
         assert_eq!(told("prompts/get", json!(1)).code, ErrorCode::INVALID_PARAMS);
         assert_eq!(told("tools/cal", json!({})).code, ErrorCode::METHOD_NOT_FOUND);

@@ -1,4 +1,5 @@
-//! Rule: an answer is JSON when nothing was streamed before it, and only clients of 2025-11-25 receive an empty first event.
+//! Rule: an answer is JSON when nothing was streamed before it, and only clients of 2025-11-25
+//! receive an empty first event.
 
 mod surface;
 
@@ -24,7 +25,7 @@ async fn json(response: Response<Body>) -> Value {
     serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
 }
 
-/// The data of a stream's events, without the keep-alive comments.
+/// Returns the data of a stream's events, without the keep-alive comments.
 async fn data(response: Response<Body>) -> Vec<String> {
     assert_eq!((response.status().as_u16(), kind(&response)), (200, "text/event-stream"));
     let text = response.into_body().collect().await.unwrap().to_bytes();
@@ -39,10 +40,17 @@ async fn an_answer_that_nothing_was_streamed_before_is_json() {
         let (session, opened) = surface.open(revision).await;
         assert_eq!(json(opened).await["result"]["protocolVersion"], revision);
         let session = [("mcp-session-id", &*session)];
-        let large = surface.send("POST", &session, &call("text", &json!({ "bytes": 2 << 20 }))).await;
-        assert_eq!(json(large).await["result"]["structuredContent"]["text"].as_str().unwrap().len(), 2 << 20);
+        let large =
+            surface.send("POST", &session, &call("text", &json!({ "bytes": 2 << 20 }))).await;
+        assert_eq!(
+            json(large).await["result"]["structuredContent"]["text"].as_str().unwrap().len(),
+            2 << 20
+        );
         let unknown = json!({ "jsonrpc": "2.0", "id": 3, "method": "nothing/such" });
-        assert_eq!(json(surface.send("POST", &session, &unknown).await).await["error"]["code"], -32601);
+        assert_eq!(
+            json(surface.send("POST", &session, &unknown).await).await["error"]["code"],
+            -32601
+        );
     }
 }
 
@@ -51,12 +59,15 @@ async fn what_comes_before_the_answer_is_streamed_without_empty_events_for_older
     let surface = Surface::new();
     for revision in OLDER.into_iter().chain([PRIMED]) {
         let (session, _) = surface.open(revision).await;
-        let response = surface.send("POST", &[("mcp-session-id", &session)], &call("report", &json!({}))).await;
+        let response = surface
+            .send("POST", &[("mcp-session-id", &session)], &call("report", &json!({})))
+            .await;
         let mut data = data(response).await;
         if revision == PRIMED {
             assert_eq!(data.remove(0), "");
         }
-        let messages: Vec<Value> = data.iter().map(|data| serde_json::from_str(data).unwrap()).collect();
+        let messages: Vec<Value> =
+            data.iter().map(|data| serde_json::from_str(data).unwrap()).collect();
         assert_eq!(messages[0]["params"]["progress"], 1.0, "{revision}: {data:?}");
         assert_eq!(messages[1]["result"]["structuredContent"]["text"], "x", "{revision}: {data:?}");
         assert_eq!(messages.len(), 2, "{revision}: {data:?}");
@@ -68,7 +79,8 @@ async fn a_call_that_takes_long_gets_a_stream_that_is_kept_alive() {
     let surface = Surface::new();
     for revision in [OLDER[0], PRIMED] {
         let (session, _) = surface.open(revision).await;
-        let response = surface.send("POST", &[("mcp-session-id", &session)], &call("wait", &json!({}))).await;
+        let response =
+            surface.send("POST", &[("mcp-session-id", &session)], &call("wait", &json!({}))).await;
         surface.release();
         let data = data(response).await;
         assert_eq!(data.len(), 1 + usize::from(revision == PRIMED), "{revision}: {data:?}");
@@ -99,7 +111,7 @@ async fn a_client_that_accepts_anything_is_served() {
     for accept in ["*/*", "text/html, */*;q=0.8"] {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
         let listed = json(surface.send("POST", &[("accept", accept)], &list).await).await;
-        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 4);
+        assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 5);
         let (session, _) = surface.open(OLDER[0]).await;
         let headers = [("accept", accept), ("mcp-session-id", &*session)];
         assert_eq!(json(surface.send("POST", &headers, &list).await).await["id"], 1);
@@ -111,6 +123,7 @@ async fn a_client_that_accepts_anything_is_served() {
         "io.modelcontextprotocol/protocolVersion": NEWER, "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "0" },
     } } });
-    let headers = [("accept", "*/*"), ("mcp-protocol-version", NEWER), ("mcp-method", "server/discover")];
+    let headers =
+        [("accept", "*/*"), ("mcp-protocol-version", NEWER), ("mcp-method", "server/discover")];
     assert!(json(surface.send("POST", &headers, &discover).await).await["result"].is_object());
 }

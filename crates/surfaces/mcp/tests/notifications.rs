@@ -1,4 +1,5 @@
-//! Rule: `caller_tool_response` takes effect without an `id`, as the original relay protocol sends it. No other tool does.
+//! Rule: `caller_tool_response` takes effect without an `id`, as the original relay protocol sends
+//! it. No other tool does.
 
 mod surface;
 

@@ -1,4 +1,5 @@
-//! Rule: a call continues the trace of its message (`_meta.traceparent`), or else that of its HTTP request.
+//! Rule: a call continues the trace of its message (`_meta.traceparent`), or else that of its HTTP
+//! request.
 
 mod surface;
 
@@ -13,7 +14,8 @@ fn traceparent(trace: &str) -> String {
     format!("00-{trace}-b7ad6b7169203331-01")
 }
 
-/// A call of the newer era, with or without something that keeps it from the short way.
+/// Returns a call of the newer era, optionally with a progress token that excludes it from the
+/// short path.
 fn newer(progress: bool) -> Value {
     let mut call = call("text", &json!({}));
     call["params"]["_meta"] = json!({
@@ -32,7 +34,12 @@ async fn the_message_comes_before_the_header() {
     let (session, _) = surface.open("2025-06-18").await;
     let header = traceparent(OF_HEADER);
     let header = ("traceparent", &*header);
-    let stateless = [header, ("mcp-protocol-version", NEWER), ("mcp-method", "tools/call"), ("mcp-name", "text")];
+    let stateless = [
+        header,
+        ("mcp-protocol-version", NEWER),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "text"),
+    ];
     let ways: [(&[_], Value); 3] = [
         (&[header, ("mcp-session-id", &*session)], call("text", &json!({}))),
         (&stateless, newer(false)),

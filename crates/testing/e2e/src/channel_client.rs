@@ -1,4 +1,5 @@
-//! A participant for tests, to be killed: it connects to the address that it is given, says when it is there, and reads.
+//! A participant process that tests kill. It connects to the given address, prints a line when it
+//! has joined, and reads.
 
 use anyhow::Context as _;
 use futures_util::StreamExt as _;

@@ -1,16 +1,19 @@
-//! An MCP server for tests, with the official library: over stdio, or over Streamable HTTP on a free port.
+//! An MCP server for tests, built with the official library. It runs over stdio, or over Streamable
+//! HTTP on a free port.
 //!
-//! `SERVER_DIR`, where it is set, is where it leaves notes for the test: its process id, and which requests were cancelled.
-//! A file `late` there makes it start with more than it has otherwise.
+//! If `SERVER_DIR` is set, the server writes files there for the test: its process id, and the
+//! cancelled requests. If the directory contains a file `late`, the server starts with additional
+//! tools.
 
 #![expect(deprecated, reason = "sampling has no future, but servers that use it")]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::http::request::Parts;
+use parking_lot::Mutex;
 use rmcp::model::*;
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -21,11 +24,11 @@ use tokio::sync::broadcast;
 
 #[derive(Clone, Default)]
 struct Server {
-    /// Whether the tool `late` is there, and the note of that name.
+    /// Whether the tool `late` and the note `late` exist.
     late: Arc<AtomicBool>,
-    /// Who wants to hear of which document, up to 2025-11-25.
+    /// The clients that subscribed to documents, for revisions up to 2025-11-25.
     subscribed: Arc<Mutex<Vec<Subscribed>>>,
-    /// The same from 2026-07-28 on, where each has a stream that hears of everything.
+    /// The same for revisions from 2026-07-28 on, where each client has a stream with all changes.
     news: News,
 }
 
@@ -33,7 +36,7 @@ static LARGE: OnceLock<Value> = OnceLock::new();
 
 type Subscribed = (String, Peer<RoleServer>);
 
-/// The document that was touched, or `None` for the list of tools.
+/// The changed document, or `None` for the list of tools.
 #[derive(Clone)]
 struct News(broadcast::Sender<Option<String>>);
 
@@ -67,14 +70,15 @@ fn text(text: impl ToString) -> Result<CallToolResponse, ErrorData> {
 impl Server {
     fn start() -> Self {
         let server = Self::default();
-        let late = std::env::var_os("SERVER_DIR").is_some_and(|dir| PathBuf::from(dir).join("late").exists());
+        let late = std::env::var_os("SERVER_DIR")
+            .is_some_and(|dir| PathBuf::from(dir).join("late").exists());
         server.late.store(late, Ordering::SeqCst);
         server
     }
 
     async fn touch(&self, uri: &str) {
         let _ = self.news.0.send(Some(uri.to_owned()));
-        let subscribed = self.subscribed.lock().unwrap().clone();
+        let subscribed = self.subscribed.lock().clone();
         for (_, peer) in subscribed.iter().filter(|(wanted, _)| wanted == uri) {
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
         }
@@ -85,14 +89,17 @@ impl Server {
             { "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] } })
     }
 
-    /// Asks in the way of the newer protocol: with a result that wants to be answered.
+    /// Asks in the way of the newer protocol: with a result that requires an answer.
     fn ask_again(request: &CallToolRequestParams) -> Result<CallToolResponse, ErrorData> {
         if let Some(answers) = &request.input_responses {
             assert_eq!(request.request_state.as_deref(), Some("half-way"));
             return text(&answers["who"]["content"]["name"]);
         }
         let question = json!({ "who": { "method": "elicitation/create", "params": Self::form() } });
-        let required = InputRequiredResult::new(serde_json::from_value(question).unwrap(), Some("half-way".into()));
+        let required = InputRequiredResult::new(
+            serde_json::from_value(question).unwrap(),
+            Some("half-way".into()),
+        );
         Ok(CallToolResponse::InputRequired(required))
     }
 }
@@ -127,9 +134,15 @@ impl ServerHandler for Server {
         if std::env::var_os("SERVER_ENDLESS").is_some() {
             let page = request.and_then(|request| request.cursor?.parse().ok()).unwrap_or(0_usize);
             let name = format!("page-{page}");
-            let fat = tool(json!({ "name": name, "description": "x".repeat(1 << 20), "inputSchema": any }));
+            let fat = tool(
+                json!({ "name": name, "description": "x".repeat(1 << 20), "inputSchema": any }),
+            );
             let next_cursor = Some((page + 1).to_string());
-            return Ok(ListToolsResult { tools: vec![fat], next_cursor, ..ListToolsResult::default() });
+            return Ok(ListToolsResult {
+                tools: vec![fat],
+                next_cursor,
+                ..ListToolsResult::default()
+            });
         }
         let mut tools = vec![tool(json!({
             "name": "echo", "title": "Echo", "description": "Says it back.",
@@ -137,7 +150,18 @@ impl ServerHandler for Server {
             "outputSchema": { "type": "object", "properties": { "text": { "type": "string" } } },
             "annotations": { "readOnlyHint": true },
         }))];
-        for name in ["media", "fail", "wait", "progress", "die", "leave_child", "change", "ask", "sample", "headers"] {
+        for name in [
+            "media",
+            "fail",
+            "wait",
+            "progress",
+            "die",
+            "leave_child",
+            "change",
+            "ask",
+            "sample",
+            "headers",
+        ] {
             tools.push(tool(json!({ "name": name, "description": name, "inputSchema": any })));
         }
         if self.late.load(Ordering::SeqCst) {
@@ -145,10 +169,13 @@ impl ServerHandler for Server {
         }
         if std::env::var_os("SERVER_UI").is_some() {
             let ui = json!({ "resourceUri": "ui://page", "visibility": ["app"] });
-            tools.push(tool(json!({ "name": "turn_page", "inputSchema": any, "_meta": { "ui": ui } })));
+            tools.push(tool(
+                json!({ "name": "turn_page", "inputSchema": any, "_meta": { "ui": ui } }),
+            ));
         }
-        // What it says is not true any more by the time that it is heard.
-        if std::env::var_os("SERVER_RESTLESS").is_some() && !self.late.swap(true, Ordering::SeqCst) {
+        // The list is already outdated when the client receives it.
+        if std::env::var_os("SERVER_RESTLESS").is_some() && !self.late.swap(true, Ordering::SeqCst)
+        {
             let _ = context.peer.notify_tool_list_changed().await;
         }
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
@@ -161,15 +188,18 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let args = Value::Object(request.arguments.clone().unwrap_or_default());
         match &*request.name {
-            "echo" => {
-                result(json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }))
-            }
+            "echo" => result(
+                json!({ "content": [{ "type": "text", "text": args["text"] }], "structuredContent": args }),
+            ),
             "late" => text("here"),
             "media" if args["items"].is_u64() => {
                 let item = |number| json!({ "number": number, "words": ["some", "more", "text"] });
                 let items = || (0..args["items"].as_u64().unwrap()).map(item).collect::<Vec<_>>();
-                // Made once: whoever calls it wants to keep the gateway busy, and not this.
-                let large = LARGE.get_or_init(|| json!({ "content": [], "structuredContent": { "items": items() } }));
+                // Built once, because the caller wants to put load on the gateway, not on this
+                // server.
+                let large = LARGE.get_or_init(
+                    || json!({ "content": [], "structuredContent": { "items": items() } }),
+                );
                 result(large.clone())
             }
             "media" => result(media()),
@@ -206,24 +236,31 @@ impl ServerHandler for Server {
                 let _ = context.peer.notify_tool_list_changed().await;
                 text("changed")
             }
-            "ask" if context.protocol_version().is_some_and(|version| !version.has_initialize()) => {
+            "ask"
+                if context.protocol_version().is_some_and(|version| !version.has_initialize()) =>
+            {
                 Self::ask_again(&request)
             }
             "ask" => {
                 let question = ElicitRequest::new(serde_json::from_value(Self::form()).unwrap());
-                let answer = context.peer.send_request(ServerRequest::ElicitRequest(question)).await;
-                let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                let answer =
+                    context.peer.send_request(ServerRequest::ElicitRequest(question)).await;
+                let answer =
+                    answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 text(&serde_json::to_value(answer).unwrap()["content"]["name"])
             }
             "sample" => {
                 let message = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }],
                     "maxTokens": 5 });
-                let answer = context.peer.create_message(serde_json::from_value(message).unwrap()).await;
-                let answer = answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                let answer =
+                    context.peer.create_message(serde_json::from_value(message).unwrap()).await;
+                let answer =
+                    answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
                 text(answer.model)
             }
             "headers" => {
-                let parts = context.extensions.get::<Parts>().map(|parts| format!("{:?}", parts.headers));
+                let parts =
+                    context.extensions.get::<Parts>().map(|parts| format!("{:?}", parts.headers));
                 text(
                     parts.unwrap_or_default()
                         + &format!("{:?} {:?}", context.meta, std::env::vars().collect::<Vec<_>>()),
@@ -233,7 +270,10 @@ impl ServerHandler for Server {
         }
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         Some(requested.clone())
     }
 
@@ -247,7 +287,9 @@ impl ServerHandler for Server {
             };
             let _ = match said {
                 Ok(None) => subscription.sink().notify_tool_list_changed().await,
-                Ok(Some(uri)) if wanted.contains(&uri) => subscription.sink().notify_resource_updated(&uri).await,
+                Ok(Some(uri)) if wanted.contains(&uri) => {
+                    subscription.sink().notify_resource_updated(&uri).await
+                }
                 _ => Ok(()),
             };
         }
@@ -258,7 +300,7 @@ impl ServerHandler for Server {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.subscribed.lock().unwrap().push((request.uri, context.peer));
+        self.subscribed.lock().push((request.uri, context.peer));
         Ok(())
     }
 
@@ -267,7 +309,7 @@ impl ServerHandler for Server {
         request: UnsubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.subscribed.lock().unwrap().retain(|(uri, _)| *uri != request.uri);
+        self.subscribed.lock().retain(|(uri, _)| *uri != request.uri);
         Ok(())
     }
 
@@ -276,19 +318,28 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let mut resources = json!([{ "uri": "note://one", "name": "one", "mimeType": "text/plain" }]);
-        let mut more = |uri: &str| resources.as_array_mut().unwrap().push(json!({ "uri": uri, "name": uri }));
+        let mut resources =
+            json!([{ "uri": "note://one", "name": "one", "mimeType": "text/plain" }]);
+        let mut more =
+            |uri: &str| resources.as_array_mut().unwrap().push(json!({ "uri": uri, "name": uri }));
         if self.late.load(Ordering::SeqCst) {
             more("note://late");
         }
-        // Where it has a page, it shows it only to those who can show it in turn.
+        // Announces its page only to clients that can show it.
         let shows = context.client_capabilities().and_then(|can| can.extensions);
-        let shows = shows.and_then(|shows| shows.get("io.modelcontextprotocol/ui").cloned()).unwrap_or_default();
+        let shows = shows
+            .and_then(|shows| shows.get("io.modelcontextprotocol/ui").cloned())
+            .unwrap_or_default();
         let kinds = shows.get("mimeTypes").and_then(Value::as_array).cloned().unwrap_or_default();
-        if std::env::var_os("SERVER_UI").is_some() && kinds.contains(&json!("text/html;profile=mcp-app")) {
+        if std::env::var_os("SERVER_UI").is_some()
+            && kinds.contains(&json!("text/html;profile=mcp-app"))
+        {
             more("ui://page");
         }
-        Ok(ListResourcesResult { resources: serde_json::from_value(resources).unwrap(), ..Default::default() })
+        Ok(ListResourcesResult {
+            resources: serde_json::from_value(resources).unwrap(),
+            ..Default::default()
+        })
     }
 
     async fn list_resource_templates(
@@ -324,9 +375,11 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts =
-            json!([{ "name": "greet", "description": "Greets.", "arguments": [{ "name": "who", "required": true }] }]);
-        Ok(ListPromptsResult { prompts: serde_json::from_value(prompts).unwrap(), ..Default::default() })
+        let prompts = json!([{ "name": "greet", "description": "Greets.", "arguments": [{ "name": "who", "required": true }] }]);
+        Ok(ListPromptsResult {
+            prompts: serde_json::from_value(prompts).unwrap(),
+            ..Default::default()
+        })
     }
 
     async fn get_prompt(
@@ -335,8 +388,7 @@ impl ServerHandler for Server {
         _context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let who = request.arguments.unwrap_or_default()["who"].clone();
-        let prompt =
-            json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": format!("greet {who}") } }] });
+        let prompt = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": format!("greet {who}") } }] });
         Ok(GetPromptResponse::Complete(serde_json::from_value(prompt).unwrap()))
     }
 
@@ -345,7 +397,8 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let values = json!({ "completion": { "values": [format!("{}ice", request.argument.value)] } });
+        let values =
+            json!({ "completion": { "values": [format!("{}ice", request.argument.value)] } });
         Ok(serde_json::from_value(values).unwrap())
     }
 }
@@ -373,22 +426,29 @@ async fn main() {
         Some("fail") => std::process::exit(3),
         Some("http") => http().await,
         _ => {
-            let service = Server::start().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();
+            let service =
+                Server::start().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();
             let _ = service.waiting().await;
         }
     }
 }
 
-/// Says its address on stdout. `POST /forget` makes it forget all sessions.
+/// Serves HTTP and prints its address on stdout. `POST /forget` drops all sessions.
 async fn http() {
     let server = Server::start();
     let sessions = Arc::new(LocalSessionManager::default());
-    let config = StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(1)));
-    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
-    let forget = axum::routing::post(async move || sessions.sessions.write().await.drain().count().to_string());
+    let config =
+        StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(1)));
+    let service =
+        StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
+    let forget = axum::routing::post(async move || {
+        sessions.sessions.write().await.drain().count().to_string()
+    });
     let app = axum::Router::new().nest_service("/mcp", service).route("/forget", forget);
     let listener =
-        tokio::net::TcpListener::bind(std::env::args().nth(2).as_deref().unwrap_or("127.0.0.1:0")).await.unwrap();
+        tokio::net::TcpListener::bind(std::env::args().nth(2).as_deref().unwrap_or("127.0.0.1:0"))
+            .await
+            .unwrap();
     println!("http://{}", listener.local_addr().unwrap());
     axum::serve(listener, app).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! An agent for tests: it gets orders as messages, and carries them out through `switchboard relay`, as any MCP client would.
+//! An agent for tests. It receives commands as messages and runs them through `switchboard relay`,
+//! like any MCP client.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -24,11 +25,16 @@ type Service = rmcp::service::RunningService<RoleClient, Client>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let variable = |name: &str| std::env::var(name).map_err(|_| anyhow::anyhow!("{name} is not set"));
+    let variable =
+        |name: &str| std::env::var(name).map_err(|_| anyhow::anyhow!("{name} is not set"));
     let mut relay = Command::new(variable("SWITCHBOARD_PROGRAM")?);
-    relay.args(["relay", &variable("SWITCHBOARD_RELAY_SOCKET")?]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    relay
+        .args(["relay", &variable("SWITCHBOARD_RELAY_SOCKET")?])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut relay = relay.spawn()?;
-    let pipes = relay.stdout.take().zip(relay.stdin.take()).ok_or_else(|| anyhow::anyhow!("no pipes"))?;
+    let pipes =
+        relay.stdout.take().zip(relay.stdin.take()).ok_or_else(|| anyhow::anyhow!("no pipes"))?;
     let changed = Client::default();
     let service = Arc::new(changed.clone().serve(pipes).await?);
     println!("ready");
@@ -43,24 +49,28 @@ async fn main() -> anyhow::Result<()> {
                 changed.0.notified().await;
                 println!("tools {}", names(&service).await?);
             }
-            ["call", tool, args] => println!("{}", call(&service, tool.to_owned(), serde_json::from_str(args)?).await),
+            ["call", tool, args] => {
+                println!("{}", call(&service, tool.to_owned(), serde_json::from_str(args)?).await);
+            }
             ["all", tool, count] => {
-                let calls =
-                    (0..count.parse::<u64>()?).map(|n| call(&service, tool.to_owned(), serde_json::json!({ "n": n })));
+                let calls = (0..count.parse::<u64>()?)
+                    .map(|n| call(&service, tool.to_owned(), serde_json::json!({ "n": n })));
                 println!("{}", futures_util::future::join_all(calls).await.join(","));
             }
-            // Calls, and thinks better of it at the next line.
+            // Starts a call and cancels it at the next line.
             ["change_your_mind", tool] => {
                 let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
                 let options = PeerRequestOptions::no_options();
-                let call = service.send_cancellable_request(ClientRequest::CallToolRequest(request), options).await?;
+                let call = service
+                    .send_cancellable_request(ClientRequest::CallToolRequest(request), options)
+                    .await?;
                 lines.next_line().await?;
                 call.cancel(Some("never mind".into())).await?;
                 println!("cancelled");
             }
             ["exists", path] => println!("{path} {}", std::path::Path::new(path).exists()),
             ["stray"] => {
-                // Leaves its group and its parent.
+                // Starts a process that leaves its process group and its parent.
                 let stray = std::process::Command::new("setsid").args(["sleep", "1000"]).spawn()?;
                 println!("stray {}", stray.id());
             }

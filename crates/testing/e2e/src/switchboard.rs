@@ -1,8 +1,9 @@
 //! The gateway's program with a count of its live allocations.
 //!
-//! Otherwise it is the same as `crates/switchboard/src/main.rs`. If `E2E_LIVE_BYTES` names a directory, the program keeps
-//! writing the count to a file there. The file has the name of the process id, because the gateway starts itself again as a
-//! helper process with the same environment.
+//! Otherwise it is the same as `crates/gateway/src/main.rs`. If `E2E_LIVE_BYTES` names a
+//! directory, the program keeps writing the count to a file there. The file has the name of the
+//! process id, because the gateway starts itself again as a helper process with the same
+//! environment.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -23,10 +24,11 @@ fn main() -> ExitCode {
         let file = File::create(PathBuf::from(dir).join(std::process::id().to_string())).unwrap();
         std::thread::spawn(move || report(&file));
     }
-    switchboard::cli::main()
+    switchboard::main()
 }
 
-/// Writes the number of the report and the count in one piece, so that a reader never sees half of it.
+/// Writes the number of the report and the count in one write, so that a reader never sees a
+/// partial report.
 fn report(file: &File) {
     for number in 1_u64.. {
         let line = format!("{number:020} {:020}\n", ALLOCATOR.allocated());

@@ -1,14 +1,17 @@
-//! Tests only: a disk below SQLite that forgets what was not synced, and fails on demand.
+//! Test support: a disk below SQLite that loses unsynced data and fails on demand.
 //!
-//! [`Disk::mount`] watches a directory. Every file that SQLite opens in it through the file layer [`VFS`] is a
-//! real file, and besides, the disk keeps the image that a power loss would leave: what was synced, and of what
-//! was not, whatever the dice say. [`Disk::after_power_loss`] writes such an image to another directory.
+//! [`Disk::mount`] watches a directory. Every file that SQLite opens in it through the file layer
+//! [`VFS`] is a real file. In addition, the disk keeps the image that a power loss would leave. It
+//! contains all synced data, and a random part of the unsynced data. [`Disk::after_power_loss`]
+//! writes such an image to another directory.
 
 mod vfs;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The name of the file layer, for `OpenOptions::vfs`.
 pub const VFS: &str = "forgetful";
@@ -23,21 +26,21 @@ pub struct Disk {
 struct State {
     files: HashMap<String, Image>,
     dice: Dice,
-    /// Power goes away at this operation.
+    /// The operation at which the power fails.
     dies_at: Option<u64>,
     operations: u64,
     dead: bool,
-    /// One operation in so many fails; 0 for none.
+    /// One operation in this number fails; 0 for none.
     failing: u64,
     failed: u64,
 }
 
-/// What is on the platter, and what is only in the cache.
+/// The durable content of a file, and its unsynced changes.
 #[derive(Debug, Default)]
 struct Image {
     durable: Vec<u8>,
     unsynced: Vec<Change>,
-    /// Deleted, and the directory was not synced since: it may come back.
+    /// The file was deleted, and the directory was not synced since. The file may come back.
     deleted: bool,
 }
 
@@ -47,7 +50,7 @@ enum Change {
     Truncate(usize),
 }
 
-/// What an operation of SQLite's comes to.
+/// The outcome of one SQLite operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Proceed,
@@ -56,7 +59,7 @@ pub(crate) enum Verdict {
 }
 
 impl Disk {
-    /// Watches a directory. All that follows is decided by the seed.
+    /// Watches a directory. The seed decides all random choices.
     pub fn mount(directory: &Path, seed: u64) -> Arc<Self> {
         vfs::register();
         let state = State {
@@ -73,7 +76,8 @@ impl Disk {
         disk
     }
 
-    /// The power goes away after so many more writes and syncs: everything fails from then on.
+    /// Cuts the power after this number of further writes and syncs. Every operation fails from
+    /// then on.
     pub fn die_after(&self, operations: u64) {
         let mut state = self.lock();
         state.dies_at = Some(state.operations + operations);
@@ -84,18 +88,19 @@ impl Disk {
         self.lock().dead = true;
     }
 
-    /// One write or sync in so many fails from now on, for want of room or otherwise; 0 for none.
+    /// Makes one write or sync in this number fail, with a full disk or another error; 0 for none.
     pub fn fail_one_in(&self, operations: u64) {
         self.lock().failing = operations;
     }
 
-    /// How many writes and syncs there were, and how many were made to fail.
+    /// Returns how many writes and syncs there were, and how many of them failed on purpose.
     pub fn operations(&self) -> (u64, u64) {
         let state = self.lock();
         (state.operations, state.failed)
     }
 
-    /// Writes what a power loss leaves into another directory. Every unsynced write is there, or not, or in part.
+    /// Writes the image after a power loss to another directory. Every unsynced write is there
+    /// completely, in part, or not at all.
     pub fn after_power_loss(&self, directory: &Path) {
         let mut state = self.lock();
         let State { files, dice, .. } = &mut *state;
@@ -108,7 +113,7 @@ impl Disk {
                 match (dice.roll(3), change) {
                     (0, _) => {}
                     (1, Change::Write(at, data)) => {
-                        // Torn at a sector.
+                        // The write is torn at a sector.
                         let sectors = data.len() / 512;
                         let kept = dice.roll(sectors as u64 + 1) as usize * 512;
                         apply(&mut bytes, &Change::Write(*at, data[..kept].to_vec()));
@@ -120,7 +125,7 @@ impl Disk {
         }
     }
 
-    /// Judges one write, truncation or sync.
+    /// Decides the outcome of one write, truncation or sync.
     fn judge(&self) -> Verdict {
         let mut state = self.lock();
         state.operations += 1;
@@ -164,7 +169,8 @@ impl Disk {
         }
     }
 
-    /// A sync that failed has written some of it, and forgets the rest: the next sync will not write it either.
+    /// Records a failed sync. It has written a part of the data and forgets the rest, so the next
+    /// sync does not write it either.
     fn sync_failed(&self, name: &str) {
         let mut state = self.lock();
         let State { files, dice, .. } = &mut *state;
@@ -186,7 +192,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -209,19 +215,19 @@ fn name_of(path: &Path) -> String {
 
 fn disks() -> MutexGuard<'static, HashMap<PathBuf, Arc<Disk>>> {
     static DISKS: OnceLock<Mutex<HashMap<PathBuf, Arc<Disk>>>> = OnceLock::new();
-    DISKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    DISKS.get_or_init(Mutex::default).lock()
 }
 
 fn disk_of(path: &Path) -> Option<Arc<Disk>> {
     disks().get(path.parent()?).cloned()
 }
 
-/// A small random number generator: the seed is all it takes to repeat a test.
+/// A small random number generator. The seed is enough to repeat a test.
 #[derive(Debug)]
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number from 0 up to, and without, `below`.
+    /// Returns a number from 0 up to, but not including, `below`.
     pub fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

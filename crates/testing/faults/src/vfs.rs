@@ -1,4 +1,5 @@
-//! The file layer: SQLite's own `unix-excl`, with the [`Disk`](crate::Disk) listening in.
+//! The file layer: SQLite's own `unix-excl`, with the [`Disk`](crate::Disk) observing each
+//! operation.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::mem::size_of;
@@ -11,7 +12,8 @@ use rusqlite::ffi;
 
 use crate::{Change, Disk, Verdict, disk_of, name_of};
 
-/// What SQLite holds as a file: our part, then the real file of the layer below.
+/// The structure that SQLite uses as a file: this layer's part, then the real file of the layer
+/// below.
 #[repr(C)]
 struct File {
     base: ffi::sqlite3_file,
@@ -23,12 +25,13 @@ struct Handle {
     name: String,
 }
 
-/// Makes the layer known to SQLite, once.
+/// Registers the layer with SQLite, once.
 pub(crate) fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: SQLite initialises itself; the layer below lives as long as the process, and so does our copy of
-        // it, which is leaked. Functions that are copied as they are do not look at the `sqlite3_vfs` they get.
+        // SAFETY: SQLite initialises itself. The layer below lives as long as the process, and so
+        // does the copy of it, which is leaked. Functions that are copied unchanged do not read the
+        // `sqlite3_vfs` that they receive.
         unsafe {
             ffi::sqlite3_initialize();
             let below = below();
@@ -45,21 +48,21 @@ pub(crate) fn register() {
 }
 
 fn below() -> *mut ffi::sqlite3_vfs {
-    // SAFETY: the name is a C string, and the answer is static.
+    // SAFETY: the name is a C string, and the result is static.
     let found = unsafe { ffi::sqlite3_vfs_find(c"unix-excl".as_ptr()) };
     assert!(!found.is_null(), "SQLite was built for Unix");
     found
 }
 
 /// # Safety
-/// `file` is one of ours.
+/// `file` was opened by this layer.
 unsafe fn real(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
-    // SAFETY: SQLite allocates `szOsFile` bytes, which is our part and the real file behind it.
+    // SAFETY: SQLite allocates `szOsFile` bytes: this layer's part and the real file behind it.
     unsafe { file.cast::<File>().add(1).cast() }
 }
 
 /// # Safety
-/// `file` is one of ours, and open.
+/// `file` was opened by this layer and is still open.
 unsafe fn handle<'a>(file: *mut ffi::sqlite3_file) -> &'a Handle {
     // SAFETY: set by `open`, freed by `close`.
     unsafe { &*(*file.cast::<File>()).handle }
@@ -73,11 +76,14 @@ unsafe extern "C" fn open(
     out: *mut c_int,
 ) -> c_int {
     let below = below();
-    // SAFETY: the arguments are SQLite's own; the memory behind `file` is ours to fill.
+    // SAFETY: the arguments come from SQLite, and this function may fill the memory behind `file`.
     unsafe {
         (*file).pMethods = ptr::null();
-        let path =
-            if name.is_null() { Path::new("") } else { Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes())) };
+        let path = if name.is_null() {
+            Path::new("")
+        } else {
+            Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()))
+        };
         let Some(disk) = disk_of(path) else {
             return ffi::SQLITE_CANTOPEN;
         };
@@ -98,7 +104,7 @@ unsafe extern "C" fn open(
 
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
     let below = below();
-    // SAFETY: the arguments are SQLite's own.
+    // SAFETY: the arguments come from SQLite.
     unsafe {
         let path = Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
         if let Some(disk) = disk_of(path) {
@@ -120,8 +126,13 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     }
 }
 
-unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, to: *mut c_void, len: c_int, at: i64) -> c_int {
-    // SAFETY: the arguments are SQLite's own.
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    to: *mut c_void,
+    len: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: the arguments come from SQLite.
     unsafe {
         if handle(file).disk.is_dead() {
             return ffi::SQLITE_IOERR_READ;
@@ -131,8 +142,13 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, to: *mut c_void, len: c_
     }
 }
 
-unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, len: c_int, at: i64) -> c_int {
-    // SAFETY: the arguments are SQLite's own; `from` has `len` bytes.
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    from: *const c_void,
+    len: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: the arguments come from SQLite; `from` has `len` bytes.
     unsafe {
         let Handle { disk, name } = handle(file);
         match disk.judge() {
@@ -148,7 +164,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, le
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, len: i64) -> c_int {
-    // SAFETY: the arguments are SQLite's own.
+    // SAFETY: the arguments come from SQLite.
     unsafe {
         let Handle { disk, name } = handle(file);
         if disk.judge() != Verdict::Proceed {
@@ -160,9 +176,9 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, len: i64) -> c_int {
     }
 }
 
-/// Does not reach the real disk: nobody pulls its plug, and the tests are faster without.
+/// Does not sync the real disk. The power loss is simulated, and the tests are faster without it.
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
-    // SAFETY: the file is SQLite's own.
+    // SAFETY: the file comes from SQLite.
     let Handle { disk, name } = unsafe { handle(file) };
     if disk.judge() != Verdict::Proceed {
         disk.sync_failed(name);
@@ -172,11 +188,12 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
     ffi::SQLITE_OK
 }
 
-/// Hands a call on to the real file.
+/// Forwards a call to the real file.
 macro_rules! pass {
     ($name:ident, $method:ident, ($($arg:ident: $type:ty),*) -> $out:ty) => {
         unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file, $($arg: $type),*) -> $out {
-            // SAFETY: the arguments are SQLite's own, and go where it would have sent them.
+            // SAFETY: the arguments come from SQLite and go to the function that SQLite would have
+            // called.
             unsafe {
                 let real = real(file);
                 (*(*real).pMethods).$method.expect("the layer below is complete")(real, $($arg),*)
@@ -198,7 +215,7 @@ pass!(shm_barrier, xShmBarrier, () -> ());
 pass!(shm_unmap, xShmUnmap, (delete: c_int) -> c_int);
 
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
-    // Without memory-mapped pages, which would bypass us.
+    // Version 2 has no memory-mapped pages, which would bypass this layer.
     iVersion: 2,
     xClose: Some(close),
     xRead: Some(read),

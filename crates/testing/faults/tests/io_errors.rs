@@ -1,5 +1,5 @@
-//! Rule: when writes and syncs fail now and then, nothing that failed is acknowledged, what nobody waits for arrives
-//! once and in order, reads go on, and the store recovers by itself.
+//! Rule: when some writes and syncs fail, no failed write is acknowledged and reads continue.
+//! Queued writes arrive once and in order, and the store recovers by itself.
 
 use sa_core::store::{Log, NewEntry};
 use sa_store::{OpenOptions, Store};
@@ -16,7 +16,8 @@ async fn run(seed: u64) {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = Disk::mount(dir.path(), seed);
     let path = dir.path().join("store.db");
-    let options = OpenOptions { vfs: VFS.to_owned(), checkpoint_frames: 100, ..OpenOptions::new(&path) };
+    let options =
+        OpenOptions { vfs: VFS.to_owned(), checkpoint_frames: 100, ..OpenOptions::new(&path) };
     let store = Store::open(options).expect("opened");
     disk.fail_one_in(30);
     let mut acknowledged = Vec::new();
@@ -42,8 +43,10 @@ async fn run(seed: u64) {
 
     let store = Store::open(OpenOptions::new(&path)).expect("opened");
     let background = store.read("background", 0, usize::MAX).await.expect("read");
-    let numbers: Vec<u32> =
-        background.iter().map(|e| u32::from_le_bytes(e.body[..].try_into().expect("a number"))).collect();
+    let numbers: Vec<u32> = background
+        .iter()
+        .map(|e| u32::from_le_bytes(e.body[..].try_into().expect("a number")))
+        .collect();
     assert_eq!(numbers, (0..150).collect::<Vec<_>>(), "seed {seed}: once, and in order");
     let log = store.read("log", 0, usize::MAX).await.expect("read");
     for (seq, n) in acknowledged {

@@ -1,5 +1,5 @@
-//! Rule: an acknowledgement means on disk. The power goes away at any write or sync, what was not synced is lost or
-//! torn, syncs may have failed before: all that was acknowledged is there, in order, and nothing twice.
+//! Rule: acknowledged data survives a power loss, in order and without duplicates. The power fails
+//! at any write or sync, unsynced data is lost or torn, and earlier syncs may have failed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn count(variable: &str, ordinary: u64) -> u64 {
     std::env::var(variable).map_or(ordinary, |n| n.parse().expect("a number"))
 }
 
-/// Places by key, and the revision and value of the one document.
+/// Positions by key, and the revision and value of the only document.
 #[derive(Default)]
 struct Acknowledged {
     places: HashMap<String, u64>,
@@ -40,7 +40,7 @@ async fn run(seed: u64, failing: u64) {
     let disk = Disk::mount(before.path(), seed);
     let options = OpenOptions {
         vfs: VFS.to_owned(),
-        // Checkpoints and new beginnings of the WAL are the interesting moments.
+        // Small values test checkpoints and restarts of the WAL more often.
         checkpoint_frames: 20 + dice.roll(200) as u32,
         ..OpenOptions::new(before.path().join("store.db"))
     };
@@ -61,9 +61,13 @@ async fn run(seed: u64, failing: u64) {
     drop(Arc::into_inner(store));
     let after = tempfile::tempdir().expect("a directory");
     disk.after_power_loss(after.path());
-    // The witness is not synced, so it is there as it was, or not at all.
+    // The witness file is not synced: it is either unchanged or missing.
     if dice.roll(4) > 0 {
-        std::fs::copy(before.path().join("store.db.witness"), after.path().join("store.db.witness")).expect("copied");
+        std::fs::copy(
+            before.path().join("store.db.witness"),
+            after.path().join("store.db.witness"),
+        )
+        .expect("copied");
     }
     check(seed, after.path(), &acknowledged).await;
 }
@@ -76,24 +80,27 @@ async fn write(store: Arc<Store>, writer: u64, mut dice: Dice) -> Acknowledged {
         let key = format!("{writer}-{n}");
         let mut body = key.clone().into_bytes();
         body.resize(body.len() + dice.roll(3000) as usize, b' ');
-        let entry = NewEntry { stream: "log".into(), key: Some(key.as_str().into()), body: body.into() };
+        let entry =
+            NewEntry { stream: "log".into(), key: Some(key.as_str().into()), body: body.into() };
         match store.append(entry).await {
             Ok(appended) => {
                 failures = 0;
                 acknowledged.places.insert(key, appended.seq);
             }
-            // A disk that fails now and then comes back; a dead one does not.
+            // A disk with occasional errors recovers; a dead one does not.
             Err(_) => failures += 1,
         }
         if writer == 0 && n % 3 == 0 {
             let value = format!("{n}");
-            if let Ok(revision) = store.put("b", "k", value.clone().into(), Expect::Anything).await {
+            if let Ok(revision) = store.put("b", "k", value.clone().into(), Expect::Anything).await
+            {
                 acknowledged.document = Some((revision, value));
             }
         }
         store.record("noise", None, &[1; 300]);
         if n % 20 == 0 {
-            let _ = store.trim("noise", Retention { entries: Some(20), aged: None }).await;
+            let _ =
+                store.trim("noise", Retention { entries: Some(20), ..Retention::default() }).await;
         }
         if failures > 10 {
             break;
@@ -107,7 +114,8 @@ async fn check(seed: u64, dir: &Path, acknowledged: &Acknowledged) {
         Ok(store) => store,
         Err(error) => panic!("seed {seed}: {error}"),
     };
-    let entries = store.read("log", 0, usize::MAX).await.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    let entries =
+        store.read("log", 0, usize::MAX).await.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let mut found = HashMap::new();
     for entry in &entries {
         let key = String::from_utf8_lossy(&entry.body).trim().to_owned();
@@ -119,7 +127,8 @@ async fn check(seed: u64, dir: &Path, acknowledged: &Acknowledged) {
         assert_eq!(by_key, Some(*seq), "seed {seed}: {key} is findable");
     }
     if let Some((revision, value)) = &acknowledged.document {
-        let record = store.get("b", "k").await.expect("read").unwrap_or_else(|| panic!("seed {seed}"));
+        let record =
+            store.get("b", "k").await.expect("read").unwrap_or_else(|| panic!("seed {seed}"));
         assert!(record.revision >= *revision, "seed {seed}");
         assert!(record.revision > *revision || record.value == value.as_bytes(), "seed {seed}");
     }

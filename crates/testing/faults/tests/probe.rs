@@ -1,4 +1,4 @@
-//! Rule: overwriting one document tells whether the disk takes writes, and leaves nothing behind.
+//! Rule: overwriting one document shows whether the disk accepts writes, and leaves no other data.
 
 use sa_core::store::{Expect, Records};
 use sa_store::{OpenOptions, Store};
@@ -9,7 +9,8 @@ async fn a_small_write_fails_while_the_disk_does_and_leaves_one_document() {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = Disk::mount(dir.path(), 7);
     let path = dir.path().join("store.db");
-    let store = Store::open(OpenOptions { vfs: VFS.to_owned(), ..OpenOptions::new(&path) }).expect("opened");
+    let store = Store::open(OpenOptions { vfs: VFS.to_owned(), ..OpenOptions::new(&path) })
+        .expect("opened");
     let probe = || store.put("readiness", "probe", "ok".into(), Expect::Anything);
     for _ in 0..3 {
         probe().await.expect("a disk that works");
@@ -26,5 +27,8 @@ async fn a_small_write_fails_while_the_disk_does_and_leaves_one_document() {
     assert_eq!(store.list("readiness").await.expect("read").len(), 1);
     store.verify().await.expect("intact");
     store.shutdown().await.expect("a clean end");
-    assert!(std::fs::metadata(&path).expect("the file").len() <= size.max(1 << 20), "the file does not grow");
+    assert!(
+        std::fs::metadata(&path).expect("the file").len() <= size.max(1 << 20),
+        "the file does not grow"
+    );
 }

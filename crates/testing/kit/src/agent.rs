@@ -1,4 +1,4 @@
-//! An agent on REST.
+//! An agent that uses the REST API.
 
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{CallSocket, soon};
 
-/// Somebody with a token.
+/// A REST client with a token.
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub http: Client,
@@ -14,12 +14,12 @@ pub struct Agent {
     pub token: String,
 }
 
-/// An answer, read to its end.
+/// An HTTP response, read to the end.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
     pub headers: HeaderMap,
-    /// `null` when it was not JSON.
+    /// `null` when the body is not JSON.
     pub body: Value,
     pub text: String,
 }
@@ -30,7 +30,7 @@ impl Agent {
         Self { http, base: base.into(), token: token.into() }
     }
 
-    /// A request with the token, not sent yet.
+    /// Builds a request with the token, but does not send it.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
     }
@@ -58,39 +58,40 @@ impl Agent {
         self.call_with(tool, json!({ "args": args })).await
     }
 
-    /// Calls a tool with this body.
+    /// Calls a tool with this request body.
     pub async fn call_with(&self, tool: &str, body: Value) -> Reply {
         self.post(&format!("/v1/tools/{tool}/call"), &body).await
     }
 
-    /// A call in the background; dropping the handle does not end it, aborting it hangs up.
+    /// Makes a call in a background task. Dropping the handle does not end the call; aborting it
+    /// closes the connection.
     pub fn call_later(&self, tool: &str, body: Value) -> tokio::task::JoinHandle<Reply> {
         let (agent, tool) = (self.clone(), tool.to_owned());
         tokio::spawn(async move { agent.call_with(&tool, body).await })
     }
 
-    /// A call as a stream of events.
+    /// Makes a call and returns its stream of events.
     pub async fn stream(&self, tool: &str, body: Value) -> Events {
         let request = self.request(Method::POST, &format!("/v1/tools/{tool}/call")).json(&body);
         Events::new(soon(request.header("accept", "text/event-stream").send()).await.unwrap())
     }
 
-    /// The live feed.
+    /// Opens the live event feed.
     pub async fn follow(&self) -> Events {
         self.events("/v1/events").await
     }
 
-    /// Any stream of events.
+    /// Opens the event stream at this path.
     pub async fn events(&self, path: &str) -> Events {
         Events::new(soon(self.request(Method::GET, path).send()).await.unwrap())
     }
 
-    /// The socket for calls.
+    /// Opens the WebSocket for calls.
     pub async fn socket(&self) -> CallSocket {
         CallSocket::connect(&self.base, &self.token).await
     }
 
-    /// The tools that it sees, by name, but for those with which sessions are used.
+    /// Returns the names of the visible tools, without the tools that control sessions.
     pub async fn tool_names(&self) -> Vec<String> {
         let reply = self.get("/v1/tools?limit=1000").await;
         let tools = reply.body["tools"].as_array().unwrap();
@@ -107,7 +108,7 @@ impl Reply {
         Self { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text }
     }
 
-    /// The result of a call that went well.
+    /// Returns the result of a successful call.
     #[track_caller]
     pub fn result(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
@@ -117,15 +118,27 @@ impl Reply {
     /// Checks a problem's status and kind, and that it has the members that every problem has.
     #[track_caller]
     pub fn assert_problem(&self, status: u16, kind: &str) -> &Self {
-        assert_eq!((self.status, self.body["kind"].as_str()), (status, Some(kind)), "{}", self.text);
+        assert_eq!(
+            (self.status, self.body["kind"].as_str()),
+            (status, Some(kind)),
+            "{}",
+            self.text
+        );
         assert_eq!(self.body["status"], status);
         assert_eq!(self.headers["content-type"], "application/problem+json");
         assert_eq!(self.body["type"], format!("urn:switchboard:problem:{kind}"));
         assert!(
-            self.body["title"].is_string() && self.body["detail"].is_string() && self.body["retryable"].is_boolean()
+            self.body["title"].is_string()
+                && self.body["detail"].is_string()
+                && self.body["retryable"].is_boolean()
         );
         let error = &self.body["error"];
-        assert_eq!((&error["message"], &error["code"]), (&self.body["detail"], &self.body["kind"]), "{}", self.text);
+        assert_eq!(
+            (&error["message"], &error["code"]),
+            (&self.body["detail"], &self.body["kind"]),
+            "{}",
+            self.text
+        );
         assert!(error["type"].is_string() && error["param"].is_null(), "{}", self.text);
         self
     }
@@ -135,10 +148,10 @@ impl Reply {
     }
 }
 
-/// More than any test has the gateway send in one event.
+/// The limit for one event, larger than any event that a test makes the gateway send.
 const MAX_EVENT: usize = 64 << 20;
 
-/// Server-sent events, one by one.
+/// Reads server-sent events one by one.
 pub struct Events {
     pub status: u16,
     pub headers: HeaderMap,
@@ -151,21 +164,22 @@ impl Events {
         Self { status, headers, stream: sa_sse::Events::new(response, MAX_EVENT) }
     }
 
-    /// The id of the call that this is the stream of.
+    /// Returns the id of the call to which this stream belongs.
     pub fn call_id(&self) -> String {
         self.headers["x-call-id"].to_str().unwrap().to_owned()
     }
 
-    /// The next event's name and data; `None` at the end of the stream.
+    /// Returns the next event's name and data, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(String, Value)> {
         let event = soon(self.stream.next()).await.ok()??;
         Some((event.name, serde_json::from_str(&event.data).unwrap()))
     }
 
-    /// The next event of this name, whatever comes before it.
+    /// Returns the data of the next event with this name, and skips all others.
     pub async fn wait_for(&mut self, name: &str) -> Value {
         loop {
-            let (seen, data) = self.next().await.unwrap_or_else(|| panic!("the stream ended before {name}"));
+            let (seen, data) =
+                self.next().await.unwrap_or_else(|| panic!("the stream ended before {name}"));
             if seen == name {
                 return data;
             }

@@ -1,15 +1,17 @@
-//! An OAuth authority with real HTTP, and a resource that wants its tokens. The test plays the browser.
+//! An OAuth authorization server with real HTTP, and a resource that requires its tokens. The test
+//! plays the browser.
 
 mod pages;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::http::header;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,56 +21,57 @@ use crate::soon;
 
 type Words = HashMap<String, String>;
 
-/// Grants tokens for one resource, to whoever registers, asks and proves that it was them who asked. Each renewal takes the
-/// former token back; whoever uses one twice has lost the login.
+/// Grants tokens for one resource to clients that register, ask and prove their identity. Each
+/// renewal revokes the previous refresh token. A client that uses a refresh token twice loses its
+/// login.
 #[derive(Debug)]
 pub struct Authority {
-    /// Without a path. The resource is at `/mcp`.
+    /// The base URL, without a path. The resource is at `/mcp`.
     pub url: String,
     state: Arc<Mutex<Book>>,
     task: JoinHandle<()>,
 }
 
-/// How it behaves, which a test can change at any time.
+/// The authority's behaviour, which a test can change at any time.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// How long it says that a token is good.
+    /// The token lifetime that the authority reports.
     pub lifetime_s: u64,
-    /// Whom it says it is when it sends somebody back.
+    /// The issuer that the authority names when it redirects a user back.
     pub issuer: Option<String>,
-    /// Says beforehand that it does so.
+    /// Whether the metadata announces that redirects name the issuer.
     pub names_itself: bool,
-    /// What it says in place of a code.
+    /// The error code that redirects carry instead of an authorization code.
     pub refuses: Option<String>,
-    /// What it calls the authority of the resource.
+    /// The authority that the resource's metadata names.
     pub authority: Option<String>,
-    /// Where it says that clients register.
+    /// The registration endpoint that the metadata names.
     pub registration: Option<String>,
-    /// What a token must be for.
+    /// The scope that a token must have.
     pub scope: String,
-    /// Which resource it grants tokens for, in place of its own.
+    /// The resource for which tokens are granted, instead of the authority's own.
     pub resource: Option<String>,
-    /// How clients may say who they are.
+    /// The methods by which clients may authenticate.
     pub methods: Vec<&'static str>,
-    /// Says nothing of itself any more, nor of who grants tokens for the resource.
+    /// Stops serving the metadata of the authority and of the resource.
     pub mute: bool,
-    /// Says what it wants of whoever has no good token.
+    /// Sends a `WWW-Authenticate` challenge to requests without a valid token.
     pub challenges: bool,
-    /// The token that it grants, in place of a good one.
+    /// Grants this token instead of a valid one.
     pub token: Option<String>,
-    /// Grants nothing, for a reason of its own.
+    /// Rejects every token request with its own error.
     pub broken: bool,
 }
 
-/// What it was asked for a login, or for tokens.
+/// One request for a login or for tokens.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     pub words: HashMap<String, String>,
-    /// What was in the header, for those who say there who they are.
+    /// The credentials from the `Authorization` header, if the client used it.
     pub basic: Option<(String, String)>,
 }
 
-/// While it is there, whatever is asked at a path is done, but not answered.
+/// While this value exists, requests to one path are executed but not answered.
 #[derive(Debug)]
 pub struct Held {
     reached: watch::Receiver<usize>,
@@ -76,7 +79,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Waits until so many have been asking there, since it is held.
+    /// Waits until this number of requests has arrived since the path was held.
     pub async fn reached(&mut self, count: usize) {
         soon(self.reached.wait_for(|reached| *reached >= count)).await.unwrap();
     }
@@ -88,17 +91,17 @@ struct Book {
     manner: Manner,
     clients: HashMap<String, Client>,
     codes: HashMap<String, Words>,
-    /// With what each allows.
+    /// Access tokens, with the scope of each.
     access: HashMap<String, String>,
     refresh: HashMap<String, Words>,
-    /// Every secret that it has ever given away.
+    /// Every secret that the authority has issued.
     granted: Vec<String>,
     used: HashSet<String>,
     counts: Counts,
-    /// By path.
+    /// Requests by path.
     asked: HashMap<&'static str, Vec<Asked>>,
     held: HashMap<&'static str, (watch::Sender<usize>, watch::Receiver<()>)>,
-    /// What fetches the documents that clients are described by; without it, it takes none.
+    /// Fetches client metadata documents. Without it, the authority accepts none.
     documents: Option<reqwest::Client>,
 }
 
@@ -108,15 +111,15 @@ struct Client {
     redirect_uris: Vec<String>,
 }
 
-/// What it was asked.
+/// Counts of the requests that the authority received.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     pub registered: usize,
     pub granted: usize,
     pub renewed: usize,
-    /// Renewals with what was good once.
+    /// Renewals with a refresh token that had already been used.
     pub reused: usize,
-    /// Messages to the resource that had no good token.
+    /// Requests to the resource without a valid token.
     pub turned_away: usize,
 }
 
@@ -141,7 +144,7 @@ impl Default for Manner {
 }
 
 impl Authority {
-    /// Starts one for what is served here.
+    /// Starts an authority for this resource.
     pub async fn start(resource: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -172,55 +175,57 @@ impl Authority {
         book(&self.state).counts
     }
 
-    /// Every code, token and secret that it has given away so far.
+    /// Returns every code, token and secret that was issued so far.
     pub fn granted(&self) -> Vec<String> {
         book(&self.state).granted.clone()
     }
 
-    /// What was asked at `/authorize` or `/token`, in turn.
+    /// Returns the requests to `/authorize` or `/token`, in order.
     pub fn asked(&self, path: &str) -> Vec<Asked> {
         book(&self.state).asked.get(path).cloned().unwrap_or_default()
     }
 
-    /// From now on, and for as long as what is given back is there, nobody is answered at this path.
+    /// Holds back every response at this path until the returned value is dropped.
     pub fn hold(&self, path: &'static str) -> Held {
         let ((reached, seen), (hold, held)) = (watch::channel(0), watch::channel(()));
         book(&self.state).held.insert(path, (reached, held));
         Held { reached: seen, _hold: hold }
     }
 
-    /// Takes in a client by hand. Without a secret, it needs none.
+    /// Registers a client directly. A client with an empty secret does not need one.
     pub fn introduce(&self, id: &str, secret: &str, redirect_uri: &str) {
         let client = Client { secret: secret.into(), redirect_uris: vec![redirect_uri.into()] };
         book(&self.state).clients.insert(id.into(), client);
     }
 
-    /// Takes the address of a document for the id of a client from now on, and fetches it with this.
+    /// Accepts the URL of a metadata document as a client id from now on, and fetches it with this
+    /// HTTP client.
     pub fn take_documents(&self, http: reqwest::Client) {
         book(&self.state).documents = Some(http);
     }
 
-    /// All tokens for the resource are over, without a word.
+    /// Revokes all access tokens, without a notification.
     pub fn end_tokens(&self) {
         book(&self.state).access.clear();
     }
 
-    /// So are all logins.
+    /// Revokes all refresh and access tokens.
     pub fn end_logins(&self) {
         book(&self.state).refresh.clear();
         self.end_tokens();
     }
 
-    /// It knows none of those who have registered, and their tokens are over.
+    /// Forgets all registered clients and revokes their access tokens.
     pub fn forget_clients(&self) {
         book(&self.state).clients.clear();
         self.end_tokens();
     }
 
-    /// Opens an address as a browser whose owner agrees to everything: where it is sent to then.
+    /// Opens an address like a browser, agrees to everything, and returns the URL of the redirect.
     pub async fn agree(&self, address: &str) -> String {
         assert!(address.starts_with(&self.url), "{address}");
-        let browser = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let browser =
+            reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let response = browser.get(address).send().await.unwrap();
         let (status, to) = (response.status(), response.headers().get(header::LOCATION).cloned());
         let said = response.text().await.unwrap();
@@ -235,9 +240,13 @@ impl Drop for Authority {
 }
 
 impl Book {
-    /// A word that is not given twice, and that a test can look for.
+    /// Creates a unique secret that a test can search for.
     fn word(&mut self, kind: &str) -> String {
-        let word = format!("canary-{kind}-{}-of-{}", self.granted.len(), self.url.replace([':', '/', '.'], "-"));
+        let word = format!(
+            "canary-{kind}-{}-of-{}",
+            self.granted.len(),
+            self.url.replace([':', '/', '.'], "-")
+        );
         self.granted.push(word.clone());
         word
     }
@@ -247,7 +256,8 @@ impl Book {
     }
 
     fn tokens(&mut self, grant: Words) -> Response {
-        let (mut access, refresh, beside) = (self.word("access"), self.word("refresh"), self.word("identity"));
+        let (mut access, refresh, beside) =
+            (self.word("access"), self.word("refresh"), self.word("identity"));
         if let Some(token) = &self.manner.token {
             access.clone_from(token);
         }
@@ -263,5 +273,5 @@ impl Book {
 }
 
 fn book(state: &Arc<Mutex<Book>>) -> MutexGuard<'_, Book> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }

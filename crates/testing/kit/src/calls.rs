@@ -1,4 +1,4 @@
-//! An agent on the socket for calls.
+//! An agent that uses the WebSocket for calls.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::soon;
 
-/// `/v1/calls/ws`, frame by frame.
+/// A connection to `/v1/calls/ws`, frame by frame.
 #[derive(Debug)]
 pub struct CallSocket {
     pub socket: WebSocketStream<TcpStream>,
@@ -40,7 +40,7 @@ impl CallSocket {
         self.send(json!({ "type": "call", "id": id, "tool": tool, "args": args })).await;
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub async fn recv(&mut self) -> Value {
         let frame = async {
             loop {
@@ -54,7 +54,7 @@ impl CallSocket {
         soon(frame).await
     }
 
-    /// The next frame with this type and id, whatever comes before it.
+    /// Returns the next frame with this type and id, and skips all others.
     pub async fn wait_for(&mut self, kind: &str, id: &str) -> Value {
         loop {
             let frame = self.recv().await;
@@ -64,7 +64,8 @@ impl CallSocket {
         }
     }
 
-    /// Reads on until the gateway closes, and gives back code and reason. 1006 when it just hangs up.
+    /// Reads until the gateway closes, and returns code and reason. The code is 1006 when the
+    /// gateway just drops the connection.
     pub async fn closed(&mut self) -> (u16, String) {
         crate::node::closed(&mut self.socket).await
     }

@@ -1,8 +1,8 @@
-//! Looking for words that must not be anywhere.
+//! Searches for secrets that must not appear anywhere.
 
 use std::path::{Path, PathBuf};
 
-/// The files below a directory that hold these bytes.
+/// Returns the files below a directory that contain these bytes.
 pub fn find_in_files(dir: &Path, needle: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -16,7 +16,7 @@ pub fn find_in_files(dir: &Path, needle: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Fails when a text holds the needle.
+/// Fails when a text contains the needle.
 #[track_caller]
 pub fn assert_nowhere(needle: &str, texts: &[(&str, &str)]) {
     for (place, text) in texts {

@@ -1,4 +1,4 @@
-//! Commands of the program.
+//! Runs commands of the program.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 use crate::gateway::{Said, clean, send_signal};
 use crate::{eventually, soon};
 
-/// A command that is not running yet.
+/// A command that is not started yet.
 #[derive(Debug)]
 pub struct Cli {
     command: Command,
@@ -23,13 +23,13 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// A command that runs.
+/// A running command.
 #[derive(Debug)]
 pub struct Started {
     child: Child,
     out: Said,
     err: Said,
-    /// Both go to one terminal, which ends lines in its own way.
+    /// Both streams go to one terminal, which uses its own line endings.
     terminal: bool,
 }
 
@@ -37,7 +37,11 @@ impl Cli {
     pub fn new(program: &str) -> Self {
         let mut command = Command::new(program);
         clean(&mut command);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         Self { command }
     }
 
@@ -53,42 +57,43 @@ impl Cli {
         self
     }
 
-    /// Runs it in this folder.
+    /// Runs the command in this folder.
     #[must_use]
     pub fn folder(mut self, folder: &std::path::Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    /// Runs it to its end on a terminal of this many columns, which is its stdout and its stderr. What the terminal got is
-    /// the answer's stdout, with plain line breaks.
+    /// Runs the command to its end on a terminal with this number of columns, for both stdout and
+    /// stderr. The terminal's output is returned as stdout, with plain line breaks.
     pub async fn run_on_terminal(self, columns: u16) -> Finished {
         self.start_on_terminal(columns).end().await
     }
 
-    /// The same for one that goes on.
+    /// Starts the command on a terminal and does not wait for its end.
     pub fn start_on_terminal(mut self, columns: u16) -> Started {
         use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags).unwrap();
         grantpt(&ours).and_then(|()| unlockpt(&ours)).unwrap();
         let theirs = ioctl_tiocgptpeer(&ours, flags).unwrap();
-        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size =
+            rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&theirs, size).unwrap();
         self.command.stdout(theirs.try_clone().unwrap()).stderr(theirs);
         let child = self.command.env("TERM", "xterm").spawn().unwrap();
-        // It has the other end open as well, until it is gone.
+        // The command holds the other end open until it is dropped.
         drop(self.command);
         let out = Said::of(tokio::fs::File::from_std(std::fs::File::from(ours)));
         Started { child, out, err: Said::of(tokio::io::empty()), terminal: true }
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     pub async fn run(self) -> Finished {
         self.start().end().await
     }
 
-    /// Runs it with this text on its stdin.
+    /// Runs the command with this text on its stdin.
     pub async fn run_with(mut self, input: &str) -> Finished {
         self.command.stdin(Stdio::piped());
         let mut started = self.start();
@@ -100,20 +105,23 @@ impl Cli {
 
     pub fn start(mut self) -> Started {
         let mut child = self.command.spawn().unwrap();
-        let (out, err) = (Said::of(child.stdout.take().unwrap()), Said::of(child.stderr.take().unwrap()));
+        let (out, err) =
+            (Said::of(child.stdout.take().unwrap()), Said::of(child.stderr.take().unwrap()));
         Started { child, out, err, terminal: false }
     }
 }
 
 impl Started {
-    /// Waits until it has written this to stdout.
+    /// Waits until the command has written this to stdout.
     pub async fn says(&self, words: &str) -> String {
-        eventually(words, || async { Some(self.out.text()).filter(|text| text.contains(words)) }).await
+        eventually(words, || async { Some(self.out.text()).filter(|text| text.contains(words)) })
+            .await
     }
 
-    /// Waits until it has written this to stderr.
+    /// Waits until the command has written this to stderr.
     pub async fn warns(&self, words: &str) -> String {
-        eventually(words, || async { Some(self.err.text()).filter(|text| text.contains(words)) }).await
+        eventually(words, || async { Some(self.err.text()).filter(|text| text.contains(words)) })
+            .await
     }
 
     pub fn pid(&self) -> u32 {
@@ -128,16 +136,18 @@ impl Started {
         let code = soon(self.child.wait()).await.unwrap().code();
         self.out.end().await;
         self.err.end().await;
-        let stdout = if self.terminal { self.out.text().replace("\r\n", "\n") } else { self.out.text() };
+        let stdout =
+            if self.terminal { self.out.text().replace("\r\n", "\n") } else { self.out.text() };
         Finished { code, stdout, stderr: self.err.text() }
     }
 }
 
 impl Finished {
-    /// The JSON on stdout.
+    /// Parses stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
     }
 
     /// Checks the exit code.

@@ -3,15 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
+use sa_gateway::config::Config;
+use sa_gateway::config::layers::Layers;
+use sa_gateway::http::HttpService;
+use sa_gateway::{assemble, serve};
 use serde_json::{Value, json};
-use switchboard::config::Config;
-use switchboard::config::layers::Layers;
-use switchboard::http::FrontDoor;
-use switchboard::{assemble, serve};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Agent, Cli, soon};
 
-/// What a gateway is to be.
+/// The settings of a gateway.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
     config: String,
@@ -38,7 +39,7 @@ impl Setup {
         Self::default()
     }
 
-    /// More lines of the configuration file (TOML).
+    /// Appends lines to the configuration file (TOML).
     #[must_use]
     pub fn config(mut self, toml: &str) -> Self {
         self.config.push_str(toml);
@@ -52,70 +53,80 @@ impl Setup {
         self
     }
 
-    /// More arguments for the program.
+    /// Adds arguments for the program.
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// The data directory of a former gateway.
+    /// Uses the data directory of an earlier gateway.
     #[must_use]
     pub fn on(self, former: &Gateway) -> Self {
         self.in_dir(&former.dir)
     }
 
-    /// The same for one that has ended.
+    /// Uses the data directory of an earlier gateway that has ended.
     #[must_use]
     pub fn in_dir(mut self, dir: &Arc<TempDir>) -> Self {
         self.dir = Some(Arc::clone(dir));
         self
     }
 
-    /// The address of a former gateway, instead of a free port.
+    /// Listens on the address of an earlier gateway instead of a free port.
     #[must_use]
     pub fn at(mut self, address: &str) -> Self {
         self.listen = Some(address.into());
         self
     }
 
-    /// With the demo node, as `switchboard up` has it.
+    /// Starts the demo node too, like `switchboard up`.
     #[must_use]
     pub fn demo(mut self) -> Self {
         self.demo = true;
         self
     }
 
-    /// Where the program logs to, instead of to the test.
+    /// Sends the program's log to this file instead of to the test.
     #[must_use]
     pub fn log_to(mut self, file: impl Into<OwnedFd>) -> Self {
         self.log = Some(Arc::new(file.into()));
         self
     }
 
-    /// A gateway in this process.
+    /// Starts a gateway in this process.
     pub async fn start(self) -> Gateway {
-        self.start_behind(FrontDoor::new).await
+        self.start_behind(HttpService::new).await
     }
 
-    /// The same with a front door of the test's making.
-    pub async fn start_behind(self, door: impl FnOnce(Arc<assemble::Gateway>) -> FrontDoor) -> Gateway {
+    /// Starts a gateway in this process with an auth middleware that the test creates.
+    pub async fn start_behind(
+        self,
+        door: impl FnOnce(Arc<assemble::Gateway>) -> HttpService,
+    ) -> Gateway {
         let (dir, file) = self.prepare();
-        let flags = [("server.listen", "127.0.0.1:0".into()), ("data.dir", dir.path().join("data").into_os_string())];
-        let layers =
-            Layers::read(Some(&file), self.env.iter().map(|(name, value)| (name.into(), value.into())), &flags)
-                .unwrap();
+        let flags = [
+            ("server.listen", "127.0.0.1:0".into()),
+            ("data.dir", dir.path().join("data").into_os_string()),
+        ];
+        let layers = Layers::read(
+            Some(&file),
+            self.env.iter().map(|(name, value)| (name.into(), value.into())),
+            &flags,
+        )
+        .unwrap();
         let config = Config::resolve(&layers).unwrap();
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let inner = assemble::assemble(config).await.unwrap();
         let stop = CancellationToken::new();
         let door = door(Arc::clone(&inner));
-        let task = tokio::spawn(serve::serve_behind(door, Arc::clone(&inner), listener, stop.clone()));
+        let task =
+            tokio::spawn(serve::serve_behind(door, Arc::clone(&inner), listener, stop.clone()));
         Gateway::new(dir, url, Running::Here { task: Some(task), stop, inner })
     }
 
-    /// A gateway as a program of its own, the one at this path.
+    /// Starts a gateway as a separate process from the program at this path.
     pub async fn spawn(self, program: &str) -> Gateway {
         let (dir, file) = self.prepare();
         let mut command = Command::new(program);
@@ -129,7 +140,7 @@ impl Setup {
         let log = self.log.map_or_else(Stdio::piped, |file| file.try_clone().unwrap().into());
         command.envs(self.env.clone()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
-        // It has a copy of where it logs to, which would keep that open.
+        // The command holds a copy of the log's file descriptor, which would keep the log open.
         drop(command);
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let said = child.stderr.take().map_or_else(|| Said::of(tokio::io::empty()), Said::of);
@@ -141,9 +152,13 @@ impl Setup {
                 break url.to_owned();
             }
         };
-        // Goes on reading, so that the program never waits for us.
+        // Keeps reading, so that the program never blocks on a full pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
-        Gateway::new(dir, url, Running::There { child: Box::new(child), said, program: program.into() })
+        Gateway::new(
+            dir,
+            url,
+            Running::There { child: Box::new(child), said, program: program.into() },
+        )
     }
 
     fn prepare(&self) -> (Arc<TempDir>, PathBuf) {
@@ -154,7 +169,7 @@ impl Setup {
     }
 }
 
-/// Keeps what a developer has set for daily use out of the tests.
+/// Keeps a developer's own environment variables out of the tests.
 pub(crate) fn clean(command: &mut Command) {
     for (name, _) in std::env::vars() {
         if ["SWITCHBOARD_", "SA_NODE", "RUST_LOG", "NO_COLOR", "HTTP_PROXY", "http_proxy"]
@@ -166,7 +181,7 @@ pub(crate) fn clean(command: &mut Command) {
     }
 }
 
-/// A running gateway. Dropping it ends it.
+/// A running gateway, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Gateway {
     pub dir: Arc<TempDir>,
@@ -179,8 +194,16 @@ pub struct Gateway {
 
 #[derive(Debug)]
 enum Running {
-    Here { task: Option<JoinHandle<anyhow::Result<()>>>, stop: CancellationToken, inner: Arc<assemble::Gateway> },
-    There { child: Box<Child>, said: Said, program: String },
+    Here {
+        task: Option<JoinHandle<anyhow::Result<()>>>,
+        stop: CancellationToken,
+        inner: Arc<assemble::Gateway>,
+    },
+    There {
+        child: Box<Child>,
+        said: Said,
+        program: String,
+    },
 }
 
 impl Gateway {
@@ -197,7 +220,7 @@ impl Gateway {
         self.dir.path().join("switchboard.toml")
     }
 
-    /// `127.0.0.1:PORT`
+    /// Returns `127.0.0.1:PORT`.
     pub fn address(&self) -> &str {
         self.url.split_once("//").unwrap().1
     }
@@ -210,7 +233,7 @@ impl Gateway {
         format!("{}/v1/nodes/ws", self.url.replacen("http", "ws", 1))
     }
 
-    /// An agent with the operator's token.
+    /// Returns an agent with the operator's token.
     pub fn operator(&self) -> Agent {
         self.agent(&self.operator)
     }
@@ -219,25 +242,25 @@ impl Gateway {
         Agent::new(&self.url, token)
     }
 
-    /// Makes a token and gives back its id and itself.
+    /// Creates a token and returns its id and the token itself.
     pub async fn token(&self, body: Value) -> (String, String) {
         let reply = self.operator().post("/v1/tokens", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.body);
         (reply.body["id"].as_str().unwrap().into(), reply.body["token"].as_str().unwrap().into())
     }
 
-    /// An agent with a token of its own.
+    /// Creates an agent token and returns an agent that uses it.
     pub async fn new_agent(&self, name: &str) -> Agent {
         let (_, token) = self.token(json!({ "name": name, "role": "agent" })).await;
         self.agent(&token)
     }
 
-    /// How often something was refused, as `/metrics` has it.
+    /// Returns the number of refusals that `/metrics` reports for this point and reason.
     pub async fn refused(&self, at: &str, reason: &str) -> u64 {
         self.metric(&format!("switchboard_refused_total{{at=\"{at}\",reason=\"{reason}\"}}")).await
     }
 
-    /// A number of `/metrics`; what has not happened yet has none there.
+    /// Returns a value from `/metrics`, or 0 when the metric is not there yet.
     pub async fn metric(&self, name: &str) -> u64 {
         let text = self.operator().get_text("/metrics").await;
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
@@ -246,17 +269,19 @@ impl Gateway {
 
     pub async fn running_calls(&self) -> usize {
         let list = self.operator().get("/v1/calls?state=running&limit=1").await.body;
-        list["calls"].as_array().unwrap().len() + list["more_running"].as_u64().unwrap_or(0) as usize
+        list["calls"].as_array().unwrap().len()
+            + list["more_running"].as_u64().unwrap_or(0) as usize
     }
 
-    /// A command of the program, against this gateway.
+    /// Builds a command of the program that uses this gateway.
     pub fn cli(&self, args: &[&str]) -> Cli {
         let Running::There { program, .. } = &self.running else { panic!("only beside a program") };
-        // In the environment: what is typed is a part of what commands tell people to type next.
+        // The directory goes into the environment, because commands repeat their typed arguments in
+        // suggestions.
         Cli::new(program).env("SWITCHBOARD_DATA_DIR", self.data_dir()).args(args)
     }
 
-    /// What a gateway in this process is made of.
+    /// Returns the components of a gateway in this process.
     pub fn inner(&self) -> &Arc<assemble::Gateway> {
         let Running::Here { inner, .. } = &self.running else { panic!("it is a program") };
         inner
@@ -271,33 +296,35 @@ impl Gateway {
         send_signal(self.pid(), signal);
     }
 
-    /// Everything that the program has written to stderr.
+    /// Returns everything that the program has written to stderr.
     pub fn stderr(&self) -> String {
         let Running::There { said, .. } = &self.running else { panic!("it is not a program") };
         said.text()
     }
 
-    /// Waits for the program's end and gives back its exit code.
+    /// Waits until the program ends and returns its exit code.
     pub async fn exit_code(&mut self) -> Option<i32> {
-        let Running::There { child, said, .. } = &mut self.running else { panic!("it is not a program") };
+        let Running::There { child, said, .. } = &mut self.running else {
+            panic!("it is not a program")
+        };
         let code = soon(child.wait()).await.unwrap().code();
         soon(said.end()).await;
         code
     }
 
-    /// `kill -9`
+    /// Kills the program, like `kill -9`.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.exit_code().await;
     }
 
-    /// Begins the shutdown of a gateway in this process.
+    /// Begins the shutdown.
     pub fn begin_stop(&self) {
         let Running::Here { stop, .. } = &self.running else { return self.signal(Signal::TERM) };
         stop.cancel();
     }
 
-    /// Ends it in good order.
+    /// Shuts the gateway down and waits for its end.
     pub async fn stop(mut self) {
         self.begin_stop();
         match &mut self.running {
@@ -305,7 +332,9 @@ impl Gateway {
                 soon(task.take().unwrap()).await.unwrap().unwrap();
                 inner.store.shutdown().await.unwrap();
             }
-            Running::There { .. } => assert_eq!(self.exit_code().await, Some(0), "{}", self.stderr()),
+            Running::There { .. } => {
+                assert_eq!(self.exit_code().await, Some(0), "{}", self.stderr());
+            }
         }
     }
 }
@@ -322,7 +351,7 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-/// What a program has said so far.
+/// The output of a program so far.
 #[derive(Debug)]
 pub(crate) struct Said {
     text: Arc<Mutex<String>>,
@@ -338,9 +367,9 @@ impl Said {
             let mut line = Vec::new();
             loop {
                 let more = matches!(lines.read_until(b'\n', &mut line).await, Ok(1..));
-                into.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&line));
+                into.lock().push_str(&String::from_utf8_lossy(&line));
                 line.clear();
-                // The end of a terminal is an error, and what came before it is none.
+                // The end of a terminal is reported as an error, but the output before it is valid.
                 if !more {
                     break;
                 }
@@ -350,16 +379,16 @@ impl Said {
     }
 
     pub(crate) fn text(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.text.lock().clone()
     }
 
-    /// Waits until the stream has ended; a child of the program may hold it open for a moment longer.
+    /// Waits until the stream has ended. A child of the program may hold it open a moment longer.
     pub(crate) async fn end(&mut self) {
         let _ = tokio::time::timeout(Duration::from_secs(2), &mut self.reader).await;
     }
 }
 
-/// Whether only its owner can use it.
+/// Returns whether only the owner can use the file.
 pub fn is_private(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::metadata(path).unwrap().permissions().mode() & 0o077 == 0

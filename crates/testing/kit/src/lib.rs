@@ -1,8 +1,10 @@
-//! For tests: a gateway on port 0, nodes, agents.
+//! Test support: a gateway on port 0, nodes and agents.
 //!
-//! [`Setup`] makes a gateway, in this process or as a program of its own, in a directory that is gone afterwards.
-//! [`FakeNode`] says exactly the frames that a test wants it to; [`SdkNode`] is a real one. [`Agent`] speaks REST and
-//! [`CallSocket`] the socket for calls. [`ScriptedModel`] stands in for a model's server. Everything waits for events, and [`soon`] and [`eventually`] bound the wait.
+//! [`Setup`] starts a gateway, in this process or as a separate program. Its directory is temporary
+//! and is removed afterwards. [`FakeNode`] sends exactly the frames that a test wants; [`SdkNode`]
+//! is a real node. [`Agent`] uses the REST API, and [`CallSocket`] the WebSocket for calls.
+//! [`ScriptedModel`] replaces a model's server. All helpers wait for events, and [`soon`] and
+//! [`eventually`] limit the waiting time.
 
 mod agent;
 mod authority;
@@ -38,7 +40,7 @@ pub use relay::RelaySocket;
 pub use scale::{Dice, count, peak_resident, raise_file_limit, resident, resident_anonymous};
 pub use sdk::{Gate, SdkNode, Tool, gate, registry};
 pub use traffic::Traffic;
-pub use wait::{PATIENCE, eventually, soon};
+pub use wait::{TIMEOUT, eventually, soon};
 
-/// What scripts and tests match on.
+/// The message type that scripts and tests match on.
 pub use tokio_tungstenite::tungstenite::Message;

@@ -1,14 +1,15 @@
-//! A model's server that says what a test wants it to say, and checks what it is sent.
+//! A model server that sends the replies that a test chooses, and checks the requests.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{FutureExt as _, StreamExt as _, stream};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::soon;
 
-/// A server on a port of its own. A request that is not what was expected fails the test when this is dropped.
+/// A server on its own port. An unexpected request fails the test when this value is dropped.
 #[derive(Debug)]
 pub struct ScriptedModel {
     /// `http://127.0.0.1:PORT/v1`
@@ -45,24 +46,24 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// What the server answers.
+/// The reply of the server.
 #[derive(Debug, Clone)]
 pub enum ModelReply {
-    /// A message: whole, or in pieces that are cut in the oddest places, as the request wants it.
+    /// A message, sent whole or as a stream of small pieces, as the request asks.
     Message { message: Value, finish: String, usage: Value },
-    /// These events and then the end of the stream.
+    /// These events, and then the end of the stream.
     Events(Vec<String>),
-    /// Exactly this.
+    /// Exactly this response.
     Raw { status: u16, headers: Vec<(&'static str, String)>, body: String },
-    /// The beginning of a stream, and then a connection that is cut.
+    /// The beginning of a stream, after which the connection is cut.
     Cut(Vec<String>),
-    /// The beginning of a stream, and then silence.
+    /// The beginning of a stream, after which nothing more is sent.
     Silence(Vec<String>),
     /// Exactly these bytes as a stream of events, in these pieces.
     Bytes(Vec<Vec<u8>>),
-    /// A beginning, and then the same again and again without end.
+    /// A beginning, and then the same bytes repeated without end.
     Endless { head: Vec<u8>, again: Vec<u8> },
-    /// Not even a head.
+    /// No response at all, not even a head.
     Nothing,
 }
 
@@ -73,14 +74,14 @@ impl ModelReply {
         Self::Message { message, finish: "stop".into(), usage }
     }
 
-    /// Calls of tools: id, name, arguments.
+    /// Tool calls, each with id, name and arguments.
     pub fn calls(calls: &[(&str, &str, Value)]) -> Self {
         let calls: Vec<(&str, &str, String)> =
             calls.iter().map(|(id, name, args)| (*id, *name, args.to_string())).collect();
         Self::raw_calls(&calls)
     }
 
-    /// The same with arguments that may be no JSON.
+    /// Tool calls with arguments that need not be valid JSON.
     pub fn raw_calls(calls: &[(&str, &str, String)]) -> Self {
         let call = |(id, name, args): &(&str, &str, String)| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": args } });
         let calls: Vec<Value> = calls.iter().map(call).collect();
@@ -89,7 +90,7 @@ impl ModelReply {
         Self::Message { message, finish: "tool_calls".into(), usage }
     }
 
-    /// The same with a text before the calls.
+    /// Adds a text before the tool calls.
     #[must_use]
     pub fn saying(mut self, text: &str) -> Self {
         if let Self::Message { message, .. } = &mut self {
@@ -100,12 +101,16 @@ impl ModelReply {
 
     pub fn error(status: u16, message: &str) -> Self {
         let body = json!({ "error": { "message": message, "type": "some_error", "code": null, "param": null } });
-        Self::Raw { status, headers: vec![("content-type", "application/json".into())], body: body.to_string() }
+        Self::Raw {
+            status,
+            headers: vec![("content-type", "application/json".into())],
+            body: body.to_string(),
+        }
     }
 }
 
 impl ScriptedModel {
-    /// The key that requests must carry.
+    /// The API key that requests must carry.
     pub const KEY: &'static str = "sk-canary-93b1f7c2";
 
     pub async fn start() -> Self {
@@ -126,7 +131,7 @@ impl ScriptedModel {
         Self { url, inner, hung_up, asked, task }
     }
 
-    /// The configuration of a gateway that has this as its only model, `scripted`.
+    /// Returns a gateway configuration with this server as its only model, `scripted`.
     pub fn config(&self, more: &str) -> String {
         let (url, key) = (&self.url, Self::KEY);
         format!(
@@ -134,37 +139,41 @@ impl ScriptedModel {
         )
     }
 
-    /// The next request is checked like this, and answered like that.
+    /// Checks the next request with `check` and answers it with `reply`.
     pub fn then(&self, check: impl FnOnce(&Value) + Send + 'static, reply: ModelReply) -> &Self {
         lock(&self.inner.turns).push_back((Box::new(check), reply));
         self
     }
 
-    /// Every request for which there is no turn is answered like this.
+    /// Answers every request that has no prepared reply.
     pub fn always(&self, reply: impl Fn(&Value) -> ModelReply + Send + Sync + 'static) -> &Self {
         *lock(&self.inner.always) = Some(Box::new(reply));
         self
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Value> {
         lock(&self.inner.requests).clone()
     }
 
-    /// Waits until one more request has come.
+    /// Waits until one more request has arrived.
     pub async fn asked(&mut self) {
         soon(self.asked.recv()).await;
     }
 
-    /// Waits until the gateway has hung up on a reply that never ends.
+    /// Waits until the gateway has closed the connection of a reply that never ends.
     pub async fn hung_up(&mut self) {
         soon(self.hung_up.recv()).await;
     }
 
-    /// Checks that everything was asked that was expected.
+    /// Checks that all expected requests were made.
     #[track_caller]
     pub fn finish(self) {
-        assert_eq!(lock(&self.inner.turns).len(), 0, "the model was asked less often than expected");
+        assert_eq!(
+            lock(&self.inner.turns).len(),
+            0,
+            "the model was asked less often than expected"
+        );
     }
 }
 
@@ -180,11 +189,16 @@ impl Drop for ScriptedModel {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }
 
-async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(
+    State(inner): State<Arc<Inner>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     lock(&inner.requests).push(request.clone());
     let turn = lock(&inner.turns).pop_front();
@@ -206,29 +220,35 @@ async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, b
     }));
     let _ = inner.asked.send(());
     let reply = checked.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a check failed".into());
+        let text =
+            panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a check failed".into());
         lock(&inner.failures).push(text.clone());
         ModelReply::error(418, &text)
     });
     respond(reply, request["stream"] == true, &inner).await
 }
 
-/// What every server of this kind insists on, and some of them more than others.
+/// Checks the rules that servers of this kind enforce, including those of the strictest ones.
 fn check_request(request: &Value) {
     assert!(request["switchboard"].is_null(), "the gateway's own field");
     assert_eq!(request["model"], "real-name");
     let tools = request["tools"].as_array().cloned().unwrap_or_default();
-    let functions: Vec<&Value> =
-        tools.iter().filter(|tool| tool["type"] == "function").map(|tool| &tool["function"]).collect();
-    let mut names: Vec<&str> = functions.iter().map(|function| function["name"].as_str().unwrap()).collect();
+    let functions: Vec<&Value> = tools
+        .iter()
+        .filter(|tool| tool["type"] == "function")
+        .map(|tool| &tool["function"])
+        .collect();
+    let mut names: Vec<&str> =
+        functions.iter().map(|function| function["name"].as_str().unwrap()).collect();
     for name in &names {
-        let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        let plain =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
         assert!(plain && (1..=64).contains(&name.len()), "the name {name}");
     }
     names.sort_unstable();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name twice: {names:?}");
     assert!(!request["tools"].is_array() || !tools.is_empty(), "a list without tools");
-    // Every call has its result, right after it, and every result its call.
+    // Every call has its result right after it, and every result has a call.
     let mut open: Vec<&str> = Vec::new();
     for message in request["messages"].as_array().expect("messages") {
         let role = message["role"].as_str().expect("a role");
@@ -276,7 +296,7 @@ async fn respond(reply: ModelReply, streamed: bool, inner: &Inner) -> Response {
         }
         ModelReply::Cut(events) => {
             let cut = async {
-                // What came before is sent while there is nothing to do.
+                // Yields, so that the earlier bytes are sent before the cut.
                 tokio::task::yield_now().await;
                 Err(std::io::Error::other("cut"))
             };
@@ -290,17 +310,20 @@ async fn respond(reply: ModelReply, streamed: bool, inner: &Inner) -> Response {
             sse(events, silence.into_stream().boxed())
         }
         ModelReply::Bytes(pieces) => {
-            let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
+            let pieces =
+                pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
             event_stream(stream::iter(pieces).boxed())
         }
         ModelReply::Endless { head, again } => {
             let (head, again) = (Bytes::from(head), Bytes::from(again));
-            // Others are to have a turn as well.
+            // Yields, so that other tasks can run.
             let next = |(guard, again): (Guard, Bytes)| async move {
                 tokio::task::yield_now().await;
                 Some((Ok::<_, std::io::Error>(again.clone()), (guard, again)))
             };
-            event_stream(stream::iter([Ok(head)]).chain(stream::unfold((guard, again), next)).boxed())
+            event_stream(
+                stream::iter([Ok(head)]).chain(stream::unfold((guard, again), next)).boxed(),
+            )
         }
         ModelReply::Nothing => {
             let _guard = guard;
@@ -309,7 +332,7 @@ async fn respond(reply: ModelReply, streamed: bool, inner: &Inner) -> Response {
     }
 }
 
-/// Says so when the gateway lets go of a reply that would never end.
+/// Reports when the gateway drops a reply that would never end.
 struct Guard(mpsc::UnboundedSender<()>);
 
 impl Drop for Guard {
@@ -318,19 +341,24 @@ impl Drop for Guard {
     }
 }
 
-/// Events whose bytes come in pieces of seven, however the events and their characters lie.
-fn sse(events: Vec<String>, rest: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>) -> Response {
+/// Sends the events in pieces of seven bytes, regardless of event and character boundaries.
+fn sse(
+    events: Vec<String>,
+    rest: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>,
+) -> Response {
     let text = events.iter().fold(String::new(), |text, event| text + "data: " + event + "\n\n");
     let bytes: Vec<Result<Bytes, std::io::Error>> =
         text.as_bytes().chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
     event_stream(stream::iter(bytes).chain(rest).boxed())
 }
 
-fn event_stream(bytes: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>) -> Response {
+fn event_stream(
+    bytes: futures_util::stream::BoxStream<'static, Result<Bytes, std::io::Error>>,
+) -> Response {
     ([("content-type", "text/event-stream")], Body::from_stream(bytes)).into_response()
 }
 
-/// A message cut into the smallest pieces: two characters of everything at a time, names included.
+/// Cuts a message into small pieces: two characters of every text at a time, including names.
 fn pieces(message: &Value, finish: &str) -> Vec<String> {
     let mut events = Vec::new();
     let mut push = |delta: Value, finish: Value| {
@@ -347,10 +375,16 @@ fn pieces(message: &Value, finish: &str) -> Vec<String> {
             Value::Null,
         );
         for part in cut(call["function"]["name"].as_str().unwrap()) {
-            push(json!({ "tool_calls": [{ "index": index, "function": { "name": part } }] }), Value::Null);
+            push(
+                json!({ "tool_calls": [{ "index": index, "function": { "name": part } }] }),
+                Value::Null,
+            );
         }
         for part in cut(call["function"]["arguments"].as_str().unwrap()) {
-            push(json!({ "tool_calls": [{ "index": index, "function": { "arguments": part } }] }), Value::Null);
+            push(
+                json!({ "tool_calls": [{ "index": index, "function": { "arguments": part } }] }),
+                Value::Null,
+            );
         }
     }
     push(json!({}), json!(finish));

@@ -1,4 +1,4 @@
-//! A node that says exactly what a test wants it to say.
+//! A node that sends exactly the frames that a test wants.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::{Gateway, soon};
 
-/// A hello in the making: by default one of a new node that knows every extension.
+/// Builds a hello frame. By default the node is new and supports every extension.
 #[derive(Debug, Clone)]
 pub struct Hello {
     frame: Value,
     query: Option<String>,
 }
 
-/// The gateway's answer to an upgrade that it did not want.
+/// The gateway's response to an upgrade that it refused.
 #[derive(Debug)]
 pub struct Refused {
     pub status: u16,
@@ -41,7 +41,7 @@ impl Hello {
         }
     }
 
-    /// A node that was written before there were extensions: six plain frames, capabilities only.
+    /// A node from before the extensions: six plain frames, and capabilities only.
     pub fn old(id: &str) -> Self {
         let mut hello = Self::new(id);
         let frame = hello.frame.as_object_mut().unwrap();
@@ -61,14 +61,14 @@ impl Hello {
         self.describe(json!({ "name": name }))
     }
 
-    /// A tool with everything that it says of itself.
+    /// Adds a tool with its full description.
     #[must_use]
     pub fn describe(mut self, tool: Value) -> Self {
         self.frame["tools"].as_array_mut().unwrap().push(tool);
         self
     }
 
-    /// Any other field.
+    /// Sets any other field.
     #[must_use]
     pub fn with(mut self, field: &str, value: Value) -> Self {
         self.frame[field] = value;
@@ -81,7 +81,7 @@ impl Hello {
         self.query(&query)
     }
 
-    /// What stands after the `?`, as it is.
+    /// Sets the query string, without encoding it.
     #[must_use]
     pub fn query(mut self, query: &str) -> Self {
         self.query = Some(query.into());
@@ -92,7 +92,7 @@ impl Hello {
         self.frame.clone()
     }
 
-    /// Connects, says hello, and is welcomed.
+    /// Connects, sends the hello and reads the welcome.
     pub async fn connect(self, gateway: &Gateway) -> FakeNode {
         let mut node = self.greet(gateway).await.expect("the upgrade was refused");
         let welcome = node.recv().await;
@@ -100,9 +100,10 @@ impl Hello {
         node
     }
 
-    /// Connects and says hello; what comes then is the test's to read.
+    /// Connects and sends the hello. The test reads the response.
     pub async fn greet(self, gateway: &Gateway) -> Result<FakeNode, Refused> {
-        let mut node = FakeNode::upgrade(gateway, self.query.as_deref().unwrap_or_default()).await?;
+        let mut node =
+            FakeNode::upgrade(gateway, self.query.as_deref().unwrap_or_default()).await?;
         node.send(self.frame).await;
         Ok(node)
     }
@@ -114,7 +115,7 @@ pub struct FakeNode {
     pub socket: WebSocketStream<TcpStream>,
 }
 
-/// A request for a tool, as the gateway sent it.
+/// A tool request, as the gateway sent it.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub id: String,
@@ -124,12 +125,16 @@ pub struct Request {
 }
 
 impl FakeNode {
-    /// Upgrades the connection and says nothing.
+    /// Upgrades the connection and sends nothing.
     pub async fn upgrade(gateway: &Gateway, query: &str) -> Result<Self, Refused> {
         Self::upgrade_with(gateway, query, &[]).await
     }
 
-    pub async fn upgrade_with(gateway: &Gateway, query: &str, headers: &[(&str, &str)]) -> Result<Self, Refused> {
+    pub async fn upgrade_with(
+        gateway: &Gateway,
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, Refused> {
         let separator = if query.is_empty() { "" } else { "?" };
         let mut request = HttpRequest::builder()
             .uri(format!("ws://{}/v1/nodes/ws{separator}{query}", gateway.address()))
@@ -165,12 +170,13 @@ impl FakeNode {
         self.socket.send(message).await.unwrap();
     }
 
-    /// Sends to a gateway that may hang up meanwhile.
+    /// Sends a message and returns whether that succeeded. The gateway may close the connection
+    /// meanwhile.
     pub async fn try_send(&mut self, message: Message) -> bool {
         self.socket.send(message).await.is_ok()
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub async fn recv(&mut self) -> Value {
         let frame = async {
             loop {
@@ -184,7 +190,7 @@ impl FakeNode {
         soon(frame).await
     }
 
-    /// The next request for a tool.
+    /// Returns the next tool request.
     pub async fn request(&mut self) -> Request {
         let frame = self.recv().await;
         assert_eq!(frame["type"], "tool_request", "{frame}");
@@ -192,20 +198,30 @@ impl FakeNode {
         Request { id: text("request_id"), tool: text("tool"), args: frame["args"].clone(), frame }
     }
 
-    /// Waits for word that a call is not wanted any more, and gives back the reason.
+    /// Waits until a call is cancelled and returns the reason.
     pub async fn cancelled(&mut self, request: &Request) -> String {
         let frame = self.recv().await;
-        assert_eq!((&frame["type"], &frame["request_id"]), (&json!("tool_cancel"), &json!(request.id)), "{frame}");
+        assert_eq!(
+            (&frame["type"], &frame["request_id"]),
+            (&json!("tool_cancel"), &json!(request.id)),
+            "{frame}"
+        );
         frame["reason"].as_str().unwrap_or_default().to_owned()
     }
 
     pub async fn answer(&mut self, id: &str, result: Value) {
-        self.send(json!({ "type": "tool_response", "request_id": id, "ok": true, "result": result })).await;
+        self.send(
+            json!({ "type": "tool_response", "request_id": id, "ok": true, "result": result }),
+        )
+        .await;
     }
 
     pub async fn fail(&mut self, id: &str, kind: &str, message: &str) {
         let error = json!({ "kind": kind, "message": message });
-        self.send(json!({ "type": "tool_response", "request_id": id, "ok": false, "error": error })).await;
+        self.send(
+            json!({ "type": "tool_response", "request_id": id, "ok": false, "error": error }),
+        )
+        .await;
     }
 
     pub async fn progress(&mut self, id: &str, progress: f64) {
@@ -216,23 +232,25 @@ impl FakeNode {
         self.send(json!({ "type": "tool_chunk", "request_id": id, "content": content })).await;
     }
 
-    /// Sends a ping and waits for its pong: then the gateway has seen all that was sent before.
+    /// Sends a ping and waits for its pong. After that the gateway has processed all earlier
+    /// frames.
     pub async fn settle(&mut self) {
         self.send(json!({ "type": "ping", "timestamp": 77 })).await;
         assert_eq!(self.recv().await, json!({ "type": "pong", "timestamp": 77 }));
     }
 
-    /// Reads on until the gateway closes, and gives back code and reason. 1006 when it just hangs up.
+    /// Reads until the gateway closes, and returns code and reason. The code is 1006 when the
+    /// gateway just drops the connection.
     pub async fn closed(&mut self) -> (u16, String) {
         closed(&mut self.socket).await
     }
 
-    /// Says that nothing more will come, and still reads.
+    /// Closes the sending half of the connection, and can still read.
     pub async fn half_close(&mut self) {
         self.socket.get_mut().shutdown().await.unwrap();
     }
 
-    /// Answers every request with its own arguments, for as long as the gateway wants it to.
+    /// Answers every request with its own arguments until the gateway closes the connection.
     pub fn echo(mut self) -> tokio::task::JoinHandle<()> {
         tokio::spawn(async move {
             while let Some(Ok(message)) = self.socket.next().await {
@@ -252,7 +270,7 @@ pub(crate) async fn closed(socket: &mut WebSocketStream<TcpStream>) -> (u16, Str
         loop {
             match socket.next().await {
                 Some(Ok(Message::Close(Some(frame)))) => {
-                    // Completes the handshake, so that the other side need not wait.
+                    // Completes the closing handshake, so that the other side need not wait.
                     let _ = socket.flush().await;
                     return (frame.code.into(), frame.reason.to_string());
                 }

@@ -1,10 +1,10 @@
-//! A participant of a channel that says exactly what a test wants it to say.
+//! A participant of a channel that sends exactly the frames that a test wants.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -21,52 +21,63 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Connects with a token of this name, which is made for it, and waits until it is there.
+    /// Creates a token with this name, connects with it, and waits until the participant has
+    /// joined.
     pub async fn join(gateway: &Gateway, channel: &str, name: &str) -> Self {
         let token = Self::token(gateway, name).await;
-        let mut this = Self::connect(gateway, &format!("/v1/channels/ws?token={token}&channel={channel}")).await;
+        let mut this =
+            Self::connect(gateway, &format!("/v1/channels/ws?token={token}&channel={channel}"))
+                .await;
         this.here(name).await;
         this
     }
 
-    /// The token of the participant of this name, which is made when it is first asked for: there is only one of a name.
+    /// Returns the token of the participant with this name. The token is created at first use,
+    /// because a name can have only one.
     pub async fn token(gateway: &Gateway, name: &str) -> String {
         Self::token_with_tools(gateway, name, &[]).await
     }
 
-    /// The same for one that may call these tools of the gateway in every channel, if this is what makes it.
+    /// Returns the token like [`token`](Self::token). If it is created here, it may call these
+    /// tools of the gateway in every channel.
     pub async fn token_with_tools(gateway: &Gateway, name: &str, tools: &[&str]) -> String {
         static MADE: Mutex<BTreeMap<(PathBuf, String), String>> = Mutex::new(BTreeMap::new());
         let key = (gateway.dir.path().to_owned(), name.to_owned());
-        if let Some(token) = MADE.lock().unwrap().get(&key) {
+        if let Some(token) = MADE.lock().get(&key) {
             return token.clone();
         }
         let channels: &[&str] = if tools.is_empty() { &[] } else { &["*"] };
-        let token = json!({ "name": name, "role": "participant", "tools": tools, "channels": channels });
+        let token =
+            json!({ "name": name, "role": "participant", "tools": tools, "channels": channels });
         let token = gateway.token(token).await.1;
-        MADE.lock().unwrap().insert(key, token.clone());
+        MADE.lock().insert(key, token.clone());
         token
     }
 
-    /// Connects to this path, and reads nothing yet.
+    /// Connects to this path and reads nothing yet.
     pub async fn connect(gateway: &Gateway, path: &str) -> Self {
         soon(Self::try_connect(gateway.address(), path)).await.unwrap()
     }
 
-    /// The same, where the gateway may be away.
+    /// Connects to this path. Fails when the gateway is unreachable.
     pub async fn try_connect(address: &str, path: &str) -> Result<Self, Error> {
         Self::over(TcpStream::connect(address).await?, address, path).await
     }
 
-    /// The same over a connection of the caller's making.
+    /// Connects to this path over an existing connection.
     pub async fn over(stream: TcpStream, address: &str, path: &str) -> Result<Self, Error> {
-        // As browsers have it, but for the buffer, for tests with a thousand of these.
-        let limits = WebSocketConfig::default().max_frame_size(None).max_message_size(None).read_buffer_size(16 * 1024);
-        let (socket, _) = client_async_with_config(format!("ws://{address}{path}"), stream, Some(limits)).await?;
+        // The limits are the same as in browsers. The buffer is smaller, for tests with a thousand
+        // connections.
+        let limits = WebSocketConfig::default()
+            .max_frame_size(None)
+            .max_message_size(None)
+            .read_buffer_size(16 * 1024);
+        let (socket, _) =
+            client_async_with_config(format!("ws://{address}{path}"), stream, Some(limits)).await?;
         Ok(Self { socket, next_ref: 1 })
     }
 
-    /// The same with so little room for what is not read that the gateway soon notices.
+    /// Connects with a receive buffer so small that the gateway soon notices unread data.
     pub async fn connect_narrowly(gateway: &Gateway, path: &str) -> Self {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
@@ -74,10 +85,12 @@ impl Participant {
         soon(Self::over(stream, gateway.address(), path)).await.unwrap()
     }
 
-    /// Reads until the participant's own arrival.
+    /// Reads until the participant's own join event.
     pub async fn here(&mut self, name: &str) {
         self.until(|frame| {
-            frame["kind"] != "replay" && frame["payload"]["action"] == "join" && frame["senderId"] == name
+            frame["kind"] != "replay"
+                && frame["payload"]["action"] == "join"
+                && frame["senderId"] == name
         })
         .await;
     }
@@ -86,12 +99,12 @@ impl Participant {
         self.socket.send(Message::text(frame.to_string())).await.unwrap();
     }
 
-    /// Publishes, and gives back the reference.
+    /// Publishes a message and returns its reference.
     pub async fn publish(&mut self, kind: &str, payload: Value) -> i64 {
         self.publish_as(json!({ "type": kind, "payload": payload, "persist": true })).await
     }
 
-    /// Publishes with all of these fields.
+    /// Publishes a message with all of these fields.
     pub async fn publish_as(&mut self, mut frame: Value) -> i64 {
         let reference = self.next_ref;
         self.next_ref += 1;
@@ -101,26 +114,27 @@ impl Participant {
         reference
     }
 
-    /// Publishes, and waits for the answer.
+    /// Publishes a message and waits for the response.
     pub async fn say(&mut self, kind: &str, payload: Value) -> Value {
         let reference = self.publish(kind, payload).await;
         self.answer(reference).await
     }
 
-    /// Says something about itself, and waits for the answer.
+    /// Updates the participant's metadata and waits for the response.
     pub async fn update(&mut self, metadata: Value) -> Value {
         let reference = self.next_ref;
         self.next_ref += 1;
-        self.send(json!({ "action": "update-metadata", "payload": metadata, "ref": reference })).await;
+        self.send(json!({ "action": "update-metadata", "payload": metadata, "ref": reference }))
+            .await;
         self.answer(reference).await
     }
 
-    /// The frame that answers this reference.
+    /// Returns the frame that answers this reference.
     pub async fn answer(&mut self, reference: i64) -> Value {
         self.until(|frame| frame["ref"] == reference).await
     }
 
-    /// The next frame; attachments of a binary one are in `bytes`.
+    /// Returns the next frame. The attachments of a binary frame are in `bytes`.
     pub async fn recv(&mut self) -> Value {
         let frame = async {
             loop {
@@ -140,7 +154,7 @@ impl Participant {
         soon(frame).await
     }
 
-    /// The next frame for which this holds.
+    /// Returns the next frame that matches, and skips all others.
     pub async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let frame = self.recv().await;
@@ -150,7 +164,8 @@ impl Participant {
         }
     }
 
-    /// Waits for something else and reads meanwhile, so that pings are answered; what comes is of no interest.
+    /// Waits for another future and reads meanwhile, so that pings are answered. The frames that
+    /// arrive are discarded.
     pub async fn while_reading<T>(&mut self, other: impl Future<Output = T>) -> T {
         tokio::pin!(other);
         loop {
@@ -161,7 +176,7 @@ impl Participant {
         }
     }
 
-    /// The next message of this type.
+    /// Returns the next message of this type.
     pub async fn message(&mut self, kind: &str) -> Value {
         self.until(|frame| frame["type"] == kind).await
     }

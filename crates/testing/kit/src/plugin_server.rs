@@ -1,12 +1,13 @@
-//! A plugin's server: real HTTP, answers as a test wants, remembers what it was asked.
+//! A plugin server with real HTTP. It gives the answers that a test wants and records its requests.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -14,13 +15,13 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Clone)]
 pub struct PluginRequest {
     pub method: String,
-    /// With its query.
+    /// The path, with its query.
     pub path: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// What it says.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub enum PluginAnswer {
     Say {
@@ -28,9 +29,9 @@ pub enum PluginAnswer {
         headers: Vec<(&'static str, String)>,
         body: Bytes,
     },
-    /// Nothing, ever.
+    /// Never answers.
     Silence,
-    /// Bytes without end.
+    /// Sends bytes without end.
     Endless,
 }
 
@@ -61,11 +62,13 @@ pub struct PluginServer {
 }
 
 impl PluginServer {
-    pub async fn start(answer: impl Fn(&PluginRequest) -> PluginAnswer + Send + Sync + 'static) -> Self {
+    pub async fn start(
+        answer: impl Fn(&PluginRequest) -> PluginAnswer + Send + Sync + 'static,
+    ) -> Self {
         Self::start_at("127.0.0.1:0", answer).await
     }
 
-    /// The same at an address that somebody else had.
+    /// Starts a server at an address that another server used before.
     pub async fn start_at(
         address: &str,
         answer: impl Fn(&PluginRequest) -> PluginAnswer + Send + Sync + 'static,
@@ -79,7 +82,7 @@ impl PluginServer {
         Self { address, asked, task }
     }
 
-    /// One that answers with what it was sent.
+    /// Starts a server that answers with the request that it received.
     pub async fn echo() -> Self {
         Self::start(|request| {
             let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -92,33 +95,33 @@ impl PluginServer {
         format!("http://{}{path}", self.address)
     }
 
-    /// The lines of a configuration that lets a gateway call it.
+    /// Returns configuration lines that allow a gateway to call this server.
     pub fn allowed(&self) -> String {
         format!("[plugins]\nallow_private = [\"{}\"]\n", self.address)
     }
 
-    /// A manifest with one function `run` at `/run`, with `more` on top.
+    /// Returns a manifest with one function `run` at `/run`, and the members of `more` added.
     pub fn manifest(&self, identifier: &str, more: Value) -> Value {
-        let parameters =
-            json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+        let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
         let api = json!([{ "name": "run", "description": "Runs.", "url": self.url("/run"), "parameters": parameters }]);
-        let mut manifest = json!({ "identifier": identifier, "meta": { "title": "Test" }, "api": api });
+        let mut manifest =
+            json!({ "identifier": identifier, "meta": { "title": "Test" }, "api": api });
         for (key, value) in more.as_object().unwrap() {
             manifest[key] = value.clone();
         }
         manifest
     }
 
-    /// Everything that it was asked so far.
+    /// Returns all requests so far.
     pub fn asked(&self) -> Vec<PluginRequest> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 
     pub fn last(&self) -> PluginRequest {
         self.asked().pop().expect("nobody has asked it")
     }
 
-    /// Stops it, and waits until nobody listens any more.
+    /// Stops the server and waits until its port is closed.
     pub async fn end(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -128,10 +131,14 @@ impl PluginServer {
 async fn respond(State((answer, asked)): State<(Answering, Asked)>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let request =
-        PluginRequest { method: parts.method.to_string(), path: parts.uri.to_string(), headers: parts.headers, body };
+    let request = PluginRequest {
+        method: parts.method.to_string(),
+        path: parts.uri.to_string(),
+        headers: parts.headers,
+        body,
+    };
     let answer = answer(&request);
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+    asked.lock().push(request);
     match answer {
         PluginAnswer::Say { status, headers, body } => {
             let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
@@ -143,7 +150,9 @@ async fn respond(State((answer, asked)): State<(Answering, Asked)>, request: Req
         }
         PluginAnswer::Silence => std::future::pending().await,
         PluginAnswer::Endless => {
-            let chunks = std::iter::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4_096])));
+            let chunks = std::iter::repeat_with(|| {
+                Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4_096]))
+            });
             Body::from_stream(futures_util::stream::iter(chunks)).into_response()
         }
     }

@@ -1,11 +1,12 @@
-//! A network between a client and a gateway that can be cut.
+//! A TCP proxy between a client and a gateway, which can cut the connections.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Passes bytes on to a gateway, until it is told to cut the connections.
+/// Forwards bytes to a gateway until a test cuts the connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
@@ -16,21 +17,26 @@ pub struct Proxy {
 #[derive(Debug)]
 struct State {
     target: String,
-    /// Cancelled to cut all connections that there are.
+    /// Cancelled to cut all current connections.
     cut: CancellationToken,
     connections: usize,
     down: bool,
 }
 
 impl Proxy {
-    /// What a gateway's configuration needs, so that it answers to the proxy's address.
+    /// The configuration that makes a gateway accept the proxy's address.
     pub const CONFIG: &str = "[server]\nallowed_hosts = [\"127.0.0.1\"]";
 
-    /// A proxy for the gateway at `127.0.0.1:PORT`.
+    /// Starts a proxy for the gateway at `127.0.0.1:PORT`.
     pub async fn start(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let state = State { target: target.into(), cut: CancellationToken::new(), connections: 0, down: false };
+        let state = State {
+            target: target.into(),
+            cut: CancellationToken::new(),
+            connections: 0,
+            down: false,
+        };
         let (state, end) = (Arc::new(Mutex::new(state)), CancellationToken::new());
         let shared = Arc::clone(&state);
         tokio::spawn(end.clone().run_until_cancelled_owned(async move {
@@ -45,26 +51,26 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Cuts every connection, in the middle of whatever is on its way. New ones are passed on.
+    /// Cuts every connection, even in the middle of a transfer. New connections are forwarded.
     pub fn cut(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         std::mem::take(&mut state.cut).cancel();
     }
 
     /// Cuts every connection, and every new one, until [`up`](Self::up).
     pub fn down(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).down = true;
+        self.state.lock().down = true;
         self.cut();
     }
 
-    /// Passes new connections on again.
+    /// Forwards new connections again.
     pub fn up(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).down = false;
+        self.state.lock().down = false;
     }
 
-    /// How many connections there have been.
+    /// Returns how many connections there have been.
     pub fn connections(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).connections
+        self.state.lock().connections
     }
 }
 
@@ -76,7 +82,7 @@ impl Drop for Proxy {
 
 async fn pass(mut client: TcpStream, state: Arc<Mutex<State>>) {
     let (target, cut) = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.lock();
         if state.down {
             return;
         }

@@ -1,11 +1,11 @@
-//! HTTP by the byte, for what no client library would send.
+//! HTTP as raw bytes, for requests that no client library would send.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::{Gateway, soon};
 
-/// A connection on which a test writes what it likes.
+/// A connection on which a test can write any bytes.
 #[derive(Debug)]
 pub struct RawHttp {
     pub stream: TcpStream,
@@ -20,15 +20,21 @@ impl RawHttp {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Everything until the gateway hangs up.
+    /// Reads until the gateway closes the connection.
     pub async fn read_to_end(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = soon(self.stream.read_to_end(&mut bytes)).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Sends one request with exactly these header lines, and gives back status and the whole answer.
-    pub async fn ask(gateway: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    /// Sends one request with exactly these header lines, and returns the status and the whole
+    /// response.
+    pub async fn ask(
+        gateway: &Gateway,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (u16, String) {
         let mut raw = Self::connect(gateway).await;
         let mut text = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         for (name, value) in headers {

@@ -9,7 +9,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::soon;
 
-/// A connection on which a test writes what it likes.
+/// A connection on which a test can write any lines.
 #[derive(Debug)]
 pub struct RelaySocket {
     reader: BufReader<OwnedReadHalf>,
@@ -25,7 +25,11 @@ impl RelaySocket {
         let (reader, writer) = soon(UnixStream::connect(path)).await.unwrap().into_split();
         let mut this = Self { reader: BufReader::new(reader), writer, config: Value::Null };
         let first = this.recv().await;
-        assert_eq!((&first["type"], &first["jsonrpc"]), (&json!("caller_tools_config"), &json!("2.0")), "{first}");
+        assert_eq!(
+            (&first["type"], &first["jsonrpc"]),
+            (&json!("caller_tools_config"), &json!("2.0")),
+            "{first}"
+        );
         this.config = first["params"].clone();
         this
     }
@@ -35,19 +39,22 @@ impl RelaySocket {
     }
 
     pub async fn request(&mut self, id: i64, method: &str, params: Value) {
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()).await;
+        self.write(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        )
+        .await;
     }
 
     pub async fn caller_tool(&mut self, id: i64, tool: &str, arguments: Value) {
         self.request(id, "caller_tool", json!({ "tool": tool, "arguments": arguments })).await;
     }
 
-    /// The next line.
+    /// Returns the next line.
     pub async fn recv(&mut self) -> Value {
         self.next().await.expect("the gateway hung up")
     }
 
-    /// The next line; `None` when the gateway has hung up.
+    /// Returns the next line, or `None` when the gateway has closed the connection.
     pub async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         match soon(self.reader.read_line(&mut line)).await {

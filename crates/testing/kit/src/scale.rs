@@ -1,11 +1,11 @@
-//! How much of something a test does: little by itself, and much in the long runs of `cargo xtask prove`.
+//! Scales the work of a test: small by default, and large in the long runs of `cargo xtask prove`.
 
-/// A count that the long runs raise by an environment variable.
+/// Returns a count that the long runs raise with an environment variable.
 pub fn count(variable: &str, ordinary: usize) -> usize {
     std::env::var(variable).map_or(ordinary, |n| n.parse().expect("a number"))
 }
 
-/// A small random number generator: the seed is all it takes to repeat a test.
+/// A small random number generator. The seed is enough to repeat a test.
 #[derive(Debug, Clone)]
 pub struct Dice(pub u64);
 
@@ -19,17 +19,17 @@ impl Dice {
     }
 }
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> u64 {
     status(pid, "VmRSS:")
 }
 
-/// The part of it that belongs to no file, in bytes: heap and stacks.
+/// Returns the resident memory that belongs to no file, in bytes: heap and stacks.
 pub fn resident_anonymous(pid: u32) -> u64 {
     status(pid, "RssAnon:")
 }
 
-/// The most resident memory that a process ever had, in bytes.
+/// Returns the highest resident memory that a process ever had, in bytes.
 pub fn peak_resident(pid: u32) -> u64 {
     status(pid, "VmHWM:")
 }
@@ -40,7 +40,8 @@ fn status(pid: u32, field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 
-/// Lets this process, and the gateways that it starts, have as many connections as the system allows.
+/// Raises the file limit of this process, and of the gateways that it starts, to the system's
+/// maximum.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

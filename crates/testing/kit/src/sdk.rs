@@ -1,11 +1,11 @@
-//! Real nodes, made with the SDK.
+//! Real nodes, built with the SDK.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::{
-    NodeClient, NodeClientBuilder, NodeSdkError, NodeTool, ReconnectBackoff, ToolContext, ToolError, ToolRegistry,
-    ToolResult,
+    NodeClient, NodeClientBuilder, NodeSdkError, NodeTool, ReconnectBackoff, ToolContext,
+    ToolError, ToolRegistry, ToolResult,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
@@ -22,21 +22,24 @@ pub struct SdkNode {
 }
 
 impl SdkNode {
-    /// A node with this id that gives back what it is given, as `ID.echo`; connected when this returns.
+    /// Starts a node with this id and the tool `ID.echo`, which returns its arguments. The node is
+    /// connected when this function returns.
     pub async fn echo(gateway: &Gateway, id: &str) -> Self {
         let registry = registry(&format!("{id}.echo"), |_, args| async { Ok(args) });
         Self::start(gateway, id, registry, |builder| builder).await
     }
 
-    /// A node with these tools; connected when this returns.
+    /// Starts a node with these tools. The node is connected when this function returns.
     pub async fn start(
         gateway: &Gateway,
         id: &str,
         registry: ToolRegistry,
         more: impl FnOnce(NodeClientBuilder) -> NodeClientBuilder,
     ) -> Self {
-        let builder =
-            NodeClient::builder().gateway_ws_url(gateway.nodes_url()).node_id(id).reconnect_backoff(ReconnectBackoff {
+        let builder = NodeClient::builder()
+            .gateway_ws_url(gateway.nodes_url())
+            .node_id(id)
+            .reconnect_backoff(ReconnectBackoff {
                 initial_delay: Duration::from_millis(5),
                 max_delay: Duration::from_millis(50),
                 ..ReconnectBackoff::default()
@@ -66,7 +69,7 @@ impl Drop for SdkNode {
     }
 }
 
-/// A tool made of a closure.
+/// A tool made from a closure.
 #[derive(Debug)]
 pub struct Tool<F>(pub F);
 
@@ -81,7 +84,7 @@ where
     }
 }
 
-/// A registry with one tool.
+/// Returns a registry with one tool.
 pub fn registry<F, R>(name: &str, tool: F) -> ToolRegistry
 where
     F: Fn(ToolContext, Value) -> R + Send + Sync + 'static,
@@ -92,7 +95,8 @@ where
     registry
 }
 
-/// A tool that waits until it is let go, and says when it starts and when it is cancelled.
+/// A tool that waits until the test releases it, and reports when it starts and when it is
+/// cancelled.
 #[derive(Debug)]
 pub struct Gate {
     pub started: mpsc::UnboundedReceiver<String>,
@@ -106,7 +110,8 @@ pub fn gate(name: &str) -> (ToolRegistry, Gate) {
     let (say_cancelled, cancelled) = mpsc::unbounded_channel();
     let tool_go = Arc::clone(&go);
     let registry = registry(name, move |ctx: ToolContext, _| {
-        let (go, started, cancelled) = (Arc::clone(&tool_go), say_started.clone(), say_cancelled.clone());
+        let (go, started, cancelled) =
+            (Arc::clone(&tool_go), say_started.clone(), say_cancelled.clone());
         async move {
             let _ = started.send(ctx.request_id.clone());
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Calls that go on while a test does something nasty: nothing of it may reach them.
+//! Calls that run in the background while a test causes faults. The faults must not affect them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Gateway, Hello, eventually};
 
-/// One call after the other to a node of its own, each of which must succeed.
+/// Makes one call after the other to its own node. Each call must succeed.
 #[derive(Debug)]
 pub struct Traffic {
     done: Arc<AtomicUsize>,
@@ -27,12 +27,14 @@ impl Traffic {
         let calls = tokio::spawn(async move {
             while !ended.is_cancelled() {
                 let number = count.load(Ordering::Relaxed);
-                socket.call(&number.to_string(), "bystander.echo", json!({ "number": number })).await;
+                socket
+                    .call(&number.to_string(), "bystander.echo", json!({ "number": number }))
+                    .await;
                 let frame = socket.recv().await;
                 assert_eq!(frame["type"], "done", "a bystander's call was disturbed: {frame}");
                 assert_eq!(frame["result"]["number"], number);
                 count.fetch_add(1, Ordering::Relaxed);
-                // Leaves the processor to the test.
+                // Leaves processor time to the test.
                 tokio::time::sleep(std::time::Duration::from_millis(2)).await;
             }
         });
@@ -41,7 +43,7 @@ impl Traffic {
         traffic
     }
 
-    /// Waits for calls that began after this moment to succeed.
+    /// Waits until calls that began after this moment have succeeded.
     pub async fn flows(&self) {
         let until = self.done.load(Ordering::Relaxed) + 3;
         eventually("undisturbed calls", || async {
@@ -51,7 +53,7 @@ impl Traffic {
         .await;
     }
 
-    /// Makes sure that every call so far has succeeded, and ends them.
+    /// Checks that every call so far has succeeded, and stops the calls.
     pub async fn end(self) {
         self.flows().await;
         self.stop.cancel();

@@ -1,40 +1,58 @@
-//! What tests need of the machine that they run on: programs that somebody has to install, rights that not every user has.
-//! A crate of its own, because tests of crates need it that know nothing of the gateway.
+//! The requirements that tests have on the machine: installed programs, and rights that not every
+//! user has. This is a separate crate, because tests of crates that do not depend on the gateway
+//! need it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The tests that may be left out, by what they need, with commas between them.
+/// Lists the requirements, separated by commas, that tests may skip.
 const WITHOUT: &str = "SWITCHBOARD_TESTS_WITHOUT";
 
-/// Where a test is told that it is on the small disk.
+/// Holds the directory of the small disk, for a test that runs on it.
 const SMALL_DISK: &str = "SWITCHBOARD_SMALL_DISK";
 
-/// Says that a test cannot run here. That is a failure, because one that is left out without a word looks as if it had
-/// passed; unless whoever runs the tests has said that they know.
+/// Reports that a test cannot run here. By default that is a failure, because a test that is
+/// skipped silently looks as if it had passed. The developer can allow the skip with the variable
+/// [`WITHOUT`].
 #[track_caller]
 pub fn missing(need: &str, why: &str) {
     let without = std::env::var(WITHOUT).unwrap_or_default();
     let is_known = without.split(',').any(|known| known.trim() == need);
-    assert!(is_known, "this test cannot run here: {why}; to leave out the tests that need this, set {WITHOUT}={need}");
+    assert!(
+        is_known,
+        "this test cannot run here: {why}; to leave out the tests that need this, set {WITHOUT}={need}"
+    );
     eprintln!("left out, as {WITHOUT} says: {why}");
 }
 
-/// Runs another test of this program, which is an ignored one otherwise, where files for a while are on a disk of this size.
+/// Runs another test of this program, one that is ignored by default, with a disk of this size for
+/// its files.
 ///
-/// The disk is a real one, a tmpfs, mounted in a mount namespace of its own under `unshare`, and gone with it.
+/// The disk is a real tmpfs. It is mounted in its own mount namespace under `unshare`, and
+/// disappears with it.
 #[track_caller]
 pub fn run_on_small_disk(size: &str, test: &str) {
     let dir = tempfile::tempdir().unwrap();
     let possible = |flags: &str| {
         let script = format!("mount -t tmpfs none {}", dir.path().display());
-        Command::new("unshare").args([flags, "sh", "-c", &script]).status().is_ok_and(|status| status.success())
+        Command::new("unshare")
+            .args([flags, "sh", "-c", &script])
+            .status()
+            .is_ok_and(|status| status.success())
     };
     let Some(flags) = ["-m", "-rm"].into_iter().find(|flags| possible(flags)) else {
-        return missing("mount", "this machine allows no mount under unshare, neither to root nor in a user namespace");
+        return missing(
+            "mount",
+            "this machine allows no mount under unshare, neither to root nor in a user namespace",
+        );
     };
     let ran = Command::new("unshare")
-        .args([flags, "sh", "-c", "mount -t tmpfs -o size=\"$0\" none \"$1\" && shift && exec \"$@\""])
+        .args([
+            flags,
+            "sh",
+            "-c",
+            "mount -t tmpfs -o size=\"$0\" none \"$1\" && shift && exec \"$@\"",
+        ])
         .args([size.as_ref(), dir.path().as_os_str()])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--ignored"])
@@ -44,28 +62,32 @@ pub fn run_on_small_disk(size: &str, test: &str) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
-    // A name that no test has would pass as well.
+    // A name that matches no test would pass too.
     assert!(ran.status.success() && said.contains("1 passed"), "{test} failed: {said}");
 }
 
-/// The small disk's directory; `None` for somebody who runs ignored tests without it.
+/// Returns the small disk's directory, or `None` when an ignored test runs without it.
 pub fn small_disk() -> Option<PathBuf> {
     std::env::var_os(SMALL_DISK).map(Into::into)
 }
 
-/// A control group with a memory limit, removed when it is dropped. The programs in it have to have ended by then.
+/// A control group with a memory limit, removed when this value is dropped. All programs in it must
+/// have ended by then.
 #[derive(Debug)]
 pub struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// `None` where the machine does not allow one, see [`missing`].
+    /// Creates a group. Returns `None` where the machine does not allow one, see [`missing`].
     #[track_caller]
     pub fn new(bytes: u64) -> Option<Self> {
         let name = format!("switchboard-test-{}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
-        // A group of cgroup v2 has the controllers that the one above it hands down.
+        // A cgroup v2 group has only the controllers that its parent delegates.
         let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory");
-        let places = [(root.join(&name), "memory.max"), (root.join("memory").join(&name), "memory.limit_in_bytes")];
+        let places = [
+            (root.join(&name), "memory.max"),
+            (root.join("memory").join(&name), "memory.limit_in_bytes"),
+        ];
         for (dir, file) in places {
             if dir.parent().is_some_and(|parent| parent.join("cgroup.procs").exists())
                 && std::fs::create_dir(&dir).is_ok()
@@ -76,14 +98,20 @@ impl MemoryGroup {
                 }
             }
         }
-        missing("cgroup", "a control group with a memory limit needs root, and a machine that lets it make one");
+        missing(
+            "cgroup",
+            "a control group with a memory limit needs root, and a machine that lets it make one",
+        );
         None
     }
 
-    /// A program that runs another one within the group, to be called with the same arguments.
+    /// Writes a script that runs the program within the group, with the same arguments.
     pub fn wrapping(&self, program: &str, dir: &Path) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
-        let script = format!("#!/bin/sh\necho $$ > {}/cgroup.procs && exec {program} \"$@\"\n", self.0.display());
+        let script = format!(
+            "#!/bin/sh\necho $$ > {}/cgroup.procs && exec {program} \"$@\"\n",
+            self.0.display()
+        );
         let path = dir.join("in-group");
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -103,9 +131,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_a_failure_that_says_how_to_go_on() {
-        let panic = std::panic::catch_unwind(|| missing("wings", "nobody can fly here")).unwrap_err();
+        let panic =
+            std::panic::catch_unwind(|| missing("wings", "nobody can fly here")).unwrap_err();
         let said = panic.downcast_ref::<String>().unwrap();
-        assert!(said.contains("nobody can fly here") && said.ends_with("SWITCHBOARD_TESTS_WITHOUT=wings"), "{said}");
+        assert!(
+            said.contains("nobody can fly here")
+                && said.ends_with("SWITCHBOARD_TESTS_WITHOUT=wings"),
+            "{said}"
+        );
     }
 
     #[test]

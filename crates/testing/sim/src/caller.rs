@@ -1,4 +1,4 @@
-//! Callers: tasks beside the router, each with one call, which wait for it, cancel it or leave.
+//! Callers: tasks next to the router, each with one call that it waits for, cancels or abandons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::plan::{CallPlan, Plan, Then};
 use crate::world::{World, told};
 use crate::{NODES, SETTLE};
 
-/// Starts those whose time is still to come, and those who look at the end whether everything is in order.
+/// Starts the callers that are still due, and the final probes.
 pub(crate) fn start(world: &World, router: &Arc<Router>, plan: &Plan, gateway: u32) {
     let now = turmoil::sim_elapsed().unwrap_or_default();
     for call in plan.calls.iter().filter(|call| call.at >= now) {
@@ -22,9 +22,11 @@ pub(crate) fn start(world: &World, router: &Arc<Router>, plan: &Plan, gateway: u
     let (world, router, first) = (world.clone(), Arc::clone(router), plan.calls.len() as u64);
     tokio::spawn(async move {
         world.settled().await;
-        let probes = probes(first).into_iter().map(|call| make(world.clone(), Arc::clone(&router), call, gateway));
+        let probes = probes(first)
+            .into_iter()
+            .map(|call| make(world.clone(), Arc::clone(&router), call, gateway));
         futures_util::future::join_all(probes).await;
-        // Time for the last cancels to arrive, however long a message takes.
+        // Leaves time for the last cancels to arrive, even when a message is slow.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let mut state = world.state();
         state.probed = true;
@@ -32,7 +34,8 @@ pub(crate) fn start(world: &World, router: &Arc<Router>, plan: &Plan, gateway: u
     });
 }
 
-/// The last calls: as many at once as a node has turns, all of which must succeed, and those that must be told to stop.
+/// The final probe calls. Each node gets as many concurrent calls as it can run, and all must
+/// succeed. One more per node must be cancelled.
 fn probes(first: u64) -> Vec<CallPlan> {
     let mut calls = Vec::new();
     for node in NODES {

@@ -10,7 +10,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use sa_core::{AuditEvent, CallRecord, CallStarted, Directory, Grant, Journal, Notices, Policy, Router, RouterOptions};
+use sa_core::{
+    AuditEvent, CallRecord, CallStarted, Directory, Grant, Journal, Notices, Policy, Router,
+    RouterOptions,
+};
 use sa_nodes::{Admission, NodeOptions, Nodes};
 use sa_socket::{SocketLimits, Upgrade};
 use tokio_util::sync::CancellationToken;
@@ -22,14 +25,14 @@ use crate::world::{Gateway, World};
 
 pub(crate) const PORT: u16 = 3210;
 const MAX_FRAME: usize = 1 << 20;
-/// As the product has it.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// The same timeout as in the product.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn options() -> RouterOptions {
     RouterOptions {
         max_duration: Duration::from_secs(30),
-        queue_patience: Duration::from_secs(1),
-        reconnect_patience: Duration::from_secs(5),
+        queue_timeout: Duration::from_secs(1),
+        reconnect_timeout: Duration::from_secs(5),
         ..RouterOptions::default()
     }
 }
@@ -40,7 +43,7 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
     let journal = Arc::new(Record { world: world.clone(), gateway });
     let router = Router::new(directory, journal, None, Policy::default(), options());
     let node_options = NodeOptions {
-        hello_patience: Duration::from_secs(5),
+        hello_timeout: Duration::from_secs(5),
         liveness: plan.liveness,
         max_pending: 6,
         max_frame_bytes: MAX_FRAME,
@@ -79,16 +82,16 @@ async fn connection(stream: TcpStream, remote: SocketAddr, nodes: Arc<Nodes>, wo
         )
     };
     let app: axum::Router = axum::Router::new().route("/v1/nodes/ws", any(upgrade));
-    // A connection that breaks is what this is about.
+    // Broken connections are expected in this test.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
         .with_upgrades()
         .await;
 }
 
-/// Tells the world what the router and the sessions report.
+/// Records the events of the router and the sessions in the world.
 struct Record {
     world: World,
     gateway: u32,

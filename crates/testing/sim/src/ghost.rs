@@ -1,6 +1,6 @@
-//! A connection that claims the id of a node: what an old process of that node would be, or a wicked one. It takes calls and
-//! never answers them; and it answers the calls that others were given, all the more so once a newer connection has taken
-//! its place.
+//! A connection that claims the id of a node, like an old process of that node or an attacker. It
+//! accepts calls and never answers them. It also sends answers for calls of other connections, even
+//! after a newer connection has replaced it.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::gateway::PORT;
 use crate::world::{RunEnd, World, number_in};
 use crate::{GATEWAY, GHOST};
 
-/// How long it reads what it is sent, and how long it stays after that.
+/// How long it reads incoming frames, and how long it stays connected after that.
 const READS: Duration = Duration::from_secs(3);
 const STAYS: Duration = Duration::from_secs(17);
-/// What it says instead of the real answer.
+/// The forged answer.
 pub(crate) const FORGED: &str = r#"{"forged":true}"#;
 
 pub(crate) async fn run(world: World) -> turmoil::Result {
@@ -30,7 +30,7 @@ pub(crate) async fn run(world: World) -> turmoil::Result {
     }
 }
 
-/// `None` when the connection broke.
+/// Returns `None` when the connection broke.
 async fn haunt(world: &World, node: &str) -> Option<()> {
     let connect = async {
         let stream = TcpStream::connect((GATEWAY, PORT)).await.ok()?;
@@ -48,7 +48,7 @@ async fn haunt(world: &World, node: &str) -> Option<()> {
         }
         forge(world, &mut socket).await?;
     }
-    // From here on it does not even read that it has been sent away.
+    // From here on it no longer reads, so it does not notice that it was disconnected.
     let until = Instant::now() + STAYS;
     while Instant::now() < until {
         forge(world, &mut socket).await?;
@@ -57,12 +57,15 @@ async fn haunt(world: &World, node: &str) -> Option<()> {
     Some(())
 }
 
-/// Answers every call that a node works on. Its own connection was given none of them.
+/// Answers every call that a node is running. None of them was dispatched to this connection.
 async fn forge(world: &World, socket: &mut WebSocketStream<TcpStream>) -> Option<()> {
     for request_id in world.running_now() {
         let mut text = String::new();
         let outcome = Ok(Some(FORGED));
-        encode_response(&mut text, &ToolResponse { request_id: request_id.into(), outcome, attachments: vec![] });
+        encode_response(
+            &mut text,
+            &ToolResponse { request_id: request_id.into(), outcome, attachments: vec![] },
+        );
         socket.feed(Message::text(text)).await.ok()?;
     }
     socket.flush().await.ok()

@@ -1,12 +1,14 @@
-//! Gateway, nodes and callers on a simulated network and a simulated clock: races that can be replayed.
+//! Runs a gateway, nodes and callers on a simulated network and clock, to find races that can be
+//! replayed.
 //!
-//! [`run`] takes a seed and makes everything of it: which calls are made and how they behave, when links are cut, held and
-//! mended, when hosts are killed and come back, how long each message travels, who is scheduled first. What runs is the
-//! code of the product: the router and its directory, the node sessions, the WebSockets, the node SDK. The same seed is
-//! the same run, to the last event, which [`Report::trace`] shows and a test checks.
+//! [`run`] derives everything from a seed: the calls, link faults and repairs, crashes and restarts
+//! of hosts, message latencies and the scheduling order. The simulation runs the product's code:
+//! the router and its directory, the node sessions, the WebSockets and the node SDK. The same seed
+//! gives the same run, to the last event. [`Report::trace`] shows it and a test checks it.
 //!
-//! What is left out: the store, which has a thread of its own, and with it all that needs it (tokens, idempotency keys,
-//! the HTTP surfaces). A caller is a task beside the router, which waits, cancels or leaves as a surface would.
+//! The simulation leaves out the store, which has its own thread, and everything that needs it:
+//! tokens, idempotency keys and the HTTP APIs. A caller is a task next to the router, which waits,
+//! cancels or leaves like an API handler.
 
 mod caller;
 mod gateway;
@@ -16,38 +18,39 @@ mod plan;
 mod rules;
 mod world;
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use plan::{Fault, Plan};
 use world::World;
 
-/// How long after the last fault everything must be in order again: a node that hears nothing notices after half a minute,
-/// tries for ten seconds to connect, and waits before it tries again.
+/// The time after the last fault within which everything must have recovered. A node without
+/// messages notices after half a minute. It tries to connect for ten seconds and waits before it
+/// tries again.
 const SETTLE: Duration = Duration::from_secs(75);
-/// How long the last calls may take, after which nothing must be left of any.
+/// The time limit for the last calls, after which no call may be left.
 const PROBES: Duration = Duration::from_secs(20);
 
 pub const GATEWAY: &str = "gateway";
 pub const GHOST: &str = "ghost";
-/// Ids of the nodes, and names of their hosts.
+/// The ids of the nodes, and the names of their hosts.
 pub const NODES: [&str; 2] = ["alpha", "beta"];
 
-/// What one seed led to.
+/// The result of one seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Everything that happened, in order.
     pub trace: Vec<String>,
-    /// Rules that were broken.
+    /// The rules that were broken.
     pub broken: Vec<String>,
 }
 
-/// One at a time in each process; see [`count_tasks_from_the_same_number`].
+/// Only one simulation runs at a time in each process; see [`count_tasks_from_the_same_number`].
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs the simulation that the seed describes.
 pub fn run(seed: u64) -> Report {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     count_tasks_from_the_same_number();
     let plan = Plan::new(seed);
     let world = World::new();
@@ -67,7 +70,7 @@ pub fn run(seed: u64) -> Report {
         let (world, seed) = (world.clone(), plan.jitter[index]);
         sim.host(id, move || node::run(world.clone(), id, seed));
     }
-    // Each host costs time in every step.
+    // Each host costs time in every step, so this one is added only if needed.
     if plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Haunt(_))) {
         let world = world.clone();
         sim.host(GHOST, move || ghost::run(world.clone()));
@@ -91,18 +94,21 @@ pub fn run(seed: u64) -> Report {
         }
     }
     rules::check(&world, plan.tick);
-    // Before the world is read for the last time: what is dropped with the hosts has nothing to say any more.
+    // Reads the report before the hosts are dropped, because events from their drop do not count.
     let report = world.report();
     drop(sim);
     report
 }
 
-/// When a host crashes, tokio drops its tasks in an order that goes by the last bits of their numbers, and they are numbered
-/// for the whole process.
+/// Aligns the task ids. When a host crashes, tokio drops its tasks in an order that depends on the
+/// last bits of their ids. Ids count for the whole process.
 fn count_tasks_from_the_same_number() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().build().expect("a runtime needs nothing that can be short");
-    let next = || runtime.spawn(async {}).id().to_string().parse::<u64>().expect("a task's id is a number");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime needs nothing that can be short");
+    let next = || {
+        runtime.spawn(async {}).id().to_string().parse::<u64>().expect("a task's id is a number")
+    };
     while next() % 1_024 != 0 {}
 }
 

@@ -1,13 +1,14 @@
-//! A node: the product's SDK with one tool, which does as it is told by its arguments.
+//! A node: the product's SDK with one tool, which follows its arguments.
 
 use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use sa_node_sdk::{
-    Network, NodeClient, NodeSdkError, NodeTool, ReconnectBackoff, ToolContext, ToolError, ToolRegistry, ToolResult,
+    Network, NodeClient, NodeSdkError, NodeTool, ReconnectBackoff, ToolContext, ToolError,
+    ToolRegistry, ToolResult,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -20,7 +21,9 @@ use crate::world::{RunEnd, World, number_in};
 pub(crate) async fn run(world: World, id: &'static str, seed: u64) -> turmoil::Result {
     world.note(id, "starts");
     let mut registry = ToolRegistry::new();
-    registry.register(format!("{id}.work"), Work { world: world.clone(), id }).derive_capabilities_from_tools();
+    registry
+        .register(format!("{id}.work"), Work { world: world.clone(), id })
+        .derive_capabilities_from_tools();
     let backoff = ReconnectBackoff {
         initial_delay: Duration::from_millis(500),
         max_delay: Duration::from_secs(8),
@@ -54,7 +57,7 @@ impl Network for Simulated {
     }
 
     fn jitter(&self) -> f64 {
-        self.chance.lock().expect("nothing panics here").random()
+        self.chance.lock().random()
     }
 }
 
@@ -92,7 +95,7 @@ impl NodeTool for Work {
                     said += 1;
                     ctx.progress(f64::from(said), None, None);
                 }
-                // One that is stubborn, and has no end, waits to be dropped.
+                // A stubborn tool without an end waits to be dropped.
                 () = std::future::pending() => {}
             }
         }

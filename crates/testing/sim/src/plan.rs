@@ -1,4 +1,4 @@
-//! What a seed stands for: the calls, the faults, and when.
+//! The plan that a seed produces: the calls and the faults, with their times.
 
 use std::time::Duration;
 
@@ -8,45 +8,46 @@ use sa_socket::Liveness;
 
 use crate::{GATEWAY, NODES};
 
-/// The longest that any message takes.
+/// The longest latency of a message.
 const SLOWEST: Duration = Duration::from_millis(1_000);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// One step of the simulation. Messages arrive at the beginning of a step, timers have a finer grain.
+    /// One step of the simulation. Messages arrive at the beginning of a step; timers are more
+    /// precise.
     pub(crate) tick: Duration,
-    /// The least and the most that a message takes.
+    /// The shortest and the longest latency of a message.
     pub(crate) latency: (Duration, Duration),
-    /// When the gateway takes a silent node for dead.
+    /// When the gateway regards a silent node as dead.
     pub(crate) liveness: Liveness,
-    /// In the order of time.
+    /// The faults, ordered by time.
     pub(crate) faults: Vec<(Duration, Fault)>,
-    /// From here on nothing fails any more.
+    /// From this time on there are no faults.
     pub(crate) healed: Duration,
     pub(crate) calls: Vec<CallPlan>,
-    /// The seeds of the nodes' delays.
+    /// The random seeds for the nodes' delays.
     pub(crate) jitter: [u64; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Fault {
-    /// Whatever is under way between gateway and node is lost, and all that follows.
+    /// All traffic between gateway and node is lost, including data in transit.
     Partition(&'static str),
-    /// The same, towards the node alone.
+    /// All traffic towards the node is lost.
     Deafen(&'static str),
-    /// The same, towards the gateway alone.
+    /// All traffic towards the gateway is lost.
     Mute(&'static str),
     Repair(&'static str),
-    /// Messages wait in the network.
+    /// The network delays messages until the release.
     Hold(&'static str),
     Release(&'static str),
     Latency(&'static str, Duration),
     /// The process is killed; its machine closes the connections.
     Crash(&'static str),
     Start(&'static str),
-    /// The node says goodbye.
+    /// The node shuts down gracefully.
     Stop(&'static str),
-    /// A connection that claims the node's id, takes its calls, and answers for others.
+    /// Opens a connection that claims the node's id, takes its calls, and answers other calls.
     Haunt(&'static str),
 }
 
@@ -55,17 +56,17 @@ pub(crate) struct CallPlan {
     pub(crate) number: u64,
     pub(crate) at: Duration,
     pub(crate) node: &'static str,
-    /// How long the tool works; without an end, until it is told to stop.
+    /// How long the tool works. With `None` it works until it is cancelled.
     pub(crate) work: Option<Duration>,
-    /// Whether it goes on though it is told to stop.
+    /// Whether the tool continues after a cancel.
     pub(crate) stubborn: bool,
-    /// How often it says how far it is.
+    /// The interval between progress reports.
     pub(crate) progress: Option<Duration>,
     pub(crate) timeout: Duration,
     pub(crate) then: Then,
 }
 
-/// What the caller does.
+/// The behaviour of the caller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
     Wait,
@@ -80,9 +81,10 @@ impl Plan {
         let tick = Duration::from_millis([5, 10, 10, 20, 20][rng.random_range(0..5)]);
         let most = between(&mut rng, 2, 250);
         let ping_every = between(&mut rng, 500, 5_000);
-        // Long enough for the slowest answer to a ping, or no connection would ever last.
+        // Long enough for the slowest answer to a ping; otherwise no connection would survive.
         let answer = ping_every * 2 + SLOWEST * 2 + tick * 4;
-        let liveness = Liveness { ping_every, dead_after: (ping_every * rng.random_range(2..12)).max(answer) };
+        let liveness =
+            Liveness { ping_every, dead_after: (ping_every * rng.random_range(2..12)).max(answer) };
         let mut faults = Vec::new();
         for node in NODES {
             on_the_way_to(node, length, &mut rng, &mut faults);
@@ -92,7 +94,7 @@ impl Plan {
             faults.push((at, Fault::Crash(GATEWAY)));
             faults.push(((at + between(&mut rng, 5, 8_000)).min(length), Fault::Start(GATEWAY)));
         }
-        // Of one time in the order in which they were made: an end comes after its beginning.
+        // The sort is stable: with equal times, the end of a fault stays after its beginning.
         faults.sort_by_key(|(at, _)| *at);
         let calls = calls(length, &mut rng);
         Self {
@@ -107,12 +109,22 @@ impl Plan {
     }
 }
 
-/// What happens to one node and its way to the gateway, one thing after the other.
-fn on_the_way_to(node: &'static str, length: Duration, rng: &mut StdRng, faults: &mut Vec<(Duration, Fault)>) {
+/// Plans the faults of one node and its link to the gateway, one after the other.
+fn on_the_way_to(
+    node: &'static str,
+    length: Duration,
+    rng: &mut StdRng,
+    faults: &mut Vec<(Duration, Fault)>,
+) {
     let mut at = between(rng, 0, 5_000);
     while at < length {
-        // Most are short, some last longer than anybody's patience.
-        let until = at + if rng.random_bool(0.7) { between(rng, 5, 3_000) } else { between(rng, 3_000, 45_000) };
+        // Most faults are short, and some last longer than any timeout.
+        let until = at
+            + if rng.random_bool(0.7) {
+                between(rng, 5, 3_000)
+            } else {
+                between(rng, 3_000, 45_000)
+            };
         let until = until.min(length);
         let (begin, end): (&[Fault], &[Fault]) = match rng.random_range(0..9) {
             0 => (&[Fault::Partition(node)], &[Fault::Repair(node)]),
@@ -120,8 +132,11 @@ fn on_the_way_to(node: &'static str, length: Duration, rng: &mut StdRng, faults:
             2 => (&[Fault::Mute(node)], &[Fault::Repair(node)]),
             3 | 4 => (&[Fault::Hold(node)], &[Fault::Release(node)]),
             5 => (&[Fault::Crash(node)], &[Fault::Start(node)]),
-            // The power is cut: nobody says that the connections are gone.
-            6 => (&[Fault::Partition(node), Fault::Crash(node)], &[Fault::Repair(node), Fault::Start(node)]),
+            // A power failure: no side is notified that the connections are lost.
+            6 => (
+                &[Fault::Partition(node), Fault::Crash(node)],
+                &[Fault::Repair(node), Fault::Start(node)],
+            ),
             7 => (&[Fault::Stop(node)], &[Fault::Start(node)]),
             _ => (&[Fault::Haunt(node)], &[]),
         };
@@ -138,7 +153,7 @@ fn calls(length: Duration, rng: &mut StdRng) -> Vec<CallPlan> {
     let mut at = Duration::ZERO;
     let mut calls = Vec::new();
     while at < length {
-        // Some come together.
+        // Some calls start together.
         if !rng.random_bool(0.3) {
             at += between(rng, 1, 1_500);
         }

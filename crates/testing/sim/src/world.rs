@@ -1,9 +1,10 @@
-//! What the hosts, the plan and the rules share: the time, the trace, and what became of each call.
+//! The state that hosts, plan and rules share: the time, the trace, and the outcome of each call.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::{AuditEvent, CallErrorKind, CallRecord, Router};
 use sa_nodes::Nodes;
 use tokio::sync::Notify;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Report;
 use crate::plan::CallPlan;
 
-/// Cheap to clone; all that is in it outlives the hosts.
+/// Cheap to clone. All of its content outlives the hosts.
 #[derive(Clone, Default)]
 pub(crate) struct World {
     state: Arc<Mutex<State>>,
@@ -29,7 +30,7 @@ pub(crate) struct State {
     pub(crate) connections: Vec<Connection>,
     pub(crate) gateway: Option<Gateway>,
     pub(crate) gateways: u32,
-    /// Whether the last calls were made and came to their ends.
+    /// Whether the last calls were made and have ended.
     pub(crate) probed: bool,
     /// Open connections at the gateway, after the last calls.
     pub(crate) open_sockets: usize,
@@ -46,13 +47,13 @@ pub(crate) struct Gateway {
 /// One call, as all sides saw it.
 pub(crate) struct CallState {
     pub(crate) plan: CallPlan,
-    /// Which start of the gateway it was made on.
+    /// The gateway start on which the call was made.
     pub(crate) gateway: u32,
     pub(crate) began: Duration,
-    /// What the caller was told.
+    /// The outcomes that the caller received.
     pub(crate) told: Vec<Told>,
     pub(crate) left: bool,
-    /// What the journal was told.
+    /// The outcomes that the journal recorded.
     pub(crate) recorded: Vec<Recorded>,
     pub(crate) runs: Vec<Run>,
 }
@@ -63,11 +64,11 @@ pub(crate) type Told = Result<String, CallErrorKind>;
 pub(crate) struct Recorded {
     pub(crate) outcome: Told,
     pub(crate) at: Duration,
-    /// When it was given to its node, if it was.
+    /// The time when the call was sent to its node, if it was.
     pub(crate) dispatched: Option<Duration>,
 }
 
-/// The call has reached a node.
+/// One run of the call on a node.
 pub(crate) struct Run {
     pub(crate) by: String,
     pub(crate) request_id: String,
@@ -79,9 +80,9 @@ pub(crate) struct Run {
 pub(crate) enum RunEnd {
     Answered,
     Obeyed,
-    /// Its host crashed, or the SDK had waited long enough.
+    /// The host crashed, or the SDK's grace time was over.
     Dropped,
-    /// Nobody who would answer.
+    /// The call reached a connection that never answers.
     Swallowed,
 }
 
@@ -100,7 +101,7 @@ impl World {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no host panics while it holds the world")
+        self.state.lock()
     }
 
     pub(crate) fn at(&self, now: Duration) {
@@ -123,7 +124,7 @@ impl World {
     }
 
     pub(crate) fn gateway_up(&self, gateway: Gateway) -> u32 {
-        // One that is started while it runs has been killed without another word.
+        // A gateway that starts while another one is recorded was killed without notice.
         self.gateway_down();
         let mut state = self.state();
         state.gateways += 1;
@@ -132,7 +133,7 @@ impl World {
         state.gateways
     }
 
-    /// The gateway is about to be killed: its connections are not.
+    /// Closes the gateway's connections in the record before it is killed.
     pub(crate) fn gateway_down(&self) {
         let mut state = self.state();
         let now = state.now;
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// A token that fires when the node is to say goodbye.
+    /// Returns a token that is cancelled when the node should shut down.
     pub(crate) fn stopping(&self, node: &'static str) -> CancellationToken {
         let token = CancellationToken::new();
         self.state().stops.insert(node, token.clone());
@@ -158,7 +159,7 @@ impl World {
         self.haunting.notify_one();
     }
 
-    /// The next node to haunt.
+    /// Returns the next node that the impostor connection claims to be.
     pub(crate) async fn next_haunt(&self) -> &'static str {
         loop {
             if let Some(node) = self.state().haunts.pop_front() {
@@ -179,8 +180,19 @@ impl World {
     pub(crate) fn call_begins(&self, plan: CallPlan, gateway: u32) {
         let mut state = self.state();
         let began = state.now;
-        state.note("caller", &format!("makes call {} to {}, {:?}", plan.number, plan.node, plan.then));
-        let call = CallState { plan, gateway, began, told: vec![], left: false, recorded: vec![], runs: vec![] };
+        state.note(
+            "caller",
+            &format!("makes call {} to {}, {:?}", plan.number, plan.node, plan.then),
+        );
+        let call = CallState {
+            plan,
+            gateway,
+            began,
+            told: vec![],
+            left: false,
+            recorded: vec![],
+            runs: vec![],
+        };
         state.calls.insert(plan.number, call);
     }
 
@@ -214,10 +226,18 @@ impl World {
         let (node, who) = (event.subject.clone(), event.who.clone());
         match event.what {
             "node.connected" => {
-                state.connections.push(Connection { node, who, gateway, opened: now, closed: None });
+                state.connections.push(Connection {
+                    node,
+                    who,
+                    gateway,
+                    opened: now,
+                    closed: None,
+                });
             }
             "node.disconnected" => {
-                let open = |connection: &&mut Connection| connection.who == who && connection.gateway == gateway;
+                let open = |connection: &&mut Connection| {
+                    connection.who == who && connection.gateway == gateway
+                };
                 if let Some(connection) = state.connections.iter_mut().find(open) {
                     connection.closed.get_or_insert(now);
                 }
@@ -226,17 +246,23 @@ impl World {
         }
     }
 
-    /// A call has reached somebody who works on it until the guard is dropped.
+    /// Records that a call has reached a node or the impostor, which works on it until the guard is
+    /// dropped.
     pub(crate) fn run_begins(&self, by: &str, number: u64, request_id: &str) -> RunGuard {
         let mut state = self.state();
         state.note(by, &format!("runs call {number}"));
         let runs = &mut state.call(number).runs;
-        let run = Run { by: by.to_owned(), request_id: request_id.to_owned(), told_to_stop: None, end: None };
+        let run = Run {
+            by: by.to_owned(),
+            request_id: request_id.to_owned(),
+            told_to_stop: None,
+            end: None,
+        };
         runs.push(run);
         RunGuard { world: self.clone(), number, index: runs.len() - 1 }
     }
 
-    /// What could be forged: calls that a node works on now.
+    /// Returns the calls that a node is running now. Their answers could be forged.
     pub(crate) fn running_now(&self) -> Vec<String> {
         let state = self.state();
         let runs = state.calls.values().flat_map(|call| &call.runs);
@@ -295,7 +321,7 @@ pub(crate) fn told(outcome: &sa_core::Outcome) -> Told {
     }
 }
 
-/// The number of a call in its arguments.
+/// Returns the number of a call, from its arguments.
 pub(crate) fn number_in(args: &str) -> u64 {
     let args: serde_json::Value = serde_json::from_str(args).unwrap_or_default();
     args["number"].as_u64().expect("every call of the simulation has a number")

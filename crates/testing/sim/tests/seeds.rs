@@ -1,5 +1,5 @@
-//! Whatever happens to the network and the hosts, every call ends once and truly, runs at most once, and leaves nothing
-//! behind; and a run that shows otherwise can be had again by its seed.
+//! Rule: under any network and host faults, every call ends once and truthfully, runs at most once,
+//! and leaves nothing behind. A run that breaks this can be repeated by its seed.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -7,16 +7,16 @@ use std::io::Write as _;
 
 use sa_sim::{Report, run};
 
-/// Runs this seed alone, and prints all that happens.
+/// Runs only this seed and prints all its events.
 const ONE: &str = "SWITCHBOARD_SIM_SEED";
-/// How many seeds are run, and which is the first.
+/// The number of seeds to run, and the first seed.
 const COUNT: &str = "SWITCHBOARD_SIM_SEEDS";
 const FIRST: &str = "SWITCHBOARD_SIM_FIRST";
 
-/// Seeds that once led to a broken rule.
+/// Seeds that once broke a rule.
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds.txt");
 
-/// First of all, and always.
+/// Runs first, and always.
 #[test]
 fn seeds_that_once_broke_a_rule() {
     let Some(seed) = number(ONE) else { return check(kept()) };
@@ -25,7 +25,7 @@ fn seeds_that_once_broke_a_rule() {
     assert!(report.broken.is_empty(), "{}", told(seed, &report));
 }
 
-// A process runs one simulation at a time, and the test runner has a process for each test.
+// A process runs one simulation at a time, and the test runner starts a process for each test.
 
 #[test]
 fn first_quarter() {
@@ -75,8 +75,14 @@ fn the_same_seed_is_the_same_run_and_another_one_is_not() {
         let (once, again) = (run(seed), run(seed));
         let differs = once.trace.iter().zip(&again.trace).position(|(once, again)| once != again);
         if let Some(line) = differs {
-            let around = |trace: &[String]| trace[line.saturating_sub(5)..trace.len().min(line + 5)].join("\n");
-            panic!("seed {seed}, line {line}:\n{}\n--- and then\n{}", around(&once.trace), around(&again.trace));
+            let around = |trace: &[String]| {
+                trace[line.saturating_sub(5)..trace.len().min(line + 5)].join("\n")
+            };
+            panic!(
+                "seed {seed}, line {line}:\n{}\n--- and then\n{}",
+                around(&once.trace),
+                around(&again.trace)
+            );
         }
         assert_eq!(once, again);
         assert!(traces.insert(once.trace), "seed {seed} is the run of another one");
@@ -91,19 +97,21 @@ fn told(seed: u64, report: &Report) -> String {
     )
 }
 
-/// What comes before the first space of a line, unless it is a comment.
+/// Returns the first word of each line that is not a comment.
 fn kept() -> Vec<u64> {
     let text = std::fs::read_to_string(KEPT).unwrap_or_else(|error| panic!("{KEPT}: {error}"));
     let seeds = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    seeds.map(|line| line.split(' ').next().unwrap_or(line).parse().expect("a seed is a number")).collect()
+    seeds
+        .map(|line| line.split(' ').next().unwrap_or(line).parse().expect("a seed is a number"))
+        .collect()
 }
 
-/// Adds a seed to those that are run first from now on.
+/// Adds a seed to those that run first from now on.
 fn keep(seed: u64, report: &Report) {
     if kept().contains(&seed) {
         return;
     }
-    // Appended in one go: other tests may do the same.
+    // Appended with one write, because other tests may append too.
     let mut file = OpenOptions::new().append(true).open(KEPT).unwrap();
     file.write_all(format!("{seed} {}\n", report.broken[0]).as_bytes()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! JSON, and what is nearly JSON.
+//! JSON, and nearly valid JSON.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value};
 
-/// Any JSON, whose keys and texts are mostly these words: those that a decoder looks for.
+/// Any JSON with keys and texts mostly from these words, which a decoder looks for.
 pub fn json(words: &'static [&'static str]) -> impl Strategy<Value = Value> + Clone {
     let leaf = prop_oneof![
         1 => Just(Value::Null),
@@ -26,17 +26,18 @@ pub fn json(words: &'static [&'static str]) -> impl Strategy<Value = Value> + Cl
     })
 }
 
-/// A list that the reader of a struct takes for its fields in their order, if it is left to itself: some of these words where
-/// the first fields are, and nothing or nearly nothing where the others would be.
+/// A list that a struct's default deserializer would read as its fields in order. The first
+/// elements are often from these words, and the others are mostly `null`.
 pub fn list(words: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
     let first = prop_oneof![4 => select(words).prop_map(|word| Value::from(word).to_string()), 1 => select(ODD).prop_map(str::to_owned)];
     let other = prop_oneof![8 => Just("null"), 1 => select(ODD)].prop_map(str::to_owned);
-    (vec(first, 0..4), vec(other, 0..40), "[ \n\t]{0,2}")
-        .prop_map(|(first, others, space)| format!("{space}[{}]", [first, others].concat().join(",")))
+    (vec(first, 0..4), vec(other, 0..40), "[ \n\t]{0,2}").prop_map(|(first, others, space)| {
+        format!("{space}[{}]", [first, others].concat().join(","))
+    })
 }
 
-/// A document with up to four things wrong: something that became something else, that is missing, there twice, or not
-/// known, and now and then an end that is cut off.
+/// A document with up to four changes: values that are replaced, removed, duplicated or unknown.
+/// Sometimes the end is cut off.
 pub fn nearly(document: Value) -> impl Strategy<Value = String> + Clone {
     let changes = vec((any::<Index>(), change()), 0..5);
     (changes, prop::option::weighted(0.1, any::<Index>())).prop_map(move |(changes, cut)| {
@@ -52,7 +53,7 @@ pub fn nearly(document: Value) -> impl Strategy<Value = String> + Clone {
     })
 }
 
-/// JSON as it is written, which may have a key twice and numbers that are none.
+/// JSON as written, which may have duplicate keys and invalid numbers.
 #[derive(Debug, Clone)]
 enum Json {
     Written(String),
@@ -66,7 +67,7 @@ enum Change {
     Lose(Index),
     Double(Index),
     Add(String, String),
-    /// So many lists around it.
+    /// Wraps the value in this number of lists.
     Wrap(usize),
 }
 
@@ -137,7 +138,8 @@ impl Json {
         }
     }
 
-    /// Changes the part that is at this place, counted from the outside in. Says whether it was found.
+    /// Changes the part at this position, counted from the outside in. Returns whether it was
+    /// found.
     fn change(&mut self, place: &mut usize, change: &Change) -> bool {
         if *place == 0 {
             self.become_changed(change);
@@ -166,10 +168,13 @@ impl Json {
             (Change::Double(which), Self::List(items)) if !items.is_empty() => {
                 items.push(items[which.index(items.len())].clone());
             }
-            (Change::Add(key, value), Self::Object(fields)) => fields.push((key.clone(), Self::Written(value.clone()))),
+            (Change::Add(key, value), Self::Object(fields)) => {
+                fields.push((key.clone(), Self::Written(value.clone())));
+            }
             (Change::Add(_, value), Self::List(items)) => items.push(Self::Written(value.clone())),
             (Change::Wrap(depth), inner) => {
-                *self = Self::Written(format!("{}{inner}{}", "[".repeat(*depth), "]".repeat(*depth)));
+                *self =
+                    Self::Written(format!("{}{inner}{}", "[".repeat(*depth), "]".repeat(*depth)));
             }
             (Change::Lose(_) | Change::Double(_) | Change::Add(..), _) => {}
         }
@@ -178,8 +183,9 @@ impl Json {
 
 impl From<&Value> for Json {
     fn from(value: &Value) -> Self {
-        let fields =
-            |map: &Map<String, Value>| map.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect();
+        let fields = |map: &Map<String, Value>| {
+            map.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect()
+        };
         match value {
             Value::Array(items) => Self::List(items.iter().map(Self::from).collect()),
             Value::Object(map) => Self::Object(fields(map)),
@@ -202,7 +208,12 @@ impl fmt::Display for Json {
             Self::Object(fields) => {
                 f.write_str("{")?;
                 for (at, (key, value)) in fields.iter().enumerate() {
-                    write!(f, "{}{}:{value}", if at == 0 { "" } else { "," }, Value::from(key.as_str()))?;
+                    write!(
+                        f,
+                        "{}{}:{value}",
+                        if at == 0 { "" } else { "," },
+                        Value::from(key.as_str())
+                    )?;
                 }
                 f.write_str("}")
             }
@@ -219,7 +230,10 @@ mod tests {
     #[test]
     fn what_is_not_changed_is_the_document() {
         let document = json!({ "a": [1, { "b": "\u{1}\"" }], "": null });
-        assert_eq!(serde_json::from_str::<Value>(&Json::from(&document).to_string()).unwrap(), document);
+        assert_eq!(
+            serde_json::from_str::<Value>(&Json::from(&document).to_string()).unwrap(),
+            document
+        );
     }
 
     #[test]

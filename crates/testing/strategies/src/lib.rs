@@ -1,8 +1,9 @@
-//! What decoders are given in tests: noise, texts in the punctuation of a format, JSON that is nearly right, streams that are
-//! cut anywhere, and the transcripts of what is right.
+//! Inputs for decoder tests: noise, texts with a format's punctuation, nearly valid JSON, streams
+//! that are cut anywhere, and transcripts of valid messages.
 //!
-//! Each crate says of its own decoders what has to hold for all of these: that what it accepts keeps to its rules, that what
-//! it refuses is refused in few words, that what it writes it can read, and that no cut of a stream changes what was said.
+//! Each crate defines the properties of its own decoders for all of these. Accepted input follows
+//! the rules, and errors are short. A decoder can read the output of its encoder, and no cut of a
+//! stream changes the decoded messages.
 
 mod json;
 mod schema;
@@ -16,7 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// No refusal is longer than this, in bytes, whatever it refuses.
+/// The maximum length of an error text, in bytes, for any input.
 pub const SHORT: usize = 4_096;
 
 /// Any bytes.
@@ -24,7 +25,8 @@ pub fn noise() -> impl Strategy<Value = Vec<u8>> + Clone {
     vec(any::<u8>(), 0..200)
 }
 
-/// Text that is made of a format's own words and punctuation, and of what readers of text stumble over.
+/// Text from a format's own words and punctuation, and from characters that often break text
+/// parsers.
 pub fn text(words: &'static [&'static str]) -> impl Strategy<Value = String> + Clone {
     let piece = prop_oneof![
         6 => select(words).prop_map(str::to_owned),
@@ -35,13 +37,13 @@ pub fn text(words: &'static [&'static str]) -> impl Strategy<Value = String> + C
     vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// Something long, to see that nobody repeats it.
+/// A long text, to check that errors do not repeat it.
 pub fn long() -> impl Strategy<Value = String> + Clone {
     (select(&["x", "é", "\u{1}", "\"", "\\", "/", "~", "\u{202e}"][..]), 1_000_usize..20_000)
         .prop_map(|(piece, count)| piece.repeat(count))
 }
 
-/// A stream in the pieces in which it may come. There are empty ones, too.
+/// A stream, cut into the pieces in which it may arrive. Some pieces are empty.
 pub fn pieces<B: AsRef<[u8]> + std::fmt::Debug + Clone>(
     stream: impl Strategy<Value = B>,
 ) -> impl Strategy<Value = (B, Vec<Vec<u8>>)> {
@@ -51,7 +53,10 @@ pub fn pieces<B: AsRef<[u8]> + std::fmt::Debug + Clone>(
         places.push(bytes.len());
         places.sort_unstable();
         let mut start = 0;
-        let pieces = places.into_iter().map(|end| bytes[std::mem::replace(&mut start, end)..end].to_vec()).collect();
+        let pieces = places
+            .into_iter()
+            .map(|end| bytes[std::mem::replace(&mut start, end)..end].to_vec())
+            .collect();
         (stream, pieces)
     })
 }

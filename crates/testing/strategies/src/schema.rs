@@ -1,9 +1,9 @@
-//! JSON Schemas, and what is nearly one.
+//! JSON Schemas, and nearly valid ones.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Anything that is made of the words of JSON Schema, with a definition that it may refer to.
+/// Any value made from the words of JSON Schema, with a definition to which it may refer.
 pub fn schema() -> impl Strategy<Value = Value> + Clone {
     (crate::json(WORDS), crate::json(WORDS)).prop_map(|(mut schema, definition)| {
         if let Some(fields) = schema.as_object_mut() {

@@ -1,21 +1,21 @@
-//! What peers say to each other when nothing is wrong, as the protocols' transcripts have it.
+//! Valid messages between peers, from the protocol transcripts.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// A line of a transcript.
+/// One line of a transcript.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub place: String,
     pub frame: Value,
-    /// What the frame means, written in full.
+    /// The meaning of the frame, written in full.
     pub meaning: Value,
 }
 
-/// The lines of these transcripts that go in this direction, at least so many.
+/// Returns the lines of these transcripts in this direction. Fails if there are fewer than `least`.
 pub fn transcripts(files: &[&str], direction: &str, least: usize) -> Vec<Line> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/transcripts");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protocol/transcripts");
     let mut lines = Vec::new();
     for name in files {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();

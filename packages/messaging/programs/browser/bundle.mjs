@@ -1,4 +1,4 @@
-// Bundles the page as a web page's author would, into the directory that is named.
+// Bundles the page like the author of a web page, into the given directory.
 import { fileURLToPath } from "node:url";
 import { build } from "vite";
 

@@ -1,10 +1,10 @@
-// Opens an address in Chromium and tells what the page shows, line by line, until it is ended by SIGTERM.
+// Opens an address in Chromium and prints the page's text line by line, until SIGTERM.
 import { chromium } from "playwright-core";
 
 const [address, profile] = process.argv.slice(2);
 const context = await chromium.launchPersistentContext(profile, {
   executablePath: "/usr/bin/chromium",
-  // Tests may run as root, which Chromium's own sandbox refuses; the page is ours.
+  // Tests may run as root, and Chromium's own sandbox refuses that. The page is trusted.
   chromiumSandbox: false,
 });
 process.once("SIGTERM", () => void context.close());

@@ -1,4 +1,4 @@
-// A web page that takes part in a channel. It is told where by its address.
+// A web page that is a participant of a channel. Its address has the parameters.
 import { connect } from "@switchboard/messaging";
 import { z } from "zod";
 

@@ -1,4 +1,4 @@
-// An MCP App made with the protocol's own SDK.
+// An MCP App made with the protocol's official SDK.
 
 import { App } from "@modelcontextprotocol/ext-apps";
 

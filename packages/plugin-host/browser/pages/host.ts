@@ -7,7 +7,7 @@ import {
   webStorageStore,
 } from "../../src/index.js";
 
-/** What a test may set of a view; functions cannot be sent into a page. */
+/** The options of a view that a test may set; functions cannot be sent into a page. */
 export interface Wanted {
   manifest: Parameters<typeof mountPlugin>[1]["manifest"];
   settings?: Record<string, unknown>;

@@ -1,4 +1,4 @@
-// A page made with the SDK that published plugins use, in their words.
+// A page made with the SDK of published plugins, with that SDK's names.
 
 import {
   lobeChat,

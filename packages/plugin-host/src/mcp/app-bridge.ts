@@ -3,28 +3,30 @@ import { Bucket, type Limits } from "../limits.js";
 
 export const PROTOCOL_VERSION = "2026-01-26";
 
-/** A tool of the app's own server. Apps may call those whose visibility includes them, which is the default. */
+/** A tool of the app's own server. Apps may call the tools with `app` in their visibility, which is the default. */
 export interface AppTool {
   name: string;
   [member: string]: unknown;
 }
 
-/** What the host does for an app. What is left out is refused, and not offered in the first place. */
+/** The actions that the host supports for an app. Missing ones are refused, and not offered. */
 export interface AppActions {
-  /** Calls a tool of the app's server. The signal fires when the app cancels or is taken down. */
+  /** Calls a tool of the app's server. The signal fires when the app cancels or is removed. */
   callTool?(name: string, args: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
   readResource?(uri: string): Promise<unknown>;
-  /** Only web addresses get here. Hosts ask the user, and say whether it was opened. The signal fires as for `callTool`. */
+  /**
+   * Gets only web addresses. Hosts ask the user, and return whether it was opened. The signal fires as for `callTool`.
+   */
   openLink?(url: string, signal: AbortSignal): Promise<boolean> | boolean;
-  /** A message in the user's name, written by the app. Hosts ask the user, and say whether it was sent. */
+  /** A message in the user's name, written by the app. Hosts ask the user, and return whether it was sent. */
   sendMessage?(content: unknown[], signal: AbortSignal): Promise<boolean> | boolean;
-  /** What the model should know in future turns; each one replaces the one before. */
+  /** Context for the model in future turns; each one replaces the one before. */
   updateModelContext?(context: {
     content?: unknown[];
     structuredContent?: Record<string, unknown>;
   }): Promise<void> | void;
   log?(level: string, data: unknown): void;
-  /** The app asks to be taken down. */
+  /** The app asks to be removed. */
   close?(): void;
 }
 
@@ -33,7 +35,7 @@ export interface BridgeOptions {
   tools: readonly AppTool[];
   actions: AppActions;
   hostInfo: { name: string; version: string };
-  /** Theme, locale, styles and so on, as the protocol names them. */
+  /** Theme, locale, styles and so on, with the protocol's names. */
   hostContext: Record<string, unknown>;
   sandbox: Record<string, unknown>;
   limits: Limits;
@@ -55,7 +57,7 @@ class RpcError extends Error {
   }
 }
 
-/** The user's no, which is no problem of anybody's. */
+/** A refusal by the user, which is not reported as a problem. */
 class Denied extends RpcError {
   constructor(message: string) {
     super(-32000, message);
@@ -65,14 +67,14 @@ class Denied extends RpcError {
 const refused = (message: string): RpcError => new RpcError(-32000, message);
 const invalid = (message: string): RpcError => new RpcError(-32602, message);
 
-/** Speaks MCP Apps with one app. It knows no frames: whoever makes it sees to it that only the right app is heard. */
+/** Implements MCP Apps for one app. It does not handle frames: the caller must pass only messages of the right app. */
 export class AppBridge {
   readonly #actions: Bucket;
   readonly #running = new Map<Id, AbortController>();
   readonly #asked = new Map<Id, () => void>();
   #nextId = 1;
   #initialized = false;
-  /** Nothing may be sent before the app has said that it is initialized. */
+  /** Messages for the app, held until the app is initialized. */
   #held: { method: string; params: object }[] = [];
   #context: Record<string, unknown>;
 
@@ -82,7 +84,7 @@ export class AppBridge {
     this.#context = options.hostContext;
   }
 
-  /** Tells the app something, at once or when it is ready for it. */
+  /** Sends a notification to the app, at once or when it is initialized. */
   notify(method: string, params: object): void {
     if (this.#initialized) this.options.send({ jsonrpc: "2.0", method, params });
     else this.#held.push({ method, params });
@@ -93,7 +95,7 @@ export class AppBridge {
     if (this.#initialized) this.notify("ui/notifications/host-context-changed", changes);
   }
 
-  /** Asks the app to save what it has. Ends when it has answered, or after `patienceMs`. */
+  /** Asks the app to save its data. Resolves when it has answered, or after `patienceMs`. */
   teardown(reason: string, patienceMs: number): Promise<void> {
     if (!this.#initialized) return Promise.resolve();
     const id = `host-${this.#nextId++}`;
@@ -107,7 +109,7 @@ export class AppBridge {
     });
   }
 
-  /** Cancels whatever the app has running. */
+  /** Cancels all running requests of the app. */
   close(): void {
     for (const controller of this.#running.values()) controller.abort();
     this.#running.clear();
@@ -120,7 +122,7 @@ export class AppBridge {
     }
     const id = typeof data.id === "string" || typeof data.id === "number" ? data.id : undefined;
     if (typeof data.method !== "string") {
-      // An answer to the only thing that a host asks.
+      // An answer to the only request that a host sends.
       if (id !== undefined) this.#asked.get(id)?.();
       return;
     }
@@ -166,7 +168,7 @@ export class AppBridge {
     this.#running.set(id, controller);
     try {
       const result = await this.#perform(method, params, controller.signal);
-      // Who cancelled a request wants no answer to it.
+      // A cancelled request gets no answer.
       if (!controller.signal.aborted) this.#send(id, { result });
     } catch (error) {
       const code = error instanceof RpcError ? error.code : -32603;
@@ -189,7 +191,7 @@ export class AppBridge {
         return this.#callTool(params, signal);
       case "resources/read":
         if (!actions.readResource) break;
-        if (typeof params.uri !== "string") throw invalid('"uri" has to be a string');
+        if (typeof params.uri !== "string") throw invalid('"uri" must be a string');
         return actions.readResource(params.uri);
       case "ui/open-link":
         if (!actions.openLink) break;
@@ -199,7 +201,7 @@ export class AppBridge {
         return {};
       case "ui/message": {
         if (!actions.sendMessage) break;
-        if (params.role !== "user") throw invalid('"role" has to be "user"');
+        if (params.role !== "user") throw invalid('"role" must be "user"');
         this.#countAction();
         if ((await actions.sendMessage(blocks(params.content), signal)) !== true)
           throw new Denied("Message sending denied");
@@ -217,7 +219,7 @@ export class AppBridge {
       case "ui/request-display-mode":
         return { mode: this.#context.displayMode ?? "inline" };
     }
-    throw new RpcError(-32601, `this host has no "${method}"`);
+    throw new RpcError(-32601, `this host does not support "${method}"`);
   }
 
   #initialize(): object {
@@ -240,17 +242,17 @@ export class AppBridge {
 
   async #callTool(params: Record<string, unknown>, signal: AbortSignal): Promise<unknown> {
     const { actions, tools } = this.options;
-    if (!actions.callTool) throw refused("this host lets apps call no tools");
+    if (!actions.callTool) throw refused("this host does not allow apps to call tools");
     const tool = tools.find(({ name }) => name === params.name);
     if (!tool || !isForApps(tool))
-      throw refused(`"${String(params.name)}" is no tool of this app's server, or not one for apps`);
-    if (params.arguments !== undefined && !isRecord(params.arguments)) throw invalid('"arguments" has to be an object');
+      throw refused(`"${String(params.name)}" is not a tool of this app's server, or not available to apps`);
+    if (params.arguments !== undefined && !isRecord(params.arguments)) throw invalid('"arguments" must be an object');
     return actions.callTool(tool.name, params.arguments ?? {}, signal);
   }
 
   #countAction(): void {
     if (!this.#actions.take())
-      throw refused(`more than ${this.options.limits.actionsPerMinute} of these a minute are not let through`);
+      throw refused(`at most ${this.options.limits.actionsPerMinute} of these requests per minute are allowed`);
   }
 
   #send(id: Id, answer: object): void {
@@ -272,7 +274,7 @@ function webAddress(value: unknown): string {
     throw invalid(`"${String(value)}" is not a URL`);
   }
   if (url.protocol !== "https:" && url.protocol !== "http:")
-    throw refused("only https: and http: addresses are opened");
+    throw refused("only https: and http: addresses are allowed");
   return url.href;
 }
 
@@ -280,6 +282,6 @@ function webAddress(value: unknown): string {
 function blocks(content: unknown): unknown[] {
   const list = Array.isArray(content) ? content : [content];
   if (!list.every((block) => isRecord(block) && typeof block.type === "string"))
-    throw invalid('"content" has to be content blocks');
+    throw invalid('"content" must be content blocks');
   return list;
 }

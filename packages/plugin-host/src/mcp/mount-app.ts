@@ -23,14 +23,14 @@ export interface AppViewOptions {
   resource: AppResource;
   /** The tool whose result is shown. */
   tool: AppTool;
-  /** All tools of the same server, among which the app may call those that are for apps. */
+  /** All tools of the same server; the app may call those that are for apps. */
   tools?: readonly AppTool[];
   actions?: AppActions;
-  /** Theme, locale, styles and so on, as the protocol names them. */
+  /** Theme, locale, styles and so on, with the protocol's names. */
   context?: Record<string, unknown>;
-  /** Features of the browser that apps may have if they ask for them. None by default. */
+  /** Browser features that apps may use if they request them. None by default. */
   permissions?: readonly AppPermission[];
-  /** Where the sandbox page is served. Needed by hosts whose own policy forbids inline scripts. */
+  /** The address of the sandbox page. Required if the host's own policy forbids inline scripts. */
   sandboxUrl?: string;
   hostInfo?: { name: string; version: string };
   height?: number;
@@ -47,25 +47,25 @@ export interface AppViewOptions {
 export interface AppView {
   readonly element: HTMLElement;
   readonly status: Status;
-  /** Arguments that are still being written. */
+  /** Sends arguments that are still incomplete. */
   setPartialInput(args: Record<string, unknown>): void;
   setInput(args: Record<string, unknown>): void;
-  /** The call's result, as MCP has it. */
+  /** Sends the call's result, in MCP's format. */
   setResult(result: object): void;
   setCancelled(reason: string): void;
-  /** What changed of the context, such as the theme. */
+  /** Sends the changed parts of the context, such as the theme. */
   setContext(changes: Record<string, unknown>): void;
-  /** Lets the app save what it has, then takes it off the page. */
+  /** Lets the app save its data, then removes it from the page. */
   teardown(reason?: string): Promise<void>;
   destroy(): void;
 }
 
-/** Shows an MCP App in `container`. Throws if the resource is none. */
+/** Shows an MCP App in `container`. Throws if the resource is not an app. */
 export function mountMcpApp(container: HTMLElement, options: AppViewOptions): AppView {
   const html = appHtml(options.resource);
   const document = container.ownerDocument;
   const window = document.defaultView;
-  if (!window) throw new Error("The container is in a document without a window, where nothing can be shown.");
+  if (!window) throw new Error("The container must be in a document with a window.");
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const maxHeight = options.maxHeight ?? 1_200;
   const problem = (text: string): void => options.onProblem?.(`${options.resource.uri}: ${text}`);
@@ -77,7 +77,7 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
   let bridge: AppBridge | undefined;
   let frame: HTMLIFrameElement | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
-  // What the app was told of its call, so that it can be told again after a new start.
+  // The last notifications about the call, to send them again after a restart.
   const told = new Map<string, object>();
 
   const size = { width: "100%", height: `${options.height ?? 320}px` };
@@ -96,7 +96,8 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
   function start(): void {
     stop();
     panel.status = { state: "loading" };
-    // Served by the host itself, the sandbox page has no origin; served by another, it has that one, as the protocol wants it.
+    // Served by the host itself, the sandbox page has no origin; served by another origin, it has that one, as the
+    // protocol requires.
     const served =
       options.sandboxUrl === undefined ? undefined : frameRules(options.sandboxUrl, document.location.href);
     const outer =
@@ -111,8 +112,8 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
       limits,
       ...(options.now ? { now: options.now } : {}),
       onMessage: hear,
-      onRefused: (reason) => problem(`a message was refused: ${reason}`),
-      onFlood: () => fail("flood", "The app was stopped: it sent messages without end."),
+      onRefused: (reason) => problem(`a message was rejected: ${reason}`),
+      onFlood: () => fail("flood", "The app was stopped because it sent too many messages."),
     });
     const speaking = new AppBridge({
       tools: options.tools ?? [options.tool],
@@ -165,7 +166,7 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
     panel.element.prepend(page);
     const patience = options.readyTimeoutMs ?? 15_000;
     timer = setTimeout(
-      () => fail("timeout", `The app did not say that it is initialized within ${patience / 1000} s.`, false),
+      () => fail("timeout", `The app was not initialized within ${patience / 1000} s.`, false),
       patience,
     );
   }
@@ -206,9 +207,9 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
 function appHtml(resource: AppResource): string {
   const type = resource.mimeType?.replaceAll(" ", "").toLowerCase();
   if (!resource.uri.startsWith("ui://"))
-    throw new Error(`"${resource.uri}" is no app: its address does not begin with ui://.`);
+    throw new Error(`"${resource.uri}" is not an app: its address does not start with ui://.`);
   if (type !== APP_MIME_TYPE)
-    throw new Error(`"${resource.uri}" is no app: its type is "${resource.mimeType}", not "${APP_MIME_TYPE}".`);
+    throw new Error(`"${resource.uri}" is not an app: its type is "${resource.mimeType}", not "${APP_MIME_TYPE}".`);
   if (resource.text !== undefined) return resource.text;
   if (resource.blob === undefined) throw new Error(`"${resource.uri}" is empty: it has neither text nor blob.`);
   const bytes = Uint8Array.from(atob(resource.blob), (character) => character.charCodeAt(0));

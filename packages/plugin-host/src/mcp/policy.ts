@@ -1,6 +1,6 @@
 import { isRecord } from "../json.js";
 
-/** The addresses that an app says it needs. */
+/** The domains that an app declares. */
 export interface AppCsp {
   connectDomains?: string[];
   resourceDomains?: string[];
@@ -8,7 +8,7 @@ export interface AppCsp {
   baseUriDomains?: string[];
 }
 
-/** Features of the browser that an app would like to have, as the `allow` attribute names them. */
+/** Browser features that an app may request, with their names in the `allow` attribute. */
 export const PERMISSIONS = {
   camera: "camera",
   microphone: "microphone",
@@ -17,10 +17,13 @@ export const PERMISSIONS = {
 } as const;
 export type AppPermission = keyof typeof PERMISSIONS;
 
-/** An origin, perhaps with a wildcard for the first part of its name. Anything else could smuggle directives into the policy. */
+/**
+ * An origin, with an optional wildcard for the first part of its name. Other values could inject directives into the
+ * policy.
+ */
 const ORIGIN = /^(https?|wss?):\/\/(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:\d{1,5})?\/?$/i;
 
-/** Reads what an app declares; whatever is not an origin is left out. */
+/** Reads an app's declaration; values that are not origins are dropped. */
 export function readCsp(value: unknown): AppCsp {
   if (!isRecord(value)) return {};
   const csp: AppCsp = {};
@@ -34,10 +37,10 @@ export function readCsp(value: unknown): AppCsp {
 }
 
 /**
- * The content security policy that an app runs under: what it declared and no more.
+ * Returns the content security policy of an app: the declared domains and nothing else.
  *
- * Forms go nowhere, and neither does the frame itself, as frames outside of `frame-src` cannot be navigated to: otherwise an app
- * that may connect to nobody could still carry data away in an address.
+ * Forms are forbidden, and so is navigation of the frame to addresses outside `frame-src`. Otherwise an app without any
+ * allowed connection could send data in an address.
  */
 export function appPolicy(csp: AppCsp): string {
   const list = (...sources: (readonly string[] | undefined)[]): string =>

@@ -1,9 +1,9 @@
 /**
  * The page between a host and an MCP App.
  *
- * It gets the app's HTML and its policy from the host, puts the policy upon itself, and shows the HTML in a frame of its own, which
- * inherits the policy. Messages pass through it in both directions, except those that are for itself. It has no origin, so that neither
- * it nor the app can reach the host.
+ * It gets the app's HTML and its policy from the host, and applies the policy to itself. It shows the HTML in its own
+ * frame, which inherits the policy. It forwards messages in both directions, except its own ones. It has no origin, so
+ * that neither it nor the app can access the host.
  */
 const SCRIPT = `
 "use strict";
@@ -46,9 +46,9 @@ export const sandboxPage = `<!doctype html>
 `;
 
 /**
- * For hosts whose own policy forbids inline scripts: frames that are made from text inherit it, so the page has to come from a server,
- * with these headers. The policy is wide because each app's own, narrower one is put on top of it; `sandbox` takes its origin away even
- * from someone who opens it by itself.
+ * For hosts with a policy that forbids inline scripts. Frames that are made from text inherit that policy, so a server
+ * must serve the page, with these headers. The policy is wide because each app's narrower policy is added to it.
+ * `sandbox` removes its origin even if a user opens it directly.
  */
 export const sandboxPageHeaders: Readonly<Record<string, string>> = {
   "content-type": "text/html; charset=utf-8",

@@ -1,16 +1,16 @@
-//! What an operator is told of a provider's new list.
+//! The report for an operator about a provider's new list.
 
 use std::sync::Arc;
 
 use super::text::differences;
-use crate::json::difference::Change;
-use crate::json::shortened;
+use sa_text::json::difference::Change;
+use sa_text::json::shortened;
 
-/// Of this many tools in one list, the audit event shows what has changed.
+/// The number of tools in one list for which the audit event shows changes.
 const SHOWN_TOOLS: usize = 3;
 const SHOWN_CHANGES: usize = 3;
 
-/// What a provider's new list brought that an operator should know.
+/// The changes in a provider's new list that an operator should know.
 #[derive(Debug, Default)]
 pub(in crate::directory) struct Report {
     pub(in crate::directory) changed: Vec<String>,
@@ -30,12 +30,15 @@ impl Report {
             return;
         }
         let changes = differences(was, now);
-        let shown = changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
-            (Some(was), Some(now)) => format!("{path} was {}, is {}", shortened(was), shortened(now)),
-            (None, Some(now)) => format!("{path} was added: {}", shortened(now)),
-            (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
-            (None, None) => path.clone(),
-        });
+        let shown =
+            changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
+                (Some(was), Some(now)) => {
+                    format!("{path} was {}, is {}", shortened(was), shortened(now))
+                }
+                (None, Some(now)) => format!("{path} was added: {}", shortened(now)),
+                (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
+                (None, None) => path.clone(),
+            });
         let shown = shown.collect::<Vec<_>>().join("; ");
         let more = changes.len().saturating_sub(SHOWN_CHANGES);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };

@@ -1,7 +1,8 @@
-//! The claims to one name, in the order in which they hold it.
+//! The claims to one name, ordered by precedence.
 //!
-//! Ten thousand nodes may claim the same name and leave together, so every change takes logarithmic time. Nearly every name
-//! has one claim, which is stored without an allocation of its own.
+//! Ten thousand nodes may claim the same name and detach together, so every change takes
+//! logarithmic time. Nearly every name has one claim, which is stored without a separate
+//! allocation.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,9 +17,9 @@ pub(in crate::directory) struct Owner {
     pub(in crate::directory) id: ProviderId,
     pub(in crate::directory) grant: Grant,
     pub(in crate::directory) scope: Scope,
-    /// When its id was first claimed.
+    /// The age of the first claim to its id.
     pub(in crate::directory) age: u64,
-    /// Its id as it appears in exposed names: names that begin with this and `__` are its own.
+    /// Its id as written in exposed names. Names that begin with this and `__` belong to it.
     pub(in crate::directory) space: Arc<str>,
 }
 
@@ -26,20 +27,21 @@ pub(in crate::directory) struct Owner {
 pub(in crate::directory) struct Offer {
     pub(in crate::directory) tool: Arc<Tool>,
     pub(in crate::directory) plain: Arc<str>,
-    /// Made from the tool's address. It leads to this very tool.
+    /// Derived from the tool's address. It always leads to this tool.
     pub(in crate::directory) suffixed: Arc<str>,
-    /// When it was first claimed.
+    /// The age of its first claim.
     pub(in crate::directory) age: u64,
 }
 
 impl Offer {
-    /// Whether two offers are the same tool of different providers, which can stand in for each other.
+    /// Returns whether two offers are the same tool of different providers, which can replace each
+    /// other.
     pub(in crate::directory) fn is_like(&self, other: &Self) -> bool {
         self.tool.name == other.tool.name && self.tool.preferred_name == other.tool.preferred_name
     }
 }
 
-/// What kind of name a claim is to. At equal rank a claim of an earlier kind goes first.
+/// The kind of a claim. At equal rank, an earlier kind has precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::directory) enum Kind {
     /// A tool's exposed name with a suffix.
@@ -48,12 +50,13 @@ pub(in crate::directory) enum Kind {
     Named,
     /// The undotted name of a tool on the host that the operator prefers.
     PreferredBare,
-    /// The undotted name of a host's tool. Every host has a `Bash`: such a name belongs to no grant.
+    /// The undotted name of a host's tool. Every host has a `Bash`, so such a name belongs to no
+    /// grant.
     Bare,
-    /// An undotted open prefix, or the open tool that stands for it. It goes after tools of that name, except where it was
-    /// there first, see `Index::held`.
+    /// An undotted open prefix, or the open tool that represents it. Tools of that name have
+    /// precedence unless the prefix is older, see `Index::held`.
     Open,
-    /// The name of a tool without that of its provider, while it is the only one.
+    /// The name of a tool without its provider's id, while it is unambiguous.
     Short,
 }
 
@@ -62,7 +65,7 @@ impl Kind {
         matches!(self, Self::PreferredBare | Self::Bare)
     }
 
-    /// Whether the name belongs to the grant of whoever claims it first.
+    /// Returns whether the name belongs to the grant with the first claim.
     pub(in crate::directory) fn is_named(self) -> bool {
         matches!(self, Self::Named | Self::Open)
     }
@@ -82,12 +85,12 @@ impl Claim {
         self.owner.grant.rank
     }
 
-    /// What decides between the grants that claim a name.
+    /// Returns the precedence among the grants that claim a name.
     pub(in crate::directory) fn seniority(&self) -> (Rank, u64) {
         (self.rank(), self.age)
     }
 
-    /// Whether this claim takes precedence over one with another grant.
+    /// Returns whether this claim has precedence over one with another grant.
     pub(in crate::directory) fn precedes(&self, other: &Self) -> bool {
         self.owner.grant != other.owner.grant && self.seniority() < other.seniority()
     }
@@ -153,7 +156,7 @@ impl Claims {
     pub(super) fn insert(&mut self, claim: Claim) {
         match self {
             Self::Many(many) => many.insert(claim),
-            // Two prefixes of a provider can be written alike in exposed names.
+            // Two prefixes of a provider can have the same spelling in exposed names.
             Self::One(one) if *one == claim => {}
             Self::One(one) => {
                 let mut many = Many::default();
@@ -164,7 +167,7 @@ impl Claims {
         }
     }
 
-    /// Removes a claim; `true` when none is left.
+    /// Removes a claim. Returns `true` if none is left.
     pub(super) fn remove(&mut self, claim: &Claim) -> bool {
         match self {
             Self::One(one) => one == claim,
@@ -181,7 +184,7 @@ impl Claims {
         }
     }
 
-    /// All of them, the best first.
+    /// Returns all claims, the best first.
     pub(in crate::directory) fn iter(&self) -> impl Iterator<Item = &Claim> {
         let (one, many) = match self {
             Self::One(one) => (Some(one), None),
@@ -190,8 +193,12 @@ impl Claims {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The claims of this kind and the rank of this owner, the best first.
-    pub(in crate::directory) fn of_kind(&self, owner: &Arc<Owner>, kind: Kind) -> impl Iterator<Item = &Claim> {
+    /// Returns the claims of this kind and of the owner's rank, the best first.
+    pub(in crate::directory) fn of_kind(
+        &self,
+        owner: &Arc<Owner>,
+        kind: Kind,
+    ) -> impl Iterator<Item = &Claim> {
         let (one, many) = match self {
             Self::One(one) => (Some(one), None),
             Self::Many(many) => {
@@ -204,8 +211,11 @@ impl Claims {
         one.into_iter().chain(many.into_iter().flatten()).take_while(alike)
     }
 
-    /// The claims of a provider's grant, the best first.
-    pub(in crate::directory) fn of_grant(&self, owner: &Arc<Owner>) -> impl Iterator<Item = &Claim> {
+    /// Returns the claims of a provider's grant, the best first.
+    pub(in crate::directory) fn of_grant(
+        &self,
+        owner: &Arc<Owner>,
+    ) -> impl Iterator<Item = &Claim> {
         let (one, many) = match self {
             Self::One(one) => (Some(one).filter(|one| one.owner.grant == owner.grant), None),
             Self::Many(many) => (None, Some(many.of_grant(owner))),
@@ -222,8 +232,12 @@ impl Many {
 
     fn of_grant(&self, owner: &Arc<Owner>) -> impl Iterator<Item = &Claim> {
         // Lower than every claim of this grant, because ages begin with 1.
-        let from = ByGrant(Claim { owner: Arc::clone(owner), offer: None, kind: Kind::Suffixed, age: 0 });
+        let from =
+            ByGrant(Claim { owner: Arc::clone(owner), offer: None, kind: Kind::Suffixed, age: 0 });
         let grant = owner.grant.clone();
-        self.by_grant.range(from..).map(|claim| &claim.0).take_while(move |claim| claim.owner.grant == grant)
+        self.by_grant
+            .range(from..)
+            .map(|claim| &claim.0)
+            .take_while(move |claim| claim.owner.grant == grant)
     }
 }

@@ -14,7 +14,7 @@ pub(in crate::directory) struct Contest {
     pub(in crate::directory) loser: ProviderId,
     /// The first of the names.
     pub(in crate::directory) name: Arc<str>,
-    /// How many there are.
+    /// The number of names.
     pub(in crate::directory) names: usize,
     /// Whether the name is the loser's id.
     pub(in crate::directory) is_id: bool,
@@ -27,24 +27,26 @@ impl Contest {
     }
 }
 
-/// What a provider claims and does not get.
+/// The claims of a provider that it does not hold.
 #[derive(Default)]
 pub(super) struct Losses {
-    /// Names by which it gets no calls, and the provider that holds each.
+    /// Names by which it receives no calls, and the provider that holds each.
     pub(super) blocked: Vec<(String, ProviderId)>,
     /// Tools that are listed under their suffixed names.
     pub(super) renamed: Vec<Renamed>,
 }
 
 impl Index {
-    /// The contests that a provider's claims of this age have begun, one for each other provider.
+    /// Returns the contests caused by a provider's claims of this age, one for each other provider.
     pub(super) fn new_contests(&self, id: &ProviderId, age: u64) -> Vec<Contest> {
         let Some(member) = self.members.get(id) else { return Vec::new() };
         let Some(scope) = self.scopes.get(&member.owner.scope) else { return Vec::new() };
         let mut found: BTreeMap<(ProviderId, ProviderId), (Arc<str>, usize)> = BTreeMap::new();
         for (name, claim, _) in member.claims().into_iter().filter(|(_, claim, covers)| {
             // Bare names have the age of their host.
-            !covers && claim.kind != Kind::Suffixed && claim.offer.as_ref().map_or(claim.age, |offer| offer.age) == age
+            !covers
+                && claim.kind != Kind::Suffixed
+                && claim.offer.as_ref().map_or(claim.age, |offer| offer.age) == age
         }) {
             let pair = match self.winner_over(scope, &name, &claim) {
                 Some(holder) => Some((holder.id.clone(), id.clone())),
@@ -55,16 +57,26 @@ impl Index {
             }
         }
         let found = found.into_iter();
-        found.map(|((holder, loser), (name, names))| Contest { holder, loser, name, names, is_id: false }).collect()
+        found
+            .map(|((holder, loser), (name, names))| Contest {
+                holder,
+                loser,
+                name,
+                names,
+                is_id: false,
+            })
+            .collect()
     }
 
-    /// What a provider claims and does not get, among those who see what it sees.
+    /// Returns the claims that a provider does not hold, as seen from its scope.
     pub(super) fn losses(&self, member: &Member) -> Losses {
         let mut losses = Losses::default();
         let Some(scope) = self.scopes.get(&member.owner.scope) else { return losses };
         for (name, claim, covers) in member.claims() {
             let Some(offer) = &claim.offer else {
-                let holder = Some(()).filter(|()| covers).and_then(|()| self.winner_over(scope, &name, &claim));
+                let holder = Some(())
+                    .filter(|()| covers)
+                    .and_then(|()| self.winner_over(scope, &name, &claim));
                 losses.blocked.extend(holder.map(|holder| (name.to_string(), holder.id.clone())));
                 continue;
             };
@@ -72,23 +84,35 @@ impl Index {
             let is_plain = name == offer.plain;
             match listed {
                 Some(listed) if is_plain && *listed != name => {
-                    let Some(holder) = self.held(scope, &name).map(|held| &held.by.owner) else { continue };
+                    let Some(holder) = self.held(scope, &name).map(|held| &held.by.owner) else {
+                        continue;
+                    };
                     losses.renamed.push(Renamed {
                         name: Arc::clone(listed),
                         wanted: name,
                         held_by: holder.id.clone(),
-                        holder_away: self.members.get(&holder.id).is_some_and(|holder| !holder.is_online()),
+                        holder_away: self
+                            .members
+                            .get(&holder.id)
+                            .is_some_and(|holder| !holder.is_online()),
                     });
                 }
-                // One name stands for all: a tool that is not listed at all, or that is and has lost another name.
+                // Report one name for each tool: a tool that is not listed at all, or a listed tool
+                // that lost another name.
                 None if is_plain => {
                     let own = if offer.tool.name.contains('.') { &offer.tool.name } else { &name };
-                    let holder = self.kept_from(scope, &name, &claim).or_else(|| self.winner_over(scope, own, &claim));
-                    losses.blocked.extend(holder.map(|holder| (own.to_string(), holder.id.clone())));
+                    let holder = self
+                        .kept_from(scope, &name, &claim)
+                        .or_else(|| self.winner_over(scope, own, &claim));
+                    losses
+                        .blocked
+                        .extend(holder.map(|holder| (own.to_string(), holder.id.clone())));
                 }
                 Some(listed) if *listed == offer.plain && claim.kind != Kind::Suffixed => {
                     let holder = self.winner_over(scope, &name, &claim);
-                    losses.blocked.extend(holder.map(|holder| (name.to_string(), holder.id.clone())));
+                    losses
+                        .blocked
+                        .extend(holder.map(|holder| (name.to_string(), holder.id.clone())));
                 }
                 _ => {}
             }
@@ -98,15 +122,22 @@ impl Index {
         losses
     }
 
-    /// The provider with another grant that holds the name instead of this claim's.
-    fn winner_over<'i>(&'i self, scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
+    /// Returns the provider with another grant that holds the name instead of this claim's
+    /// provider.
+    fn winner_over<'i>(
+        &'i self,
+        scope: &'i ScopeIndex,
+        name: &str,
+        claim: &Claim,
+    ) -> Option<&'i Owner> {
         let Some(held) = self.held(scope, name) else { return self.kept_from(scope, name, claim) };
-        let shared = held.by.kind.is_bare() && claim.kind.is_bare() && held.by.rank() == claim.rank();
+        let shared =
+            held.by.kind.is_bare() && claim.kind.is_bare() && held.by.rank() == claim.rank();
         (held.by.owner.grant != claim.owner.grant && !shared).then_some(&held.by.owner)
     }
 }
 
-/// A provider with another grant that claims a name which this claim holds.
+/// Returns a provider with another grant that claims a name which this claim holds.
 fn loser_to<'i>(scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
     let others = scope.names.get(name)?.iter().filter(|other| other.kind != Kind::Suffixed);
     let mut others = others.filter(|other| other.owner.grant != claim.owner.grant);

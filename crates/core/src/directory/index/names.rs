@@ -1,4 +1,4 @@
-//! How a provider's names and its id come into the index and leave it.
+//! Adds a provider's names and its id to the index, and removes them.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,7 @@ use crate::principal::Scope;
 use crate::provider::{Grant, ProviderId};
 use crate::tool::{Catalog, Tool};
 
-/// When a provider claimed each of its tools and prefixes first.
+/// The ages of the first claims to each of a provider's tools and prefixes.
 #[derive(Default)]
 pub(super) struct Ages {
     tools: HashMap<Arc<str>, Arc<Offer>>,
@@ -19,19 +19,23 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    /// Those of a provider that an earlier process has saved.
+    /// Returns the ages of a saved provider.
     pub(super) fn saved(saved: &SavedProvider) -> Self {
         let offer = |tool: &Arc<Tool>, age| {
             let (plain, suffixed) = ("".into(), "".into());
             Arc::new(Offer { tool: Arc::clone(tool), plain, suffixed, age })
         };
         Self {
-            tools: saved.tools.iter().map(|(tool, age)| (Arc::clone(&tool.name), offer(tool, *age))).collect(),
+            tools: saved
+                .tools
+                .iter()
+                .map(|(tool, age)| (Arc::clone(&tool.name), offer(tool, *age)))
+                .collect(),
             prefixes: saved.prefixes.iter().cloned().collect(),
         }
     }
 
-    /// A tool with the same names is as old as it was.
+    /// Returns the age of a tool with the same names.
     fn of_tool(&self, tool: &Tool) -> Option<u64> {
         self.tools
             .get(&tool.name)
@@ -51,13 +55,17 @@ impl Index {
     pub(super) fn ages(&self, id: &ProviderId) -> Ages {
         let Some(member) = self.members.get(id) else { return Ages::default() };
         Ages {
-            tools: member.offers.iter().map(|offer| (Arc::clone(&offer.tool.name), Arc::clone(offer))).collect(),
+            tools: member
+                .offers
+                .iter()
+                .map(|offer| (Arc::clone(&offer.tool.name), Arc::clone(offer)))
+                .collect(),
             prefixes: member.prefixes.iter().cloned().collect(),
         }
     }
 
-    /// Enters a provider's tools and prefixes. What it claimed `before` keeps its age, all else gets this one. A tool that
-    /// it lists twice counts once.
+    /// Adds a provider's tools and prefixes. Claims in `before` keep their age, all others get
+    /// `age`. Duplicates in the list count once.
     pub(super) fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Ages, age: u64) {
         let weight = catalog.weight();
         let Some(member) = self.members.get_mut(id) else { return };
@@ -66,14 +74,21 @@ impl Index {
         let offers = tools.map(|tool| {
             let age = before.of_tool(&tool).unwrap_or(age);
             let (plain, suffixed) = tool.exposed_names(id);
-            Arc::new(Offer { tool: Arc::new(tool), plain: plain.into(), suffixed: suffixed.into(), age })
+            Arc::new(Offer {
+                tool: Arc::new(tool),
+                plain: plain.into(),
+                suffixed: suffixed.into(),
+                age,
+            })
         });
         member.offers = offers.collect();
         let mut prefixes: Vec<Arc<str>> = catalog.prefixes.into_iter().map(Into::into).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
-        let aged = |prefix: Arc<str>| (before.prefixes.get(&prefix).copied().unwrap_or(age), prefix);
-        member.prefixes = prefixes.into_iter().map(aged).map(|(age, prefix)| (prefix, age)).collect();
+        let aged =
+            |prefix: Arc<str>| (before.prefixes.get(&prefix).copied().unwrap_or(age), prefix);
+        member.prefixes =
+            prefixes.into_iter().map(aged).map(|(age, prefix)| (prefix, age)).collect();
         member.weight = weight + member.about.len();
         member.room = catalog.room;
         member.bare_names = catalog.bare_names;
@@ -127,7 +142,8 @@ impl Index {
         }
     }
 
-    /// The other providers that everyone can see and that have the same id in exposed names.
+    /// Returns the other providers that everyone can see and that have the same id in exposed
+    /// names.
     pub(super) fn rivals_for_id(&self, owner: &Owner) -> Vec<Arc<Owner>> {
         let same = self.ids.get(&owner.space).filter(|_| owner.scope == Scope::Everyone);
         same.into_iter().flatten().filter(|other| other.id != owner.id).cloned().collect()
@@ -136,7 +152,10 @@ impl Index {
     pub(super) fn enter_id(&mut self, owner: &Arc<Owner>) {
         if owner.scope == Scope::Everyone {
             // Nearly every id has one provider.
-            self.ids.entry(Arc::clone(&owner.space)).or_insert_with(|| Vec::with_capacity(1)).push(Arc::clone(owner));
+            self.ids
+                .entry(Arc::clone(&owner.space))
+                .or_insert_with(|| Vec::with_capacity(1))
+                .push(Arc::clone(owner));
         }
     }
 
@@ -151,7 +170,7 @@ impl Index {
 }
 
 impl Member {
-    /// Its claims: the name, the claim, and whether it covers what is below the name.
+    /// Returns its claims: the name, the claim, and whether it covers the names below.
     pub(super) fn claims(&self) -> Vec<(Arc<str>, Claim, bool)> {
         let mut claims = Vec::with_capacity(3 * self.offers.len() + 2 * self.prefixes.len());
         let bare = if self.preferred { Kind::PreferredBare } else { Kind::Bare };
@@ -160,7 +179,12 @@ impl Member {
             for (name, kind) in offer.names(bare) {
                 // Hosts are ordered by their own age.
                 let age = if kind.is_bare() { self.owner.age } else { offer.age };
-                let claim = Claim { owner: Arc::clone(&self.owner), offer: Some(Arc::clone(offer)), kind, age };
+                let claim = Claim {
+                    owner: Arc::clone(&self.owner),
+                    offer: Some(Arc::clone(offer)),
+                    kind,
+                    age,
+                };
                 claims.push((Arc::clone(name), claim, false));
             }
         }
@@ -170,9 +194,11 @@ impl Member {
             self.offers.iter().map(|offer| &*offer.tool.name).collect()
         };
         for (prefix, age) in &self.prefixes {
-            let claim = Claim { owner: Arc::clone(&self.owner), offer: None, kind: Kind::Named, age: *age };
+            let claim =
+                Claim { owner: Arc::clone(&self.owner), offer: None, kind: Kind::Named, age: *age };
             let dotted = prefix.contains('.');
-            // A tool that the provider describes under the same name is what a call of that name means.
+            // If the provider describes a tool under the same name, a call of that name means the
+            // tool.
             if !described.contains(&**prefix) && (self.bare_names || dotted) {
                 let kind = if dotted { Kind::Named } else { Kind::Open };
                 claims.push((Arc::clone(prefix), Claim { kind, ..claim.clone() }, false));
@@ -184,17 +210,25 @@ impl Member {
 }
 
 impl Offer {
-    /// The names that the tool claims, each once. A host's undotted names are `bare`.
-    pub(in crate::directory) fn names(&self, bare: Option<Kind>) -> impl Iterator<Item = (&Arc<str>, Kind)> {
+    /// Returns the names that the tool claims, each once. A host's undotted names are `bare`.
+    pub(in crate::directory) fn names(
+        &self,
+        bare: Option<Kind>,
+    ) -> impl Iterator<Item = (&Arc<str>, Kind)> {
         let own = match (self.tool.name.contains('.'), self.tool.open) {
             (true, _) => Some(Kind::Named),
             (false, true) => bare.map(|_| Kind::Open),
             (false, false) => bare,
         };
         // An undotted capability that is listed under its own name looks like a host's tool.
-        let plain = if self.tool.open && self.tool.name == self.plain { Kind::Open } else { Kind::Named };
+        let plain =
+            if self.tool.open && self.tool.name == self.plain { Kind::Open } else { Kind::Named };
         let own = own.filter(|_| self.tool.name != self.plain).map(|kind| (&self.tool.name, kind));
-        let short = self.tool.short.as_ref().filter(|short| **short != self.plain && **short != self.tool.name);
+        let short = self
+            .tool
+            .short
+            .as_ref()
+            .filter(|short| **short != self.plain && **short != self.tool.name);
         let short = short.map(|short| (short, Kind::Short));
         [(&self.plain, plain), (&self.suffixed, Kind::Suffixed)].into_iter().chain(own).chain(short)
     }
@@ -206,7 +240,7 @@ impl ScopeIndex {
     }
 }
 
-/// How a prefix is written in exposed names.
+/// Returns the spelling of a prefix in exposed names.
 fn spelled(prefix: &Arc<str>) -> Arc<str> {
     if prefix.contains('.') { prefix.replace('.', "_").into() } else { Arc::clone(prefix) }
 }

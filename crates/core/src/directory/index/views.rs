@@ -25,14 +25,20 @@ impl Index {
         let mut tools: Vec<ToolView> = Vec::new();
         let scopes = self.scopes_of(view);
         let listed = |scope, name: &Arc<str>| {
-            let held = Some(name).filter(|name| !name.contains('.')).and_then(|name| self.held(scope, name))?;
+            let held = Some(name)
+                .filter(|name| !name.contains('.'))
+                .and_then(|name| self.held(scope, name))?;
             let (owner, offer) = (&held.by.owner, held.by.offer.as_ref()?);
             let shown = self.listed_as(&scopes, owner, offer)?;
             let member = self.members.get(&owner.id).filter(|_| shown == name)?;
             let limited = view.principal.is_limited();
             Some(ToolView {
                 name: Arc::clone(name),
-                leading: if limited { self.leading_names(&scopes, owner, offer) } else { Vec::new() },
+                leading: if limited {
+                    self.leading_names(&scopes, owner, offer)
+                } else {
+                    Vec::new()
+                },
                 tool: Arc::clone(&offer.tool),
                 provider: owner.id.clone(),
                 scope: owner.scope.clone(),
@@ -45,7 +51,7 @@ impl Index {
             tools.extend(page.take(limit.saturating_add(1)));
         }
         tools.sort_by(|a, b| a.name.cmp(&b.name));
-        // Of a name that a view sees twice, because it names a scope twice, the first is what a call resolves to.
+        // If a view contains a scope twice, a name appears twice. A call resolves to the first one.
         tools.dedup_by(|a, b| a.name == b.name);
         let more = tools.len() > limit;
         tools.truncate(limit);
@@ -53,16 +59,23 @@ impl Index {
         ToolPage { tools, next }
     }
 
-    /// The providers that a view can see and that have documents, by id.
+    /// Returns the visible providers that have documents, sorted by id.
     pub(in crate::directory) fn documents(&self, view: &View) -> Vec<DocumentsView> {
-        let seen = self.members.values().filter(|member| view.scopes().any(|scope| *scope == member.owner.scope));
+        let seen = self
+            .members
+            .values()
+            .filter(|member| view.scopes().any(|scope| *scope == member.owner.scope));
         let mut found: Vec<_> = seen
             .filter_map(|member| {
                 let documents = match &member.presence {
                     Presence::Online { provider, .. } => provider.documents()?,
                     Presence::Offline { documents, .. } => documents.clone()?,
                 };
-                Some(DocumentsView { provider: member.owner.id.clone(), documents, online: member.is_online() })
+                Some(DocumentsView {
+                    provider: member.owner.id.clone(),
+                    documents,
+                    online: member.is_online(),
+                })
             })
             .collect();
         found.sort_by(|a, b| a.provider.cmp(&b.provider));
@@ -77,46 +90,67 @@ impl Index {
         views
     }
 
-    /// Whether bare names can run anywhere.
+    /// Returns whether bare names can run on any provider.
     pub(in crate::directory) fn has_host(&self) -> bool {
         self.members.values().any(|member| member.is_online() && member.is_host())
     }
 
     pub(in crate::directory) fn online(&self, kind: &str) -> usize {
-        self.members.values().filter(|member| member.owner.id.kind == kind && member.is_online()).count()
+        self.members
+            .values()
+            .filter(|member| member.owner.id.kind == kind && member.is_online())
+            .count()
     }
 
-    /// The host on which bare names run, for everyone: of the best rank, the one that the operator prefers, else the oldest.
+    /// Returns the host on which bare names run for everyone. Among the online hosts of the best
+    /// rank, this is the preferred one, else the oldest.
     fn primary(&self) -> Option<&ProviderId> {
-        let hosts = self.members.values().filter(|member| member.owner.scope == Scope::Everyone && member.is_host());
+        let hosts = self
+            .members
+            .values()
+            .filter(|member| member.owner.scope == Scope::Everyone && member.is_host());
         let best = hosts.clone().map(|member| member.owner.grant.rank).min()?;
         let online = hosts.filter(|member| member.is_online() && member.owner.grant.rank == best);
-        online.min_by_key(|member| (!member.preferred, member.owner.age)).map(|member| &member.owner.id)
+        online
+            .min_by_key(|member| (!member.preferred, member.owner.age))
+            .map(|member| &member.owner.id)
     }
 
-    pub(in crate::directory) fn exposed_name(&self, id: &ProviderId, own: &str) -> Option<Arc<str>> {
+    pub(in crate::directory) fn exposed_name(
+        &self,
+        id: &ProviderId,
+        own: &str,
+    ) -> Option<Arc<str>> {
         let member = self.members.get(id)?;
         let offer = member.offers.iter().find(|offer| &*offer.tool.name == own)?;
         Some(Arc::clone(self.shown_name(member, offer)))
     }
 
-    /// The changes of definitions that no operator has accepted.
+    /// Returns the definition changes that no operator has accepted.
     pub(in crate::directory) fn tool_changes(&self) -> Vec<ToolChange> {
         let ids: OnceCell<HashMap<String, &Member>> = OnceCell::new();
         self.definitions.changes(|provider, pool, tool| {
-            // Nearly always there is no change, and nothing to look up.
+            // There is rarely a change, so the table is only built on demand.
             let ids = ids.get_or_init(|| {
                 let members = self.members.values();
-                members.map(|member| (format!("{}/{}", member.owner.id.kind, member.owner.id.id), member)).collect()
+                members
+                    .map(|member| {
+                        (format!("{}/{}", member.owner.id.kind, member.owner.id.id), member)
+                    })
+                    .collect()
             });
-            let member = ids.get(provider).filter(|member| definitions::is_of(pool, &member.owner.grant))?;
+            let member =
+                ids.get(provider).filter(|member| definitions::is_of(pool, &member.owner.grant))?;
             self.exposed_name(&member.owner.id, tool)
         })
     }
 
-    /// The name under which those who see a provider find its tool; the suffixed one also where it is not listed.
+    /// Returns the name of a tool in lists for principals that see its provider. Falls back to the
+    /// suffixed name if the tool is not listed.
     fn shown_name<'o>(&self, member: &Member, offer: &'o Offer) -> &'o Arc<str> {
-        let scopes = [&member.owner.scope, &Scope::Everyone].into_iter().filter_map(|scope| self.scopes.get(scope));
+        let scopes = [&member.owner.scope, &Scope::Everyone]
+            .into_iter()
+            .filter_map(|scope| self.scopes.get(scope));
         let scopes: Vec<&ScopeIndex> = scopes.collect();
         self.listed_as(&scopes, &member.owner, offer).unwrap_or(&offer.suffixed)
     }
@@ -138,11 +172,13 @@ impl Index {
             Presence::Offline { at, .. } => (Some(at.elapsed()), Duration::ZERO, 0),
         };
         let Losses { blocked, renamed } = self.losses(member);
-        let tools: Vec<_> = member.offers.iter().map(|offer| Arc::clone(self.shown_name(member, offer))).collect();
+        let tools: Vec<_> =
+            member.offers.iter().map(|offer| Arc::clone(self.shown_name(member, offer))).collect();
         let listed = || tools.iter().zip(&member.offers).map(|(name, offer)| (name, &offer.tool));
         let capabilities = listed().flat_map(|(_, tool)| tool.capabilities.iter().cloned());
-        let flawed =
-            listed().filter_map(|(name, tool)| Some((Arc::clone(name), tool.input.as_ref()?.flaw()?.to_owned())));
+        let flawed = listed().filter_map(|(name, tool)| {
+            Some((Arc::clone(name), tool.schema_problem()?.into_owned()))
+        });
         let mut flawed: Vec<_> = flawed.collect();
         flawed.sort();
         MemberView {

@@ -1,9 +1,10 @@
-//! Rule: a wall clock that moved is trusted again only when it returns, has been steady for a day, or is confirmed.
+//! Rule: a wall clock that moved is trusted again only when it returns, has been steady for a day,
+//! or is confirmed.
 
 use super::*;
 
 const MINUTE_MS: i64 = 60_000;
-/// Some day in 2026.
+/// A day in 2026.
 const START_MS: i64 = 1_790_000_000_000;
 
 /// A machine: its wall clock can be set, its uptime cannot.
@@ -14,21 +15,24 @@ struct Machine {
 
 impl Machine {
     fn new(memory: Option<ClockMemory>) -> Self {
-        Self { now: Reading { wall_ms: START_MS, uptime_ms: 5_000 }, clock: TrustedClock::new(memory) }
+        Self {
+            now: Reading { wall_ms: START_MS, uptime_ms: 5_000 },
+            clock: TrustedClock::new(memory),
+        }
     }
 
     fn remembers(trusted_ms: i64) -> Self {
         Self::new(Some(ClockMemory { trusted_ms, doubted: None }))
     }
 
-    /// Time passes, and somebody sets the clock at the end of it. Returns whether the clock is trusted.
+    /// Lets time pass, and then sets the clock. Returns whether the clock is trusted.
     fn after(&mut self, passed_ms: i64, set_by_ms: i64) -> bool {
         self.now.wall_ms += passed_ms + set_by_ms;
         self.now.uptime_ms += passed_ms;
         self.clock.observe(self.now).is_none()
     }
 
-    /// The process starts again, perhaps after a reboot.
+    /// Restarts the process, as after a reboot.
     fn restart(&mut self, passed_ms: i64, set_by_ms: i64) -> bool {
         self.clock = TrustedClock::new(self.clock.memory());
         self.now = Reading { wall_ms: self.now.wall_ms + passed_ms + set_by_ms, uptime_ms: 1_000 };
@@ -53,7 +57,11 @@ fn a_clock_that_jumps_is_not_trusted_until_it_returns() {
         assert!(machine.after(MINUTE_MS, 0));
         assert!(!machine.after(MINUTE_MS, jump), "{jump}");
         assert!(!machine.after(MINUTE_MS, 0));
-        assert_eq!(machine.clock.memory().unwrap().trusted_ms, START_MS + MINUTE_MS, "the last trusted time stays");
+        assert_eq!(
+            machine.clock.memory().unwrap().trusted_ms,
+            START_MS + MINUTE_MS,
+            "the last trusted time stays"
+        );
         assert!(machine.after(MINUTE_MS, -jump), "back");
     }
 }
@@ -124,10 +132,19 @@ fn a_machine_that_runs_for_hours_at_a_time_gets_its_day_together() {
 #[test]
 fn a_doubt_says_what_happened() {
     let say = |cause, by_ms| Doubt { cause, by_ms, trusted_in_ms: 0 }.to_string();
-    assert_eq!(say(Cause::Jumped, 400 * DAY_MS), "the clock was set forward by 400 days while the gateway ran");
-    assert_eq!(say(Cause::Jumped, -2 * HOUR_MS), "the clock was set back by 2 hours while the gateway ran");
+    assert_eq!(
+        say(Cause::Jumped, 400 * DAY_MS),
+        "the clock was set forward by 400 days while the gateway ran"
+    );
+    assert_eq!(
+        say(Cause::Jumped, -2 * HOUR_MS),
+        "the clock was set back by 2 hours while the gateway ran"
+    );
     assert_eq!(say(Cause::Apart, 30 * HOUR_MS), "the clock is 30 hours ahead of the newest record");
-    assert_eq!(say(Cause::Apart, i64::MIN), "the clock is 106751991167 days behind the newest record");
+    assert_eq!(
+        say(Cause::Apart, i64::MIN),
+        "the clock is 106751991167 days behind the newest record"
+    );
 }
 
 proptest::proptest! {

@@ -1,19 +1,24 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::outcome::{CallError, CallErrorKind};
 
-const LIMIT: Limit = Limit { name: "things", what: "things", key: "x.max_things", remedy: "give some back", total: 0 };
+const LIMIT: Limit = Limit {
+    name: "things",
+    what: "things",
+    key: "x.max_things",
+    remedy: "give some back",
+    total: 0,
+};
 
 fn budget(total: usize) -> Arc<SharedBudget> {
     SharedBudget::new(Limit { total, ..LIMIT })
 }
 
 fn operator() -> Holder {
-    Holder { id: "boss".into(), operator: true }
+    Holder::operator("boss")
 }
 
-/// Takes one at a time until that is refused.
+/// Acquires one at a time until the budget refuses.
 fn take_all(budget: &Arc<SharedBudget>, holder: &Holder) -> Vec<Permit> {
     std::iter::from_fn(|| budget.acquire(holder, 1).ok()).collect()
 }
@@ -24,14 +29,18 @@ fn check_shares(total: usize, alone: usize, second: usize, operators: usize) {
     let first = take_all(&budget, &Holder::named("a"));
     let others = take_all(&budget, &Holder::named("b"));
     let reserved = take_all(&budget, &operator());
-    assert_eq!((first.len(), others.len(), reserved.len()), (alone, second, operators), "of {total}");
+    assert_eq!(
+        (first.len(), others.len(), reserved.len()),
+        (alone, second, operators),
+        "of {total}"
+    );
 }
 
 #[test]
 fn one_principal_leaves_a_quarter_to_others_and_a_sixteenth_to_operators() {
     check_shares(256, 192, 33, 31);
     check_shares(1_600, 1_200, 201, 199);
-    // What is too small to be divided is not.
+    // A total that is too small is not divided.
     check_shares(1, 1, 0, 0);
     check_shares(3, 3, 0, 0);
     check_shares(16, 12, 3, 1);
@@ -48,7 +57,11 @@ fn a_second_greedy_principal_stops_at_an_eighth_and_a_modest_one_goes_on() {
     let reserved = take_all(&budget, &operator());
     assert_eq!((reserved.len(), budget.used()), (50, 800));
     drop(second);
-    assert_eq!(take_all(&budget, &Holder::named("a")).len(), 0, "the first one still has more than its share");
+    assert_eq!(
+        take_all(&budget, &Holder::named("a")).len(),
+        0,
+        "the first one still has more than its share"
+    );
     assert_eq!(take_all(&budget, &Holder::named("d")).len(), 51);
 }
 
@@ -67,16 +80,17 @@ fn a_refusal_says_what_is_exhausted_who_has_it_and_what_to_do() {
     let budget = budget(16);
     let held = take_all(&budget, &Holder::named("a"));
     let refused = budget.acquire(&Holder::named("a"), 1).unwrap_err();
-    let error = CallError::from(refused);
-    assert_eq!(error.kind, CallErrorKind::Overloaded);
-    assert!(error.retryable);
+    assert!(refused.transient);
     for part in ["12 of 16 things", "12 of them by this principal", "more than 1/8"] {
-        assert!(error.message.contains(part), "{part}: {}", error.message);
+        assert!(refused.message.contains(part), "{part}: {refused}");
     }
-    assert_eq!(error.hint.as_deref(), Some("give some back, or ask the operator to raise x.max_things"));
+    assert_eq!(refused.hint, "give some back, or ask the operator to raise x.max_things");
     let _others = take_all(&budget, &Holder::named("b"));
     let full = budget.acquire(&Holder::named("c"), 1).unwrap_err().to_string();
-    assert!(full.contains("15 of 16 things") && full.contains("0 of them by this principal"), "{full}");
+    assert!(
+        full.contains("15 of 16 things") && full.contains("0 of them by this principal"),
+        "{full}"
+    );
     drop(held);
 }
 
@@ -115,7 +129,8 @@ fn a_permit_grows_and_shrinks_in_steps() {
 #[test]
 fn a_permit_moves_to_another_holder_only_within_its_share() {
     let (budget, greedy) = (budget(160), Holder::named("greedy"));
-    let mut held: Vec<Permit> = (0..120).map(|_| budget.acquire(&Holder::anonymous(), 1).unwrap()).collect();
+    let mut held: Vec<Permit> =
+        (0..120).map(|_| budget.acquire(&Holder::anonymous(), 1).unwrap()).collect();
     for permit in &mut held {
         permit.transfer(&greedy).unwrap();
     }
@@ -145,7 +160,8 @@ fn what_threads_take_and_give_back_adds_up() {
         let threads = (0..8).map(|thread| {
             let budget = &budget;
             scope.spawn(move || {
-                let holder = if thread == 0 { operator() } else { Holder::named(format!("{}", thread % 3)) };
+                let holder =
+                    if thread == 0 { operator() } else { Holder::named(format!("{}", thread % 3)) };
                 let mut held = std::collections::VecDeque::new();
                 for round in 0..5_000_usize {
                     if let Ok(permit) = budget.acquire(&holder, round % 13) {
@@ -167,8 +183,11 @@ fn what_threads_take_and_give_back_adds_up() {
 }
 
 proptest! {
-    /// Whatever is taken, resized, moved and given back, the sums are those of the permits that are left, the total is never
-    /// exceeded, nobody but operators reaches the reserve, and nobody above an eighth takes while it is crowded.
+    /// Holds for every sequence of acquire, resize, transfer and release:
+    /// - The sums equal the remaining permits.
+    /// - The total is never exceeded.
+    /// - Only operators reach the reserve.
+    /// - No holder above an eighth acquires while the budget is crowded.
     #[test]
     fn the_rule_holds_for_every_history(
         total in 1_usize..400,
@@ -215,7 +234,7 @@ proptest! {
                 prop_assert_eq!(budget.held_by(holder), own);
             }
         }
-        // Others hold at most all but the reserve, so an operator gets that.
+        // Other holders leave at least the reserve free, so an operator can acquire it.
         let by_operator = budget.held_by(&holders[0]);
         if by_operator < total / 16 {
             prop_assert!(budget.acquire(&holders[0], total / 16 - by_operator).is_ok());

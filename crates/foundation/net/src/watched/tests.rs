@@ -1,12 +1,12 @@
-//! Rule: a message that is not too large arrives as it is; of one that is too large arrives the beginning, which is said;
-//! and neither it nor the place where the stream is cut in pieces changes anything about the others.
+//! Rule: messages within the limit arrive unchanged, larger ones are cut and reported as cut, and
+//! neither cuts nor read boundaries affect other messages.
 
 use std::collections::VecDeque;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sa_core::budget::{Holder, Limit, STEP, SharedBudget};
+use sa_limits::budget::{Holder, Limit, STEP, SharedBudget};
 use tokio::io::AsyncReadExt as _;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -22,11 +22,15 @@ use crate::upgrade::SocketLimits;
 const MAX: usize = 40;
 const LIMITS: SocketLimits = SocketLimits { max_message_bytes: MAX, cuts: true, budget: None };
 
-/// A stream that comes in pieces.
+/// A stream that returns one piece per read.
 struct Pieces(VecDeque<Vec<u8>>);
 
 impl AsyncRead for Pieces {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         while let Some(piece) = self.0.front_mut() {
             let read = piece.len().min(buffer.remaining());
             buffer.put_slice(&piece[..read]);
@@ -40,20 +44,27 @@ impl AsyncRead for Pieces {
     }
 }
 
-/// What arrives: texts, each with the size that it had if it was cut, and what pings said.
+/// Returns the received texts, each with its full size if it was cut, and the received pings.
 fn arrived(pieces: Vec<Vec<u8>>) -> (Vec<(String, Option<u64>)>, Option<Error>) {
     arrived_within(LIMITS, pieces)
 }
 
-fn arrived_within(limits: SocketLimits, pieces: Vec<Vec<u8>>) -> (Vec<(String, Option<u64>)>, Option<Error>) {
+fn arrived_within(
+    limits: SocketLimits,
+    pieces: Vec<Vec<u8>>,
+) -> (Vec<(String, Option<u64>)>, Option<Error>) {
     let reading = async {
         let stream = tokio::io::join(limits.watch(Pieces(pieces.into())), tokio::io::sink());
-        let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits.config())).await;
+        let mut socket =
+            WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits.config())).await;
         let mut arrived = Vec::new();
         loop {
             match socket.next().await {
                 Some(Ok(message @ Message::Text(_))) => {
-                    arrived.push((message.to_text().unwrap().to_owned(), socket.get_ref().reader().take_cut()));
+                    arrived.push((
+                        message.to_text().unwrap().to_owned(),
+                        socket.get_ref().reader().take_cut(),
+                    ));
                 }
                 Some(Ok(other)) => arrived.push((format!("{other:?}"), None)),
                 Some(Err(error)) => return (arrived, Some(error)),
@@ -64,7 +75,7 @@ fn arrived_within(limits: SocketLimits, pieces: Vec<Vec<u8>>) -> (Vec<(String, O
     reading.now_or_never().unwrap()
 }
 
-/// Frames of one message, with a ping between each two.
+/// Returns the frames of one message, with a ping between every two frames.
 fn frames(text: &str, cuts: &[prop::sample::Index]) -> Vec<u8> {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
     places.sort_unstable();
@@ -72,7 +83,11 @@ fn frames(text: &str, cuts: &[prop::sample::Index]) -> Vec<u8> {
     let (mut bytes, mut start) = (Vec::new(), 0);
     for (number, end) in places.iter().enumerate() {
         let is_last = number + 1 == places.len();
-        bytes.extend(frame(if number == 0 { TEXT } else { 0 }, is_last, &text.as_bytes()[start..*end]));
+        bytes.extend(frame(
+            if number == 0 { TEXT } else { 0 },
+            is_last,
+            &text.as_bytes()[start..*end],
+        ));
         if !is_last {
             bytes.extend(frame(PING, true, b"there?"));
         }
@@ -173,7 +188,9 @@ fn what_is_too_large_many_times_is_not_read_to_its_end() {
     let mut endless = Vec::new();
     Header { first: TEXT, mask: Some([0; 4]), payload: u64::MAX }.last().write(&mut endless);
     check_refused::<TooLarge>(endless);
-    check_refused::<TooLarge>([frame(TEXT, false, &[b'x'; MAX]), frame(0, false, &vec![b'x'; most])].concat());
+    check_refused::<TooLarge>(
+        [frame(TEXT, false, &[b'x'; MAX]), frame(0, false, &vec![b'x'; most])].concat(),
+    );
 }
 
 #[test]
@@ -190,7 +207,10 @@ fn what_is_wrong_with_a_message_that_is_cut_is_seen() {
     for (bytes, expected) in cases {
         let (arrived, error) = arrived(vec![bytes]);
         let told = error.map(|error| format!("{error:?} {error}"));
-        assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{expected}: {arrived:?}, {told:?}");
+        assert!(
+            told.as_ref().is_some_and(|told| told.contains(expected)),
+            "{expected}: {arrived:?}, {told:?}"
+        );
     }
 }
 
@@ -217,12 +237,17 @@ fn what_has_come_of_large_messages_takes_from_a_shared_budget() {
     let limit = Limit { name: "m", what: "bytes", key: "x.y", remedy: "wait", total: 16 * STEP };
     let budget = SharedBudget::new(limit);
     let share = budget.share(&Holder::named("a"));
-    let watched = |bytes: &[u8]| Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(&share));
+    let watched = |bytes: &[u8]| {
+        Watched::new(std::io::Cursor::new(bytes.to_vec()), 1 << 20, true, Some(&share))
+    };
     let whole = frame(TEXT, true, &vec![b'x'; 8 * STEP + 1]);
     let in_fragments = [frame(TEXT, false, &vec![b'x'; 8 * STEP]), frame(0, false, b"x")].concat();
-    // The first part has come before it turns out that it is too large.
-    let cut = [frame(TEXT, false, &vec![b'x'; 8 * STEP]), frame(0, true, &vec![b'x'; 1 << 20])].concat();
-    let read = |stream: &mut Watched<_>| stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().map(drop);
+    // The first part arrives before the message turns out to be too large.
+    let cut =
+        [frame(TEXT, false, &vec![b'x'; 8 * STEP]), frame(0, true, &vec![b'x'; 1 << 20])].concat();
+    let read = |stream: &mut Watched<_>| {
+        stream.read_to_end(&mut Vec::new()).now_or_never().unwrap().map(drop)
+    };
     for unfinished in [&whole[..whole.len() - 1], &in_fragments, &cut[..cut.len() - 1]] {
         let mut first = watched(unfinished);
         read(&mut first).unwrap();
@@ -235,9 +260,17 @@ fn what_has_come_of_large_messages_takes_from_a_shared_budget() {
         drop(first);
         assert_eq!(budget.used(), 0);
     }
-    // One after the other, and others between them.
-    let many =
-        [whole.clone(), frame(PING, true, b""), cut, whole.clone(), in_fragments, frame(0, true, b""), whole].concat();
+    // The same messages one after another, with other frames between them.
+    let many = [
+        whole.clone(),
+        frame(PING, true, b""),
+        cut,
+        whole.clone(),
+        in_fragments,
+        frame(0, true, b""),
+        whole,
+    ]
+    .concat();
     let mut many = watched(&many);
     read(&mut many).unwrap();
     assert_eq!(budget.used(), 0);

@@ -1,4 +1,4 @@
-//! Bodies in Swagger 2.0: one parameter in `body`, or one in `formData` for each field.
+//! Bodies in Swagger 2.0: one parameter in `body`, or one in `formData` per field.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::refs::{MAX_TEXT, Root, Trail};
 use crate::schema::{Collector, is_file};
 use crate::swagger::writing;
 
-/// A parameter that is a part of the body, and its place in the document.
+/// A parameter that is part of the body, and its position in the document.
 #[derive(Debug)]
 pub(crate) struct InBody<'a> {
     pub(crate) written: &'a Value,
@@ -35,22 +35,24 @@ impl InBody<'_> {
 }
 
 impl<'a> Declared<'a> {
-    /// The body that parameters make, the operation's own before those of its path.
+    /// Builds the body from parameters. The operation's own parameters come before those of its
+    /// path.
     pub(crate) fn of_parameters(
         root: Root<'a>,
         mut parts: Vec<InBody<'a>>,
         consumes: Option<&'a Value>,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
-        let consumes = consumes.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let consumes =
+            consumes.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let media = consumes.filter(|media| media.len() <= MAX_TEXT && usable_media(media));
         let Some(whole) = parts.iter().position(InBody::is_body) else {
             return Self::form(parts, media.map(format_of).collect(), problems);
         };
         let InBody { written, pointer } = parts.swap_remove(whole);
         if parts.iter().any(|part| !part.is_body()) {
-            let message =
-                "an operation has either a parameter in \"body\" or some in \"formData\"; the latter are left out";
+            let message = "an operation can have either a parameter in \"body\" or some in \"formData\"; the latter \
+                           are ignored";
             problems.push(Problem::new(ProblemKind::Malformed, &pointer, message));
         }
         let media = media.filter(|media| !media.contains('*')).min_by_key(|media| format_of(media));
@@ -58,14 +60,19 @@ impl<'a> Declared<'a> {
         let format = format_of(&media);
         let schema = written.get("schema");
         let is_form = matches!(format, Format::Form | Format::Multipart);
-        let fields = schema.filter(|_| is_form).map(|schema| find_fields(root, schema)).unwrap_or_default();
+        let fields =
+            schema.filter(|_| is_form).map(|schema| find_fields(root, schema)).unwrap_or_default();
         let required = written.get("required") == Some(&Value::Bool(true));
         let description = written.get("description").filter(|said| said.is_string());
         let body = Body { required, media, format, fields };
         Some(Self { body, schema, fields: Vec::new(), description, pointer })
     }
 
-    fn form(mut parts: Vec<InBody<'a>>, formats: Vec<Format>, problems: &mut Vec<Problem>) -> Option<Self> {
+    fn form(
+        mut parts: Vec<InBody<'a>>,
+        formats: Vec<Format>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
         let mut fields = std::collections::BTreeMap::new();
         parts.retain(|part| {
             let Some(name) = part.name() else {
@@ -95,14 +102,19 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// One schema for the fields of a form. A parameter is nearly a schema: what it has beside the keywords is left out.
-pub(super) fn form<'a>(parts: &[InBody<'a>], collector: &mut Collector<'a>) -> Result<Value, Problem> {
+/// Builds one schema for the fields of a form. A parameter is nearly a schema: its other keys are
+/// left out.
+pub(super) fn form<'a>(
+    parts: &[InBody<'a>],
+    collector: &mut Collector<'a>,
+) -> Result<Value, Problem> {
     let mut properties = Map::new();
     for part in parts {
         let schema = collector.convert(part.written, Trail::Start(&part.pointer))?;
         properties.insert(part.name().unwrap_or_default().to_owned(), schema);
     }
-    let required: Vec<_> = parts.iter().filter(|part| part.is_required()).filter_map(InBody::name).collect();
+    let required: Vec<_> =
+        parts.iter().filter(|part| part.is_required()).filter_map(InBody::name).collect();
     let mut schema = json!({"type": "object", "properties": properties});
     if !required.is_empty() {
         schema["required"] = json!(required);

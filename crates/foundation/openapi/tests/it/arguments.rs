@@ -1,4 +1,4 @@
-//! A tool's arguments are flat, named once, and cannot leave their place in the request.
+//! A tool's arguments are flat, have unique names, and cannot leave their part of the request.
 
 use sa_openapi::RequestErrorKind::{self, InvalidArgument, MissingArgument, UnknownArgument};
 use sa_openapi::{Document, ProblemKind};
@@ -79,7 +79,10 @@ fn one_name_in_several_places() {
         "parameters": [parameter("cookie"), parameter("query"), parameter("header"), parameter("path")],
     });
     let document = document(json!({"/a/{id}": {"get": operation}}), json!({}));
-    assert_eq!(schema(&document, "call")["required"], json!(["id", "query_id", "header_id", "cookie_id"]));
+    assert_eq!(
+        schema(&document, "call")["required"],
+        json!(["id", "query_id", "header_id", "cookie_id"])
+    );
     let arguments = json!({"id": "p", "query_id": "q", "header_id": "h", "cookie_id": "c"});
     let request = call(&document, arguments).unwrap();
     assert_eq!(target(&request), "/a/p?id=q");
@@ -93,7 +96,10 @@ fn a_parameter_cannot_take_the_name_of_the_body() {
         "requestBody": {"content": {"application/json": {}}},
     }));
     let request = call(&document, json!({"query__requestBody": "q", "_requestBody": [1]})).unwrap();
-    assert_eq!((target(&request).as_str(), request.body.as_deref()), ("/call?_requestBody=q", Some(&b"[1]"[..])));
+    assert_eq!(
+        (target(&request).as_str(), request.body.as_deref()),
+        ("/call?_requestBody=q", Some(&b"[1]"[..]))
+    );
 }
 
 #[test]
@@ -101,13 +107,17 @@ fn names_that_no_model_could_use_are_cleaned_and_both_are_understood() {
     let document = one(json!({"parameters": [{"name": "filter[name]", "in": "query"}]}));
     assert!(schema(&document, "call")["properties"]["filter_name_"].is_object());
     for name in ["filter_name_", "filter[name]"] {
-        assert_eq!(target(&call(&document, json!({name: "x"})).unwrap()), "/call?filter%5Bname%5D=x");
+        assert_eq!(
+            target(&call(&document, json!({name: "x"})).unwrap()),
+            "/call?filter%5Bname%5D=x"
+        );
     }
 }
 
 #[test]
 fn the_operations_parameter_wins_over_the_paths() {
-    let shared = json!([{"name": "a", "in": "query", "description": "path"}, {"name": "b", "in": "query"}]);
+    let shared =
+        json!([{"name": "a", "in": "query", "description": "path"}, {"name": "b", "in": "query"}]);
     let own = json!([{"name": "a", "in": "query", "description": "own", "required": true}]);
     let item = json!({"parameters": shared, "get": {"operationId": "call", "parameters": own}});
     let schema = schema(&document(json!({"/a": item}), json!({})), "call");
@@ -118,8 +128,17 @@ fn the_operations_parameter_wins_over_the_paths() {
 
 #[test]
 fn headers_of_the_connection_are_nobodys_argument() {
-    let names = ["Host", "content-length", "Authorization", "Accept", "Content-Type", "Transfer-Encoding", "Cookie"];
-    let parameters: Vec<_> = names.iter().map(|name| json!({"name": name, "in": "header"})).collect();
+    let names = [
+        "Host",
+        "content-length",
+        "Authorization",
+        "Accept",
+        "Content-Type",
+        "Transfer-Encoding",
+        "Cookie",
+    ];
+    let parameters: Vec<_> =
+        names.iter().map(|name| json!({"name": name, "in": "header"})).collect();
     let document = one(json!({"parameters": parameters}));
     assert_eq!(schema(&document, "call")["properties"], json!({}));
     assert_eq!(document.problems().len(), names.len());

@@ -1,4 +1,4 @@
-//! `_requestBody` becomes the bytes that the document's media type asks for.
+//! `_requestBody` is converted into the bytes that the document's media type requires.
 
 use sa_openapi::{Document, RequestErrorKind};
 use serde_json::{Value, json};
@@ -45,7 +45,10 @@ fn text_and_what_only_a_caller_can_write() {
 
 #[test]
 fn bytes() {
-    let document = taking("application/octet-stream", json!({"schema": {"type": "string", "format": "binary"}}));
+    let document = taking(
+        "application/octet-stream",
+        json!({"schema": {"type": "string", "format": "binary"}}),
+    );
     for text in ["aGk/", "aGk_", "aG\nk/", "data:text/plain;base64,aGk/", "data:,hi%3F"] {
         check(&document, json!(text), "application/octet-stream", "hi?");
     }
@@ -65,7 +68,10 @@ fn a_json_body_is_preferred() {
 #[test]
 fn a_body_is_missed_only_where_it_is_required() {
     let error = call(&taking("application/json", json!({})), json!({})).unwrap_err();
-    assert_eq!((error.kind, error.name.as_str()), (RequestErrorKind::MissingArgument, "_requestBody"));
+    assert_eq!(
+        (error.kind, error.name.as_str()),
+        (RequestErrorKind::MissingArgument, "_requestBody")
+    );
     let optional = one(json!({"requestBody": {"content": {"application/json": {}}}}));
     let request = call(&optional, json!({})).unwrap();
     assert_eq!((request.body.as_deref(), header(&request, "content-type")), (None, None));
@@ -85,7 +91,11 @@ fn forms() {
     form(json!({}), json!({"a": {"b": 1}}), "a=%7B%22b%22%3A1%7D");
     form(json!({"a": {"explode": false}}), json!({"a": ["x", "y"]}), "a=x,y");
     form(json!({"a": {"style": "pipeDelimited"}}), json!({"a": ["x", "y"]}), "a=x%7Cy");
-    form(json!({"a": {"style": "deepObject", "explode": true}}), json!({"a": {"b": 1}}), "a%5Bb%5D=1");
+    form(
+        json!({"a": {"style": "deepObject", "explode": true}}),
+        json!({"a": {"b": 1}}),
+        "a%5Bb%5D=1",
+    );
     form(json!({"a": {"allowReserved": true}}), json!({"a": "x/y&z"}), "a=x/y%26z");
     form(json!({"a": {"contentType": "application/json"}}), json!({"a": [1, 2]}), "a=%5B1%2C2%5D");
     refused(&taking(FORM, json!({})), json!("a=1"));
@@ -94,7 +104,8 @@ fn forms() {
 const BOUNDARY: &str = "switchboard-form-0000000000000000";
 
 fn multipart(about: Value, body: Value) -> String {
-    let request = call(&taking("multipart/form-data", about), json!({"_requestBody": body})).unwrap();
+    let request =
+        call(&taking("multipart/form-data", about), json!({"_requestBody": body})).unwrap();
     let media = format!("multipart/form-data; boundary={BOUNDARY}");
     assert_eq!(header(&request, "content-type"), Some(media.as_str()));
     String::from_utf8(request.body.unwrap()).unwrap().replace("\r\n", "\n")
@@ -102,7 +113,8 @@ fn multipart(about: Value, body: Value) -> String {
 
 #[track_caller]
 fn parts(about: Value, body: Value, expected: &[&str]) {
-    let parts: String = expected.iter().map(|part| format!("--{BOUNDARY}\n{part}\n")).collect::<Vec<_>>().concat();
+    let parts: String =
+        expected.iter().map(|part| format!("--{BOUNDARY}\n{part}\n")).collect::<Vec<_>>().concat();
     assert_eq!(multipart(about, body), format!("{parts}--{BOUNDARY}--\n"));
 }
 
@@ -148,11 +160,23 @@ fn files_are_known_by_every_spelling() {
         json!({"contentMediaType": "image/png"}),
         json!({"type": "file"}),
     ] {
-        let document = taking("multipart/form-data", json!({"schema": {"allOf": [{"properties": {"f": file}}]}}));
+        let document = taking(
+            "multipart/form-data",
+            json!({"schema": {"allOf": [{"properties": {"f": file}}]}}),
+        );
         let request = call(&document, json!({"_requestBody": {"f": "aGk="}})).unwrap();
-        assert!(String::from_utf8(request.body.unwrap()).unwrap().contains("\r\n\r\nhi\r\n"), "{file}");
+        assert!(
+            String::from_utf8(request.body.unwrap()).unwrap().contains("\r\n\r\nhi\r\n"),
+            "{file}"
+        );
         refused(&document, json!({"f": "no base64!"}));
-        assert!(document.operation("call").unwrap().input_schema().contains("as base64 or as a data: URL"));
+        assert!(
+            document
+                .operation("call")
+                .unwrap()
+                .input_schema()
+                .contains("as base64 or as a data: URL")
+        );
     }
 }
 
@@ -166,12 +190,21 @@ fn base64_text_stays_text() {
 fn no_field_can_break_out_of_its_part() {
     let evil = "x\"\r\nContent-Type: text/html\r\n\r\n";
     let body = multipart(json!({}), json!({evil: "a"}));
-    assert!(body.contains("name=\"x%22%0D%0AContent-Type: text/html%0D%0A%0D%0A\"\n\na\n"), "{body}");
-    let evil = format!("a\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"admin\"\r\n\r\n1");
-    let request = call(&taking("multipart/form-data", json!({})), json!({"_requestBody": {"a": evil}})).unwrap();
+    assert!(
+        body.contains("name=\"x%22%0D%0AContent-Type: text/html%0D%0A%0D%0A\"\n\na\n"),
+        "{body}"
+    );
+    let evil =
+        format!("a\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"admin\"\r\n\r\n1");
+    let request =
+        call(&taking("multipart/form-data", json!({})), json!({"_requestBody": {"a": evil}}))
+            .unwrap();
     let boundary = header(&request, "content-type").unwrap().split('=').nth(1).unwrap().to_owned();
     assert_ne!(boundary, BOUNDARY);
     assert_eq!(String::from_utf8(request.body.unwrap()).unwrap().matches(&boundary).count(), 2);
     let file = json!({"schema": {"properties": {"f": {"format": "binary"}}}});
-    refused(&taking("multipart/form-data", file), json!({"f": "data:text/html\r\nX: y;base64,aGk="}));
+    refused(
+        &taking("multipart/form-data", file),
+        json!({"f": "data:text/html\r\nX: y;base64,aGk="}),
+    );
 }

@@ -1,4 +1,4 @@
-//! No document takes more than bounded time and memory, and none makes the reader panic.
+//! Every document takes bounded time and memory, and none makes the parser panic.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ fn deep_nesting() {
     refused(&format!("openapi:\n{}x\n", "- ".repeat(100_000)), DocumentErrorKind::TooLarge);
 }
 
-/// As deep as is allowed, on the small stack of a thread that serves requests.
+/// The deepest allowed document is parsed on the small stack of a thread that serves requests.
 #[test]
 fn what_is_just_shallow_enough_is_read() {
     let depth = 42;
@@ -35,7 +35,8 @@ fn what_is_just_shallow_enough_is_read() {
         "openapi: 3.1.0\npaths: {{/a: {{post: {{requestBody: {{content: {{a/json: {{schema: {before}{{}}{after}}}}}}}}}}}}}"
     );
     let text = text.replace("a/json", "application/json");
-    let reading = move || Document::parse(text.as_bytes(), None).map(|document| document.operations().len());
+    let reading =
+        move || Document::parse(text.as_bytes(), None).map(|document| document.operations().len());
     let reader = std::thread::Builder::new().stack_size(1 << 20).spawn(reading).unwrap();
     assert_eq!(reader.join().unwrap(), Ok(1));
 }
@@ -55,8 +56,10 @@ fn aliases_that_multiply() {
 #[test]
 fn too_many_values() {
     let limits = Limits { values: 10_000, ..Limits::default() };
-    for many in [format!("{{\"openapi\":[{}1]}}", "{},".repeat(2_000)), format!("openapi: [{}1]", "{},".repeat(2_000))]
-    {
+    for many in [
+        format!("{{\"openapi\":[{}1]}}", "{},".repeat(2_000)),
+        format!("openapi: [{}1]", "{},".repeat(2_000)),
+    ] {
         let error = Document::parse_within(many.as_bytes(), None, &limits).unwrap_err();
         assert_eq!(error.kind, DocumentErrorKind::TooLarge, "{error}");
     }
@@ -66,7 +69,10 @@ fn too_many_values() {
 #[test]
 fn too_many_operations() {
     let paths = |count: usize| -> Value {
-        (0..count).map(|number| (format!("/p{number}"), json!({"get": {}}))).collect::<serde_json::Map<_, _>>().into()
+        (0..count)
+            .map(|number| (format!("/p{number}"), json!({"get": {}})))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     };
     let limits = Limits { operations: 10, ..Limits::default() };
     let read = |count| {
@@ -77,7 +83,7 @@ fn too_many_operations() {
     assert_eq!(read(11).unwrap_err().kind, DocumentErrorKind::TooLarge);
 }
 
-/// Each schema refers to the next one ten times: copied in place it would be 10^60 of them.
+/// Each schema refers to the next one ten times: expanded in place, there would be 10^60 of them.
 #[test]
 fn references_that_multiply() {
     let mut schemas = serde_json::Map::new();
@@ -88,19 +94,22 @@ fn references_that_multiply() {
     schemas.insert("S60".to_owned(), json!({"type": "string"}));
     for media in ["application/json", "multipart/form-data"] {
         let content = json!({media: {"schema": {"$ref": "#/components/schemas/S0"}}});
-        let document = with(json!({"requestBody": {"content": content}}), json!({"schemas": schemas}));
+        let document =
+            with(json!({"requestBody": {"content": content}}), json!({"schemas": schemas}));
         assert!(document.operation("call").unwrap().input_schema().len() < 40_000);
     }
 }
 
-/// A large schema within reach of each of many operations.
+/// A large schema that many operations share.
 #[test]
 fn operations_that_share_something_huge() {
     let properties: serde_json::Map<_, _> =
         (0..1_500).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
-    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Huge"}}}});
-    let paths: serde_json::Map<_, _> =
-        (0..200).map(|number| (format!("/p{number}"), json!({"post": {"requestBody": body}}))).collect();
+    let body =
+        json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Huge"}}}});
+    let paths: serde_json::Map<_, _> = (0..200)
+        .map(|number| (format!("/p{number}"), json!({"post": {"requestBody": body}})))
+        .collect();
     let written = json!({
         "openapi": "3.1.0",
         "paths": paths,
@@ -111,12 +120,13 @@ fn operations_that_share_something_huge() {
     assert_eq!((error.kind, error.pointer.as_str()), (DocumentErrorKind::TooLarge, "/paths"));
 }
 
-/// One path item that two thousand paths refer to, with something large in each part of it.
+/// One path item that two thousand paths refer to, with large content in each part.
 #[test]
 fn one_large_path_item_for_many_paths() {
     let long = "x".repeat(100_000);
     let values: Vec<_> = (0..20_000).map(|number| number.to_string()).collect();
-    let fields: serde_json::Map<_, _> = (0..20_000).map(|number| (format!("f{number}"), json!({}))).collect();
+    let fields: serde_json::Map<_, _> =
+        (0..20_000).map(|number| (format!("f{number}"), json!({}))).collect();
     let parameter = json!({"name": "q", "in": "query", "description": long});
     let shared = json!({
         "servers": [{"url": "https://{v}.example.com", "variables": {"v": {"default": "1", "enum": values}}}],
@@ -129,8 +139,9 @@ fn one_large_path_item_for_many_paths() {
         },
         "get": {"security": vec![json!({"a": vec![&long; 10]}); 10]},
     });
-    let paths: serde_json::Map<_, _> =
-        (0..1_000).map(|number| (format!("/p{number}"), json!({"$ref": "#/components/pathItems/shared"}))).collect();
+    let paths: serde_json::Map<_, _> = (0..1_000)
+        .map(|number| (format!("/p{number}"), json!({"$ref": "#/components/pathItems/shared"})))
+        .collect();
     let written = json!({"openapi": "3.1.0", "paths": paths, "components": {"pathItems": {"shared": shared}}});
     let limits = Limits { total_schema_bytes: 2 << 20, ..Limits::default() };
     let error = Document::parse_within(written.to_string().as_bytes(), None, &limits).unwrap_err();
@@ -139,8 +150,10 @@ fn one_large_path_item_for_many_paths() {
 
 #[test]
 fn a_path_full_of_variables() {
-    let variables: String = (0..200_000).map(|number| format!("{{v{number}}}")).collect::<Vec<_>>().concat();
-    let document = document(json!({format!("/{variables}"): {"get": {}}, "/fine": {"get": {}}}), json!({}));
+    let variables: String =
+        (0..200_000).map(|number| format!("{{v{number}}}")).collect::<Vec<_>>().concat();
+    let document =
+        document(json!({format!("/{variables}"): {"get": {}}, "/fine": {"get": {}}}), json!({}));
     assert_eq!(document.operations().len(), 1);
     assert_eq!(document.problems()[0].kind, ProblemKind::Malformed);
 }
@@ -148,11 +161,13 @@ fn a_path_full_of_variables() {
 #[test]
 fn a_huge_schema_loses_its_prose_or_its_operation() {
     let long = "x".repeat(200_000);
-    let document = one(json!({"parameters": [{"name": "a", "in": "query", "schema": {"description": long}}]}));
+    let document =
+        one(json!({"parameters": [{"name": "a", "in": "query", "schema": {"description": long}}]}));
     assert_eq!(crate::support::schema(&document, "call")["properties"]["a"], json!({}));
     let huge: Vec<_> = (0..50_000).collect();
     let operation = json!({"operationId": "x", "parameters": [{"name": "a", "in": "query", "schema": {"enum": huge}}]});
-    let document = crate::support::document(json!({"/a": {"get": operation, "put": {}}}), json!({}));
+    let document =
+        crate::support::document(json!({"/a": {"get": operation, "put": {}}}), json!({}));
     assert_eq!(document.operations().len(), 1);
     assert_eq!(document.problems()[0].kind, ProblemKind::TooLarge);
 }
@@ -160,7 +175,8 @@ fn a_huge_schema_loses_its_prose_or_its_operation() {
 #[test]
 fn patterns_are_data() {
     let pattern = "^(a+)+$";
-    let document = one(json!({"parameters": [{"name": "a", "in": "query", "schema": {"pattern": pattern}}]}));
+    let document =
+        one(json!({"parameters": [{"name": "a", "in": "query", "schema": {"pattern": pattern}}]}));
     assert_eq!(crate::support::schema(&document, "call")["properties"]["a"]["pattern"], pattern);
     let arguments = json!({"a": "a".repeat(50_000) + "!"});
     assert!(crate::support::call(&document, arguments).is_ok());
@@ -172,11 +188,12 @@ fn many_names_of_one_beginning() {
         .map(|number| (format!("/{}", "~".repeat(number)), json!({"get": {"operationId": "same"}})))
         .collect();
     let document = document(paths.into(), json!({}));
-    let names: std::collections::HashSet<_> = document.operations().iter().map(sa_openapi::Operation::name).collect();
+    let names: std::collections::HashSet<_> =
+        document.operations().iter().map(sa_openapi::Operation::name).collect();
     assert_eq!(names.len(), 1_000);
 }
 
-/// Every boundary that the form could choose first is already in its content.
+/// The content contains every boundary that the form would choose first.
 #[test]
 fn a_form_full_of_boundaries() {
     let mut text = String::new();
@@ -194,7 +211,7 @@ fn clones_share() {
     assert!(std::ptr::eq(document.operations(), clone.operations()));
 }
 
-/// Any JSON, made mostly of words that the reader looks for.
+/// Returns any JSON, made mostly of keywords that the reader uses.
 fn anything() -> impl Strategy<Value = Value> {
     let words = prop::sample::select(WORDS);
     let leaf = prop_oneof![
@@ -203,13 +220,15 @@ fn anything() -> impl Strategy<Value = Value> {
         any::<i32>().prop_map(Value::from),
         words.clone().prop_map(Value::from),
         ".{0,8}".prop_map(Value::from),
-        (words.clone(), words.clone()).prop_map(|(a, b)| json!({"$ref": format!("#/components/{a}/{b}")})),
+        (words.clone(), words.clone())
+            .prop_map(|(a, b)| json!({"$ref": format!("#/components/{a}/{b}")})),
     ];
     leaf.prop_recursive(6, 64, 6, move |inner| {
         let key = prop_oneof![4 => words.clone().prop_map(str::to_owned), 1 => ".{0,6}"];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::btree_map(key, inner, 0..6).prop_map(|map| map.into_iter().collect::<Value>()),
+            prop::collection::btree_map(key, inner, 0..6)
+                .prop_map(|map| map.into_iter().collect::<Value>()),
         ]
     })
 }
@@ -344,7 +363,7 @@ proptest! {
 }
 
 proptest! {
-    // Each of its texts is read by a thread of its own.
+    // Each text is parsed on a thread of its own.
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]

@@ -1,4 +1,5 @@
-//! Schemas of OpenAPI 3.0 mean the same as JSON Schema 2020-12, and what no validator takes is dropped.
+//! Schemas of OpenAPI 3.0 keep their meaning as JSON Schema 2020-12, and invalid keywords are
+//! dropped.
 
 use serde_json::{Value, json};
 
@@ -44,7 +45,10 @@ fn nullable() {
         json!({"anyOf": [reference, {"type": "null"}]}),
     );
     check(json!({"nullable": true}), json!({}));
-    check_31(json!({"type": ["string", "null"], "nullable": true}), json!({"type": ["string", "null"]}));
+    check_31(
+        json!({"type": ["string", "null"], "nullable": true}),
+        json!({"type": ["string", "null"]}),
+    );
 }
 
 #[test]
@@ -64,13 +68,17 @@ fn examples_and_formats() {
         json!({"type": "string", "format": "binary"}),
         json!({"type": "string", "contentMediaType": "application/octet-stream"}),
     );
-    check(json!({"type": "string", "format": "byte"}), json!({"type": "string", "contentEncoding": "base64"}));
+    check(
+        json!({"type": "string", "format": "byte"}),
+        json!({"type": "string", "contentEncoding": "base64"}),
+    );
     check(json!({"type": "string", "format": "date"}), json!({"type": "string", "format": "date"}));
 }
 
 #[test]
 fn beside_a_reference() {
-    let written = json!({"$ref": "#/components/schemas/Pet", "description": "d", "minProperties": 1});
+    let written =
+        json!({"$ref": "#/components/schemas/Pet", "description": "d", "minProperties": 1});
     check(written.clone(), json!({"$ref": "#/$defs/Pet", "description": "d"}));
     check_31(written, json!({"$ref": "#/$defs/Pet", "description": "d", "minProperties": 1}));
 }
@@ -108,9 +116,18 @@ fn sloppy_schemas() {
     check(json!({"type": "string", "required": true}), json!({"type": "string"}));
     check(json!({"required": ["a", "a", 1]}), json!({"required": ["a"]}));
     check(json!({"minLength": "1", "maxLength": -1, "multipleOf": 0, "minimum": "x"}), json!({}));
-    check(json!({"enum": [], "allOf": [], "pattern": 1, "properties": [], "uniqueItems": "yes"}), json!({}));
+    check(
+        json!({"enum": [], "allOf": [], "pattern": 1, "properties": [], "uniqueItems": "yes"}),
+        json!({}),
+    );
     check(json!({"items": [{"type": "string"}]}), json!({"prefixItems": [{"type": "string"}]}));
-    check(json!({"properties": {"a": "string", "b": null}}), json!({"properties": {"a": true, "b": true}}));
-    check_31(json!({"additionalProperties": false, "not": true}), json!({"additionalProperties": false, "not": true}));
+    check(
+        json!({"properties": {"a": "string", "b": null}}),
+        json!({"properties": {"a": true, "b": true}}),
+    );
+    check_31(
+        json!({"additionalProperties": false, "not": true}),
+        json!({"additionalProperties": false, "not": true}),
+    );
     check(json!("string"), json!(true));
 }

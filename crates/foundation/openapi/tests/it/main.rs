@@ -1,4 +1,4 @@
-//! What documents become, and what their calls send.
+//! Tests of documents, and of the requests that their calls send.
 
 mod arguments;
 mod bodies;

@@ -1,4 +1,4 @@
-//! References lead inside the document only; what is recursive stays finite.
+//! References stay inside the document, and recursive schemas stay finite.
 
 use sa_openapi::ProblemKind;
 use serde_json::{Value, json};
@@ -17,8 +17,10 @@ fn valid(schema: &Value, arguments: Value, expected: bool) {
 
 #[test]
 fn a_schema_is_defined_once() {
-    let pet = json!({"type": "object", "properties": {"tag": {"$ref": "#/components/schemas/Tag"}}});
-    let components = json!({"schemas": {"Pet": pet, "Tag": {"type": "string"}, "Unused": {"type": "null"}}});
+    let pet =
+        json!({"type": "object", "properties": {"tag": {"$ref": "#/components/schemas/Tag"}}});
+    let components =
+        json!({"schemas": {"Pet": pet, "Tag": {"type": "string"}, "Unused": {"type": "null"}}});
     let operation = body(json!({"type": "array", "items": {"$ref": "#/components/schemas/Pet"}}));
     let schema = schema(&with(operation, components), "call");
     assert_eq!(
@@ -38,8 +40,13 @@ fn a_recursive_schema_is_finite() {
         "left": {"$ref": "#/components/schemas/Tree"},
         "others": {"type": "array", "items": {"$ref": "#/components/schemas/Tree"}},
     }});
-    let schema =
-        schema(&with(body(json!({"$ref": "#/components/schemas/Tree"})), json!({"schemas": {"Tree": tree}})), "call");
+    let schema = schema(
+        &with(
+            body(json!({"$ref": "#/components/schemas/Tree"})),
+            json!({"schemas": {"Tree": tree}}),
+        ),
+        "call",
+    );
     valid(&schema, json!({"_requestBody": {"left": {"others": [{"left": {}}]}}}), true);
     valid(&schema, json!({"_requestBody": {"left": {"others": [{"left": 1}]}}}), false);
 }
@@ -56,8 +63,10 @@ fn references_lead_anywhere_in_the_document() {
 
 #[test]
 fn two_definitions_of_one_name_stay_apart() {
-    let components = json!({"schemas": {"x": {"type": "string"}}, "other": {"x": {"type": "integer"}}});
-    let both = json!({"anyOf": [{"$ref": "#/components/schemas/x"}, {"$ref": "#/components/other/x"}]});
+    let components =
+        json!({"schemas": {"x": {"type": "string"}}, "other": {"x": {"type": "integer"}}});
+    let both =
+        json!({"anyOf": [{"$ref": "#/components/schemas/x"}, {"$ref": "#/components/other/x"}]});
     let schema = schema(&with(body(both), components), "call");
     assert_eq!(schema["$defs"], json!({"x": {"type": "string"}, "x_2": {"type": "integer"}}));
 }
@@ -80,7 +89,13 @@ fn parameters_bodies_and_paths_are_followed() {
 
 #[test]
 fn a_remote_reference_leaves_its_operation_out() {
-    for remote in ["https://evil.example/x.json", "other.yaml#/Pet", "file:///etc/passwd", "//evil.example/x", "Pet"] {
+    for remote in [
+        "https://evil.example/x.json",
+        "other.yaml#/Pet",
+        "file:///etc/passwd",
+        "//evil.example/x",
+        "Pet",
+    ] {
         let bad = |operation: Value| json!({"post": operation, "get": {"operationId": "fine"}});
         for operation in [
             body(json!({"properties": {"deep": {"items": {"$ref": remote}}}})),
@@ -99,15 +114,23 @@ fn a_remote_reference_leaves_its_operation_out() {
 #[test]
 fn what_is_not_called_may_be_broken() {
     let responses = json!({"200": {"content": {"application/json": {"schema": {"$ref": "https://evil.example/"}}}}});
-    let document = document(json!({"/a": {"get": {"operationId": "call", "responses": responses}}}), json!({}));
+    let document = document(
+        json!({"/a": {"get": {"operationId": "call", "responses": responses}}}),
+        json!({}),
+    );
     assert!(document.problems().is_empty());
 }
 
 #[test]
 fn a_broken_reference_in_a_field_only_frees_the_field() {
-    let document = with(body(json!({"properties": {"a": {"$ref": "#/components/schemas/Gone"}}})), json!({}));
+    let document =
+        with(body(json!({"properties": {"a": {"$ref": "#/components/schemas/Gone"}}})), json!({}));
     assert_eq!(document.problems()[0].kind, ProblemKind::BrokenReference);
-    assert!(document.problems()[0].pointer.ends_with("/schema/properties/a"), "{}", document.problems()[0]);
+    assert!(
+        document.problems()[0].pointer.ends_with("/schema/properties/a"),
+        "{}",
+        document.problems()[0]
+    );
     valid(&schema(&document, "call"), json!({"_requestBody": {"a": [1]}}), true);
 }
 
@@ -118,7 +141,8 @@ fn references_that_go_in_circles() {
     assert_eq!(document.problems()[0].kind, ProblemKind::BrokenReference);
     valid(&schema(&document, "call"), json!({"_requestBody": 1}), true);
     let circle = json!({"parameters": {"A": {"$ref": "#/components/parameters/A"}}});
-    let operation = json!({"operationId": "x", "parameters": [{"$ref": "#/components/parameters/A"}]});
+    let operation =
+        json!({"operationId": "x", "parameters": [{"$ref": "#/components/parameters/A"}]});
     let paths = json!({"/a": {"post": operation, "get": {"operationId": "fine"}}});
     let document = crate::support::document(paths, circle);
     assert_eq!(document.problems()[0].kind, ProblemKind::BrokenReference);

@@ -1,11 +1,14 @@
-//! Credentials come from settings, go where the scheme says, and are named when they are missing.
+//! Credentials come from settings, are sent as the scheme specifies, and are named in the error if
+//! they are missing.
 
-use sa_openapi::{AccessToken, Document, HttpRequest, Json, ProblemKind, RequestError, RequestErrorKind, Settings};
+use sa_openapi::{
+    AccessToken, Document, HttpRequest, Json, ProblemKind, RequestError, RequestErrorKind, Settings,
+};
 use serde_json::{Value, json};
 
 use crate::support::{header, parse, schema, target};
 
-/// A document with these schemes, `a` to `z`, and one operation with this security.
+/// Returns a document with these schemes, `a` to `z`, and one operation with this security.
 fn secured(schemes: Value, security: Value) -> Document {
     parse(&json!({
         "openapi": "3.0.3",
@@ -40,18 +43,34 @@ fn each_kind_has_its_header() {
         "Token k",
     );
     sends(json!({"type": "apiKey", "in": "cookie", "name": "sid"}), json!("k"), "cookie", "sid=k");
-    sends(json!({"type": "http", "scheme": "basic"}), json!("user:pass"), "authorization", "Basic dXNlcjpwYXNz");
+    sends(
+        json!({"type": "http", "scheme": "basic"}),
+        json!("user:pass"),
+        "authorization",
+        "Basic dXNlcjpwYXNz",
+    );
     let pair = json!({"username": "user", "password": "pass"});
     sends(json!({"type": "http", "scheme": "Basic"}), pair, "authorization", "Basic dXNlcjpwYXNz");
     sends(json!({"type": "http", "scheme": "bearer"}), json!("t"), "authorization", "Bearer t");
     sends(json!({"type": "http", "scheme": "ApiToken"}), json!("t"), "authorization", "ApiToken t");
-    sends(json!({"type": "openIdConnect", "openIdConnectUrl": "https://a"}), json!("t"), "authorization", "Bearer t");
-    sends(json!({"type": "oauth2", "flows": {"implicit": {}}}), json!("t"), "authorization", "Bearer t");
+    sends(
+        json!({"type": "openIdConnect", "openIdConnectUrl": "https://a"}),
+        json!("t"),
+        "authorization",
+        "Bearer t",
+    );
+    sends(
+        json!({"type": "oauth2", "flows": {"implicit": {}}}),
+        json!("t"),
+        "authorization",
+        "Bearer t",
+    );
 }
 
 #[test]
 fn a_key_in_the_query() {
-    let document = secured(json!({"s": {"type": "apiKey", "in": "query", "name": "k e"}}), json!([{"s": []}]));
+    let document =
+        secured(json!({"s": {"type": "apiKey", "in": "query", "name": "k e"}}), json!([{"s": []}]));
     assert_eq!(target(&call(&document, json!({"s": "a&b"})).unwrap()), "/call?k%20e=a%26b");
 }
 
@@ -67,10 +86,16 @@ fn a_setting_cannot_break_a_header() {
         assert_eq!((error.kind, error.name.as_str()), (RequestErrorKind::InvalidSetting, "s"));
         assert!(!error.to_string().contains("hunter2"));
     }
-    let document = secured(json!({"s": {"type": "apiKey", "in": "cookie", "name": "sid"}}), json!([{"s": []}]));
+    let document = secured(
+        json!({"s": {"type": "apiKey", "in": "cookie", "name": "sid"}}),
+        json!([{"s": []}]),
+    );
     assert!(call(&document, json!({"s": "a; admin=1"})).is_err());
     let document = secured(json!({"s": {"type": "http", "scheme": "basic"}}), json!([{"s": []}]));
-    assert_eq!(call(&document, json!({"s": "nocolon"})).unwrap_err().kind, RequestErrorKind::InvalidSetting);
+    assert_eq!(
+        call(&document, json!({"s": "nocolon"})).unwrap_err().kind,
+        RequestErrorKind::InvalidSetting
+    );
 }
 
 fn two() -> Value {
@@ -84,7 +109,9 @@ fn two() -> Value {
 fn choice(security: Value, settings: Value, expected: Result<(Option<&str>, Option<&str>), &str>) {
     let sent = call(&secured(two(), security), settings);
     match (&sent, expected) {
-        (Ok(request), Ok(expected)) => assert_eq!((header(request, "x-a"), header(request, "x-b")), expected),
+        (Ok(request), Ok(expected)) => {
+            assert_eq!((header(request, "x-a"), header(request, "x-b")), expected);
+        }
         (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
         _ => panic!("{sent:?}"),
     }
@@ -174,11 +201,19 @@ fn a_client_fetches_its_token() {
     let [token] = tokens.as_slice() else { panic!("{tokens:?}") };
     assert!(!format!("{token:?}").contains("hush"));
     let request = token.request();
-    assert_eq!((request.method.as_str(), request.url.as_str()), ("POST", "https://api.example.com/token"));
+    assert_eq!(
+        (request.method.as_str(), request.url.as_str()),
+        ("POST", "https://api.example.com/token")
+    );
     assert_eq!(header(&request, "authorization"), Some("Basic bWU6aHVzaCUzQWh1c2g="));
-    assert_eq!(request.body.as_deref(), Some(&b"grant_type=client_credentials&scope=read%20write"[..]));
+    assert_eq!(
+        request.body.as_deref(),
+        Some(&b"grant_type=client_credentials&scope=read%20write"[..])
+    );
 
-    let answer = AccessToken::read(br#"{"access_token":"t0k3n","token_type":"bearer","expires_in":"60"}"#).unwrap();
+    let answer =
+        AccessToken::read(br#"{"access_token":"t0k3n","token_type":"bearer","expires_in":"60"}"#)
+            .unwrap();
     assert_eq!(answer.expires_in, Some(60));
     let settings = settings.token("o", answer.value);
     assert!(operation.tokens(&settings).unwrap().is_empty());
@@ -229,7 +264,8 @@ fn the_settings_that_a_document_needs() {
     jsonschema::validator_for(&schema).unwrap();
 }
 
-/// A document with a key for one operation and a server variable for another: a third is called without either.
+/// The document has a key for one operation and a server variable for another: a third is called
+/// without either.
 #[test]
 fn a_setting_is_required_only_where_all_operations_need_it() {
     let document = |third: Value| {
@@ -267,7 +303,9 @@ fn an_access_token_by_the_name_that_other_hosts_give_it() {
         assert!(operation.tokens(&document.settings(&settings)).unwrap().is_empty());
         let request = operation.request(&Json::Null, &document.settings(&settings)).unwrap();
         assert_eq!(header(&request, "authorization"), Some("Bearer t"));
-        assert!(jsonschema::validator_for(&document.settings_schema()).unwrap().is_valid(&settings));
+        assert!(
+            jsonschema::validator_for(&document.settings_schema()).unwrap().is_valid(&settings)
+        );
         assert!(call(&document, json!({})).is_err());
     }
     let key = json!({"s": {"type": "apiKey", "in": "header", "name": "X-Key"}});
@@ -276,8 +314,7 @@ fn an_access_token_by_the_name_that_other_hosts_give_it() {
 
 #[test]
 fn nothing_readable_in_debug() {
-    let schemes =
-        json!({"s": {"type": "apiKey", "in": "query", "name": "k"}, "t": {"type": "http", "scheme": "bearer"}});
+    let schemes = json!({"s": {"type": "apiKey", "in": "query", "name": "k"}, "t": {"type": "http", "scheme": "bearer"}});
     let document = secured(schemes, json!([{"s": [], "t": []}]));
     let settings = document.settings(&json!({"s": "hunter2", "t": "hunter3"}));
     let request = document.operation("call").unwrap().request(&Json::Null, &settings).unwrap();

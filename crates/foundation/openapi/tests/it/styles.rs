@@ -1,5 +1,5 @@
-//! Every style, with each type and with `explode` on and off, is written as the table in the OpenAPI specification
-//! (3.1.1, "Style Examples") has it.
+//! Every style, with each type and with `explode` on and off, is written as in the table of the
+//! OpenAPI specification (3.1.1, "Style Examples").
 
 use sa_openapi::{Json, Settings};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const TEXT: &str = r#""blue""#;
 const LIST: &str = r#"["blue","black","brown"]"#;
 const OBJECT: &str = r#"{"R":100,"G":200,"B":150}"#;
 
-/// An argument `color`, with the fields of objects as they are written.
+/// Returns an argument `color` that preserves the order of object fields.
 fn color(value: &str) -> Json {
     serde_json::from_str(&format!(r#"{{"color":{value}}}"#)).unwrap()
 }
@@ -35,7 +35,8 @@ fn query_with(mut parameter: Value, value: &str, expected: &str) {
     parameter["name"] = json!("color");
     parameter["in"] = json!("query");
     let request = call(&one(json!({"parameters": [parameter]})), color(value)).unwrap();
-    let expected = if expected.is_empty() { "/call".to_owned() } else { format!("/call?{expected}") };
+    let expected =
+        if expected.is_empty() { "/call".to_owned() } else { format!("/call?{expected}") };
     assert_eq!(target(&request), expected, "{parameter} {value}");
 }
 
@@ -184,31 +185,46 @@ fn reserved_characters_are_encoded() {
 fn allow_reserved_keeps_them_but_for_those_that_would_end_the_value() {
     query_with(json!({"allowReserved": true}), r#""a/b?c:d@e=f;g,h""#, "color=a/b?c:d@e=f;g,h");
     query_with(json!({"allowReserved": true}), r#""%2F%zz""#, "color=%2F%25zz");
-    query_with(json!({"allowReserved": true}), r#""a&admin=1#x+[]""#, "color=a%26admin=1%23x%2B%5B%5D");
+    query_with(
+        json!({"allowReserved": true}),
+        r#""a&admin=1#x+[]""#,
+        "color=a%26admin=1%23x%2B%5B%5D",
+    );
 }
 
 #[test]
 fn content_is_json() {
-    query_with(json!({"content": {"application/json": {}}}), r#"{"a":[1]}"#, "color=%7B%22a%22%3A%5B1%5D%7D");
+    query_with(
+        json!({"content": {"application/json": {}}}),
+        r#"{"a":[1]}"#,
+        "color=%7B%22a%22%3A%5B1%5D%7D",
+    );
     query_with(json!({"content": {"text/plain": {}}}), TEXT, "color=blue");
-    let parameter = json!({"name": "X-Filter", "in": "header", "content": {"application/json": {}}});
-    let request = call(&one(json!({"parameters": [parameter]})), json!({"X-Filter": {"a": "b"}})).unwrap();
+    let parameter =
+        json!({"name": "X-Filter", "in": "header", "content": {"application/json": {}}});
+    let request =
+        call(&one(json!({"parameters": [parameter]})), json!({"X-Filter": {"a": "b"}})).unwrap();
     assert_eq!(header(&request, "x-filter"), Some(r#"{"a":"b"}"#));
 }
 
-/// As some servers need it, such as those that sign the query.
+/// Some servers require the order, such as those that sign the query.
 #[test]
 fn an_object_keeps_the_order_of_its_keys() {
     let parameter = |name: &str, style: &str, explode: bool| json!({"name": name, "in": "query", "style": style, "explode": explode, "schema": {"type": "object"}});
-    let parameters =
-        json!([parameter("a", "form", true), parameter("b", "form", false), parameter("c", "deepObject", true)]);
+    let parameters = json!([
+        parameter("a", "form", true),
+        parameter("b", "form", false),
+        parameter("c", "deepObject", true)
+    ]);
     let body = json!({"content": {"application/json": {}}});
     let document = one(json!({"parameters": parameters, "requestBody": body}));
     let value = r#"{"z":1,"m":{"y":2,"b":3},"a":4}"#;
-    let arguments =
-        format!(r#"{{"c":{{"R":1,"G":2,"B":3}},"b":{{"R":1,"G":2}},"a":{{"z":1,"a":2}},"_requestBody":{value}}}"#);
+    let arguments = format!(
+        r#"{{"c":{{"R":1,"G":2,"B":3}},"b":{{"R":1,"G":2}},"a":{{"z":1,"a":2}},"_requestBody":{value}}}"#
+    );
     let arguments = serde_json::from_str(&arguments).unwrap();
-    let request = document.operation("call").unwrap().request(&arguments, &Settings::default()).unwrap();
+    let request =
+        document.operation("call").unwrap().request(&arguments, &Settings::default()).unwrap();
     assert_eq!(target(&request), "/call?z=1&a=2&b=R,1,G,2&c%5BR%5D=1&c%5BG%5D=2&c%5BB%5D=3");
     assert_eq!(request.body.unwrap(), value.as_bytes());
 }

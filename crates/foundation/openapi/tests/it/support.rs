@@ -1,15 +1,15 @@
-//! Small documents to ask questions of.
+//! Small documents for tests.
 
 use sa_openapi::{Document, HttpRequest, Json, RequestError, Settings};
 use serde_json::{Value, json};
 use url::Url;
 
-/// A document with one operation, `call`, at `/call`.
+/// Returns a document with one operation, `call`, at `/call`.
 pub(crate) fn one(operation: Value) -> Document {
     with(operation, json!({}))
 }
 
-/// The same with components.
+/// Returns a document with one operation and components.
 #[track_caller]
 pub(crate) fn with(mut operation: Value, components: Value) -> Document {
     operation["operationId"] = json!("call");
@@ -31,7 +31,10 @@ pub(crate) fn parse(document: &Value) -> Document {
     Document::parse(document.to_string().as_bytes(), None).unwrap()
 }
 
-pub(crate) fn call(document: &Document, arguments: impl Into<Json>) -> Result<HttpRequest, RequestError> {
+pub(crate) fn call(
+    document: &Document,
+    arguments: impl Into<Json>,
+) -> Result<HttpRequest, RequestError> {
     document.operation("call").unwrap().request(&arguments.into(), &Settings::default())
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn header<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str
     value
 }
 
-/// Path and query.
+/// Returns path and query.
 pub(crate) fn target(request: &HttpRequest) -> String {
     request.url.as_str().strip_prefix("https://api.example.com").unwrap().to_owned()
 }

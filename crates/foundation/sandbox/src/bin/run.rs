@@ -26,8 +26,8 @@ fn run() -> std::io::Result<ExitCode> {
     let policy = serde_json::from_str(&policy.to_string_lossy())?;
     let command = Command { program, args: words.collect(), terminal: false };
     let (input, output, errors) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let mut started =
-        Namespaces::enter(policy)?.start(Some(command), [input.as_fd(), output.as_fd(), errors.as_fd()])?;
+    let mut started = Namespaces::enter(policy)?
+        .start(Some(command), [input.as_fd(), output.as_fd(), errors.as_fd()])?;
     let status = started.init.wait()?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(137)))
 }

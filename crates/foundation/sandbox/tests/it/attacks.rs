@@ -1,4 +1,4 @@
-//! What a command in a sandbox tries, and how the kernel answers.
+//! Rule: the kernel refuses the attacks of a sandboxed command.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
@@ -12,22 +12,31 @@ const EACCES: &str = "13";
 const ENOSYS: &str = "38";
 const EOPNOTSUPP: &str = "95";
 
-/// Perl makes any system call; texts have to be variables. Prints the error's number, or that it worked.
+/// Makes a system call with Perl; texts must be variables. Prints the error number, or `done`.
 fn call(number: i64, args: &str) -> String {
-    format!("perl -e '$x = \"x\" x 4096; $r = syscall({number}, {args}); print $r < 0 ? $!+0 : \"done\"'")
+    format!(
+        "perl -e '$x = \"x\" x 4096; $r = syscall({number}, {args}); print $r < 0 ? $!+0 : \"done\"'"
+    )
 }
 
 #[test]
 fn calls_into_the_kernel_are_refused() {
     use nix::libc;
-    let calls: [(&str, i64, &str, &str); 37] = [
+    let calls: [(&str, i64, &str, &str); 44] = [
         ("add_key", libc::SYS_add_key, "$a = \"user\", $b = \"name\", $x, 4, -3", EPERM),
         ("request_key", libc::SYS_request_key, "$a = \"user\", $b = \"name\", 0, -3", EPERM),
         ("keyctl", libc::SYS_keyctl, "0, -3, 1", EPERM),
         ("shmget", libc::SYS_shmget, "0, 4096, 01600", EPERM),
         ("shmat", libc::SYS_shmat, "0, 0, 0", EPERM),
+        ("shmctl", libc::SYS_shmctl, "0, 2, $x", EPERM),
+        ("shmdt", libc::SYS_shmdt, "0", EPERM),
         ("semget", libc::SYS_semget, "0, 1, 01600", EPERM),
+        ("semop", libc::SYS_semop, "0, $x, 1", EPERM),
+        ("semctl", libc::SYS_semctl, "0, 0, 2, $x", EPERM),
         ("msgget", libc::SYS_msgget, "0, 01600", EPERM),
+        ("msgsnd", libc::SYS_msgsnd, "0, $x, 1, 0", EPERM),
+        ("msgrcv", libc::SYS_msgrcv, "0, $x, 1, 0, 0", EPERM),
+        ("msgctl", libc::SYS_msgctl, "0, 2, $x", EPERM),
         ("unshare a user namespace", libc::SYS_unshare, "0x10000000", EPERM),
         ("unshare a mount namespace", libc::SYS_unshare, "0x20000", EPERM),
         ("setns", libc::SYS_setns, "0, 0", EPERM),
@@ -64,7 +73,7 @@ fn calls_into_the_kernel_are_refused() {
         for (name, number, args, expected) in calls {
             assert_eq!(rig.output(&call(number, args)), expected, "{name} as {user:?}");
         }
-        // Input for a terminal; without the filter it would be an error that this is none.
+        // Simulated terminal input. Without the filter, the error would be `ENOTTY`.
         assert_eq!(rig.output("perl -e 'ioctl(STDIN, 0x5412, $x = \"x\") or print $!+0'"), EPERM);
     }
 }
@@ -72,11 +81,13 @@ fn calls_into_the_kernel_are_refused() {
 #[test]
 fn it_has_no_capabilities_and_gets_none() {
     for user in users() {
-        let said = Rig::new(*user).output("grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | xargs");
+        let said = Rig::new(*user)
+            .output("grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | xargs");
         let none = "0000000000000000";
         assert_eq!(said, format!("{none} {none} {none} {none} {none} 1 2\n"), "{user:?}");
-        // A program that runs as root elsewhere, too.
-        let said = Rig::new(*user).output("su -c id root; mount -o remount,rw /usr; hostname x; chroot / true");
+        // Includes a program that runs as root elsewhere.
+        let said = Rig::new(*user)
+            .output("su -c id root; mount -o remount,rw /usr; hostname x; chroot / true");
         assert!(!said.contains("uid="), "{user:?}: {said}");
     }
 }
@@ -112,14 +123,21 @@ fn no_disk_is_mounted_and_nothing_of_the_system_is_written() {
                 "{attempt} as {user:?}"
             );
         }
-        assert_eq!(rig.output("echo fine > file && cat file && echo fine > /tmp/x && cat /tmp/x"), "fine\nfine\n");
-        // Programs that copy attributes do without them.
-        assert_eq!(rig.output("cp -a file copy && cat copy && mv copy /tmp && cat /tmp/copy"), "fine\nfine\n");
+        assert_eq!(
+            rig.output("echo fine > file && cat file && echo fine > /tmp/x && cat /tmp/x"),
+            "fine\nfine\n"
+        );
+        // Programs that copy attributes work without them.
+        assert_eq!(
+            rig.output("cp -a file copy && cat copy && mv copy /tmp && cat /tmp/copy"),
+            "fine\nfine\n"
+        );
     }
 }
 
-/// Makes a segment of shared memory with a key, or prints what is in it, or changes it.
-const SEGMENT: &str = "$id = shmget($ARGV[0], 16, oct $ARGV[1]); defined $id or die \"no segment: $!\\n\";";
+/// Creates, prints or changes a segment of shared memory with a key.
+const SEGMENT: &str =
+    "$id = shmget($ARGV[0], 16, oct $ARGV[1]); defined $id or die \"no segment: $!\\n\";";
 
 #[test]
 fn shared_memory_of_other_processes_is_out_of_reach() {
@@ -146,11 +164,18 @@ fn other_processes_are_neither_seen_nor_signalled() {
     for user in users() {
         let rig = Rig::new(*user);
         let seen = rig.output("cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ps ax 2>/dev/null | wc -l");
-        assert!(!seen.contains("sleep 1000") && !seen.contains("sa-sandbox-run"), "{user:?}: {seen}");
+        assert!(
+            !seen.contains("sleep 1000") && !seen.contains("sa-sandbox-run"),
+            "{user:?}: {seen}"
+        );
         let said = rig.output(&format!("cat /proc/{pid}/environ; kill -9 {pid}; kill -9 -1; true"));
-        assert!(said.contains("No such file") && said.contains("No such process"), "{user:?}: {said}");
+        assert!(
+            said.contains("No such file") && said.contains("No such process"),
+            "{user:?}: {said}"
+        );
         assert!(outside.try_wait().unwrap().is_none(), "{user:?} killed a process of the host");
-        let said = rig.output("cat /proc/keys /proc/1/environ; readlink /proc/1/root; kill -9 1; echo on");
+        let said =
+            rig.output("cat /proc/keys /proc/1/environ; readlink /proc/1/root; kill -9 1; echo on");
         assert_eq!(said.matches("Permission denied").count(), 2, "{user:?}: {said}");
         assert!(said.starts_with("on\n"), "{user:?}: {said}");
     }
@@ -165,12 +190,13 @@ print connect(S, pack(\"S\", AF_UNIX) . \"\\0$ARGV[0]\") ? \"connected\" : \"ref
 #[test]
 fn abstract_sockets_of_the_host_are_out_of_reach() {
     let name = format!("sandbox-test-{}", std::process::id());
-    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let _listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     for user in users() {
         let mut rig = Rig::new(*user);
         rig.policy.unix_sockets = true;
         assert_eq!(rig.output(&format!("{CONNECT} {name}")), "refused", "{user:?}");
-        // With a network, Landlock keeps them apart, from Linux 6.12 on.
+        // With a network, Landlock blocks them, from Linux 6.12 on.
         rig.policy.network = true;
         let expected = if linux() >= (6, 12) { "refused" } else { "connected" };
         assert_eq!(rig.output(&format!("{CONNECT} {name}")), expected, "{user:?}");
@@ -179,7 +205,8 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
 
 fn linux() -> (u32, u32) {
     let name = rustix::system::uname();
-    let mut numbers = name.release().to_str().unwrap().split('.').map(|number| number.parse().unwrap());
+    let mut numbers =
+        name.release().to_str().unwrap().split('.').map(|number| number.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
@@ -193,7 +220,9 @@ fn without_a_network_there_is_a_loopback_device_of_its_own() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     if let Err(error) = TcpStream::connect(address) {
-        panic!("this test needs the loopback device of the host, which is down: {error}; run `ip link set lo up`");
+        panic!(
+            "this test needs the loopback device of the host, which is down: {error}; run `ip link set lo up`"
+        );
     }
     let script = format!("{TCP} {address}");
     for user in users() {
@@ -222,7 +251,11 @@ fn it_runs_by_the_users_own_number_with_little_around_it() {
         let rig = Rig::new(*user);
         let outside = rig.supervisor_id();
         assert_eq!(rig.output("id -u").trim(), outside, "{user:?}");
-        let ran = rig.command("echo $0; ls -A /tmp /home /root; cat").stdin(Stdio::null()).output().unwrap();
+        let ran = rig
+            .command("echo $0; ls -A /tmp /home /root; cat")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         assert!(ran.status.success(), "{ran:?}");
     }
 }
@@ -234,7 +267,10 @@ fn files_that_the_supervisor_inherited_are_closed() {
         let command = rig.command("ls /proc/self/fd; cat <&7; ls /proc/self/fd/7/");
         // A directory of the host, as a shell would leave it open.
         let mut shell = Command::new("sh");
-        shell.args(["-c", "exec 7</; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        shell
+            .args(["-c", "exec 7</; exec \"$@\"", "sh"])
+            .arg(command.get_program())
+            .args(command.get_args());
         shell.current_dir(rig.workspace());
         let ran = shell.output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();

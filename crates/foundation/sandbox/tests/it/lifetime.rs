@@ -1,11 +1,11 @@
-//! A sandbox ends with its command and with its supervisor, and says how.
+//! Rule: a sandbox ends with its command and with its supervisor, and reports the exit status.
 
 use std::process::Stdio;
 
 use crate::rig::{Rig, eventually, running, users};
 
-/// Starts processes that can be found from outside by an argument: a child, one in a session of its own, and one that
-/// ignores what it is asked.
+/// Starts processes that can be found from outside by an argument: a child, one in its own session,
+/// and one that ignores signals.
 fn family(mark: &str) -> String {
     format!(
         "sleep=$(command -v sleep)
@@ -19,7 +19,9 @@ fn family(mark: &str) -> String {
 fn exit_codes_are_passed_on() {
     for user in users() {
         let rig = Rig::new(*user);
-        for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        for (script, code) in
+            [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
+        {
             assert_eq!(rig.run(script).status.code(), Some(code), "{script} as {user:?}");
         }
         assert_eq!(rig.output("echo in; echo err >&2; cat"), "in\nerr\n", "{user:?}");
@@ -58,9 +60,10 @@ fn nothing_outlives_a_supervisor_that_is_killed() {
         let rig = Rig::new(*user);
         let mark = rig.workspace().join("mark");
         let script = format!("{} sleep 1000", family(&mark.display().to_string()));
-        let mut supervisor = rig.command(&script).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut supervisor =
+            rig.command(&script).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         eventually("they run", || running(&mark) >= 3);
-        // setpriv has become the supervisor.
+        // setpriv has replaced itself by the supervisor.
         supervisor.kill().unwrap();
         supervisor.wait().unwrap();
         eventually("all of them gone", || running(&mark) == 0);

@@ -1,4 +1,4 @@
-//! A command in a sandbox, as this user and, when this user is root, as an unprivileged one.
+//! Runs a command in a sandbox, as this user and, if this user is root, as an unprivileged one.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 /// A user and a group that own nothing.
 const NOBODY: &str = "65534";
-/// How long anything may take before a test counts it as never happening.
+/// The timeout after which a test fails because an event did not happen.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Who runs the supervisor.
+/// The user that runs the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     This,
@@ -33,14 +33,14 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// A workspace that can be written to, and no network.
+    /// Creates a rig with a writable workspace and no network.
     pub(crate) fn new(user: User) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let workspace = dir.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
         fs::set_permissions(&workspace, Permissions::from_mode(0o777)).unwrap();
-        // The build's own directory may be out of reach for other users.
+        // The build directory may be inaccessible to other users.
         fs::copy(env!("CARGO_BIN_EXE_sa-sandbox-run"), dir.path().join("run")).unwrap();
         let policy = Policy::new(false).with_writable(&workspace);
         Self { dir, user, policy }
@@ -50,16 +50,18 @@ impl Rig {
         self.dir.path().join("workspace")
     }
 
-    /// The supervisor with a shell that runs a script.
+    /// Returns the supervisor with a shell that runs a script.
     pub(crate) fn command(&self, script: &str) -> Command {
         let policy = serde_json::to_string(&self.policy).unwrap();
         let mut command = self.supervisor();
         command.arg(policy).args(["bash", "-c", script]).current_dir(self.workspace()).env_clear();
-        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+        command
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C.UTF-8");
         command
     }
 
-    /// The program of a supervisor, as the rig's user.
+    /// Returns the supervisor program, run as the rig's user.
     pub(crate) fn supervisor(&self) -> Command {
         let run = self.dir.path().join("run");
         match self.user {
@@ -76,14 +78,18 @@ impl Rig {
         self.command(script).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What a script writes, to both of its outputs.
+    /// Returns both outputs of a script.
     pub(crate) fn output(&self, script: &str) -> String {
         let output = self.run(script);
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     }
 }
 
-/// Waits until something is the case.
+/// Waits until a condition is true.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while !is_so() {
@@ -92,16 +98,18 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// How many processes of this machine have this word among their arguments.
+/// Returns the number of processes on this machine with this word among their arguments.
 pub(crate) fn running(word: &Path) -> usize {
     let word = word.as_os_str().as_encoded_bytes();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let commands = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    commands.filter(|command| command.split(|byte| *byte == 0).any(|argument| argument == word)).count()
+    commands
+        .filter(|command| command.split(|byte| *byte == 0).any(|argument| argument == word))
+        .count()
 }
 
 impl Rig {
-    /// The number of the user who runs the supervisor.
+    /// Returns the id of the user that runs the supervisor.
     pub(crate) fn supervisor_id(&self) -> String {
         match self.user {
             User::This => rustix::process::geteuid().as_raw().to_string(),

@@ -1,11 +1,11 @@
-//! Secrets of the host stay out of sight, wherever they are.
+//! Rule: a sandboxed command cannot read secrets of the host, wherever they are.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use crate::rig::{Rig, eventually, users};
 
-/// A directory that everybody may enter.
+/// Creates a directory that every user may enter.
 fn open_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -18,7 +18,10 @@ fn passwords_and_homes_are_not_there() {
         let rig = Rig::new(*user);
         let said =
             rig.output("cat /etc/shadow /etc/shadow- /etc/gshadow /etc/sudoers /etc/ssh/*_key; ls /etc/ssl/private");
-        assert!(!said.contains('$') && !said.contains(":!") && !said.contains("PRIVATE"), "{user:?}: {said}");
+        assert!(
+            !said.contains('$') && !said.contains(":!") && !said.contains("PRIVATE"),
+            "{user:?}: {said}"
+        );
         assert_eq!(rig.output("ls -A /home /root").trim(), "/home:\n\n/root:", "{user:?}");
         assert!(rig.output("head -c 5 /etc/passwd").starts_with("root:"), "{user:?}");
     }
@@ -29,7 +32,7 @@ fn passwords_and_homes_are_not_there() {
 fn what_other_users_cannot_read_in_the_systems_directories_root_cannot_either() {
     let mut made = Vec::new();
     for tree in ["/etc", "/opt", "/usr/local"] {
-        // Only root can make it, and only root could read it.
+        // Only root can create it, and only root could read it.
         let Ok(dir) = tempfile::tempdir_in(tree) else { continue };
         let deep = dir.path().join("1/2/3/4/5/6/7/8/9/10");
         fs::create_dir_all(&deep).unwrap();
@@ -46,7 +49,10 @@ fn what_other_users_cannot_read_in_the_systems_directories_root_cannot_either() 
         let readable = "find /etc /opt /usr/local -type f -not -perm -004 -readable 2>/dev/null";
         assert_eq!(rig.output(readable), "", "{user:?}");
         for dir in &made {
-            let said = rig.output(&format!("cd {}; cat plain .env 1/2/3/4/5/6/7/8/9/10/key", dir.path().display()));
+            let said = rig.output(&format!(
+                "cd {}; cat plain .env 1/2/3/4/5/6/7/8/9/10/key",
+                dir.path().display()
+            ));
             assert!(said.starts_with("plain") && !said.contains("canary"), "{user:?}: {said}");
         }
     }
@@ -85,13 +91,18 @@ fn a_directory_in_a_hidden_one_can_be_given_away() {
         rig.policy.hidden.push(data.path().to_owned());
         rig.policy.writable.push(work.clone());
         let (dir, work) = (data.path().display(), work.display());
-        assert_eq!(rig.output(&format!("echo fine > {work}/file; cat {work}/file")), "fine\n", "{user:?}");
+        assert_eq!(
+            rig.output(&format!("echo fine > {work}/file; cat {work}/file")),
+            "fine\n",
+            "{user:?}"
+        );
         let said = rig.output(&format!("cat {dir}/operator.token; find {dir}"));
         assert!(!said.contains("canary") && said.contains("sessions/one"), "{user:?}: {said}");
     }
 }
 
-/// A file that is mounted over becomes visible again when another one takes its name. Landlock knows files, not names.
+/// A file that is mounted over becomes visible again when another one takes its name. Landlock
+/// rules apply to files, not names.
 #[test]
 fn a_secret_that_is_replaced_while_a_command_runs_stays_hidden() {
     for user in users() {

@@ -1,4 +1,4 @@
-//! Structs that are written as objects.
+//! Deserialization of structs from objects only.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A struct that is written as an object. Left to itself, serde takes a list for one, too, for fields in their order, which is
-/// nobody's intention.
+/// A struct that must be written as an object. By default, serde also accepts a list with the
+/// fields in order, which is never intended.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 
-/// Reads a struct from a text that has to be an object.
+/// Reads a struct from a text that must be an object.
 pub fn object<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(json).map(|Object(fields)| fields)
 }

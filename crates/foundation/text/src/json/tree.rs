@@ -1,4 +1,4 @@
-//! Reading JSON into a tree in which every key counts.
+//! Parsing of JSON into a tree in which every key counts.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Number, Value};
 
 use super::shortened;
 
-/// What begins like this `serde_json` takes for a word of its own, where it stands as a key.
+/// The prefix of keys that `serde_json` reserves for internal use.
 pub(super) const OWN_WORD: &str = "$serde_json::private::";
 
-/// A tree that has no key twice. `serde_json` on its own keeps the last of two equal keys, and whoever gets the text may
-/// keep the first: then what was checked would not be what is used.
+/// A tree without duplicate keys. `serde_json` alone keeps the last of two equal keys, and the
+/// receiver may keep the first. Then the checked value would differ from the used one.
 pub(super) struct Tree(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Tree {
@@ -70,7 +70,10 @@ impl<'de> Visitor<'de> for Builder {
         while let Some(key) = fields.next_key::<String>()? {
             let Tree(value) = fields.next_value()?;
             if object.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the key {:?} appears twice", shortened(&key))));
+                return Err(A::Error::custom(format_args!(
+                    "the key {:?} appears twice",
+                    shortened(&key)
+                )));
             }
             object.insert(key, value);
         }
@@ -78,7 +81,7 @@ impl<'de> Visitor<'de> for Builder {
     }
 }
 
-/// Nothing but the certainty that a text can be read, and has no key that is not what it says.
+/// A check that a text is readable and contains no reserved key. It builds no tree.
 pub(super) struct Readable;
 
 impl<'de> Deserialize<'de> for Readable {

@@ -1,9 +1,13 @@
-//! Where each value came from, and what is told of one that cannot be used.
+//! Rule: each value has the correct source, and invalid values are reported with it.
 
 use super::*;
 use crate::config::flags::FLAGS;
 
-fn layers(file: &str, variables: &[(&str, &str)], flags: &[(&str, OsString)]) -> Result<Layers, ConfigError> {
+fn layers(
+    file: &str,
+    variables: &[(&str, &str)],
+    flags: &[(&str, OsString)],
+) -> Result<Layers, ConfigError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("switchboard.toml");
     std::fs::write(&path, file).unwrap();
@@ -13,7 +17,8 @@ fn layers(file: &str, variables: &[(&str, &str)], flags: &[(&str, OsString)]) ->
 
 #[track_caller]
 fn check_mistake(file: &str, line: usize, words: &[&str]) {
-    let error = layers(file, &[], &[]).and_then(|layers| Config::resolve(&layers)).unwrap_err().to_string();
+    let error =
+        layers(file, &[], &[]).and_then(|layers| Config::resolve(&layers)).unwrap_err().to_string();
     assert!(error.contains(&format!("switchboard.toml:{line}")), "{error}");
     for word in words {
         assert!(error.contains(word), "{error} should name {word}");
@@ -25,19 +30,35 @@ fn mistakes_name_file_line_and_key() {
     check_mistake("[server]\nlisten = 5\n", 2, &["listen", "string"]);
     check_mistake("\n[server]\nlisten = \"127.0.0.1:0\"\nlissten = 5\n", 4, &["lissten", "listen"]);
     check_mistake("[nope]\n", 1, &["nope", "server"]);
-    check_mistake("[limits]\n\npending_total = \"many\"\n", 3, &["pending_total", "many", "a whole number"]);
+    check_mistake(
+        "[limits]\n\npending_total = \"many\"\n",
+        3,
+        &["pending_total", "many", "a whole number"],
+    );
     check_mistake("[limits]\npending_total = 0\n", 2, &["limits.pending_total"]);
     check_mistake("[server]\nlisten = \"0.0.0.0:3210\"\n", 2, &["server.listen", "--insecure"]);
     check_mistake("[server\n", 1, &[]);
     check_mistake("[journal]\nkeep_days = 9000000000000\n", 2, &["journal.keep_days", "36500"]);
     check_mistake("[journal]\n\nkeep_calls = 0\n", 3, &["journal.keep_calls"]);
     check_mistake("[server]\nmax_connections = 0\n", 2, &["server.max_connections"]);
-    check_mistake("[server]\nmax_connections = 9223372036854775807\n", 2, &["server.max_connections"]);
-    check_mistake("[limits]\nmax_call_ms = 9223372036854775807\n", 2, &["limits.max_call_ms", "milliseconds"]);
+    check_mistake(
+        "[server]\nmax_connections = 9223372036854775807\n",
+        2,
+        &["server.max_connections"],
+    );
+    check_mistake(
+        "[limits]\nmax_call_ms = 9223372036854775807\n",
+        2,
+        &["limits.max_call_ms", "milliseconds"],
+    );
     check_mistake("[upstream.files]\n", 1, &["upstream.files", "command", "url"]);
     check_mistake("\n[upstream.web]\nurl = \"ftp://x\"\n", 3, &["upstream.web.url", "http"]);
     check_mistake("[models.gpt]\n", 1, &["models.gpt", "base_url"]);
-    check_mistake("\n[models.gpt]\nbase_url = \"http://a/v1\"\nmax_rounds = 0\n", 4, &["models.gpt.max_rounds"]);
+    check_mistake(
+        "\n[models.gpt]\nbase_url = \"http://a/v1\"\nmax_rounds = 0\n",
+        4,
+        &["models.gpt.max_rounds"],
+    );
     check_mistake("[log]\nfilter = \"info,=nonsense=\"\n", 2, &["log.filter"]);
 }
 
@@ -53,8 +74,16 @@ fn what_cannot_work_is_told_with_its_line_and_what_to_write_instead() {
     check("telemetry", "service_name = \"\"", &["write a name"]);
     check("server", "public_url = \"gw.example.com\"", &["write \"https://gw.example.com\""]);
     check("server", "listen = \"here\"", &["127.0.0.1:3210", "here"]);
-    check("server", "allowed_hosts = [\"ok.example\", \"https://gw.example.com\"]", &["write \"gw.example.com\""]);
-    check("server", "allowed_origins = [\"https://a.example/x\"]", &["write \"https://a.example\""]);
+    check(
+        "server",
+        "allowed_hosts = [\"ok.example\", \"https://gw.example.com\"]",
+        &["write \"gw.example.com\""],
+    );
+    check(
+        "server",
+        "allowed_origins = [\"https://a.example/x\"]",
+        &["write \"https://a.example\""],
+    );
     check("server", "tls_cert = \"a.pem\"", &["server.tls_key"]);
     check("server", "tls_key = \"a.pem\"", &["server.tls_cert"]);
     check("plugins", "allowed_origins = [\"*\"]", &["write each origin by itself"]);
@@ -91,18 +120,30 @@ fn each_flag_goes_over_the_environment_which_goes_over_the_file() {
     for flag in FLAGS {
         let (section, name) = flag.key.split_once('.').unwrap();
         let variable = variable_name(flag.key).unwrap();
-        // A flag without a value can only say yes.
+        // A flag without a value can only set `true`.
         let (in_file, in_environment, typed) = match flag.value {
             Some(_) => ("\"127.0.0.1:1\"", "127.0.0.1:2", "127.0.0.1:3"),
             None => ("true", "false", "true"),
         };
         let file = format!("[{section}]\n\n{name} = {in_file}\n");
-        let check = |variables: &[(&str, &str)], flags: &[(&str, OsString)], value: &str, expected: Option<Source>| {
+        let check = |variables: &[(&str, &str)],
+                     flags: &[(&str, OsString)],
+                     value: &str,
+                     expected: Option<Source>| {
             let layers = layers(&file, variables, flags).unwrap();
-            assert_eq!(layers.value(flag.key).unwrap().to_string().trim_matches('"'), value, "{}", flag.key);
+            assert_eq!(
+                layers.value(flag.key).unwrap().to_string().trim_matches('"'),
+                value,
+                "{}",
+                flag.key
+            );
             match expected {
                 Some(source) => assert_eq!(layers.source(flag.key), source),
-                None => assert!(matches!(layers.source(flag.key), Source::File { line: 3, .. }), "{}", flag.key),
+                None => assert!(
+                    matches!(layers.source(flag.key), Source::File { line: 3, .. }),
+                    "{}",
+                    flag.key
+                ),
             }
         };
         let (set, given) = ([(&*variable, in_environment)], [(flag.key, typed.into())]);
@@ -144,20 +185,30 @@ fn each_variable_goes_over_the_file() {
 fn a_flag_whose_value_cannot_be_used_is_named_with_its_key_and_what_is_allowed() {
     use std::os::unix::ffi::OsStringExt as _;
     for flag in FLAGS.iter().filter(|flag| flag.value.is_some()) {
-        for (typed, told) in [(OsString::from_vec(vec![b'a', 0xff]), "UTF-8"), ("".into(), "empty")] {
+        for (typed, told) in [(OsString::from_vec(vec![b'a', 0xff]), "UTF-8"), ("".into(), "empty")]
+        {
             let error = layers("", &[], &[(flag.key, typed)]).unwrap_err();
             let place = format!("the flag --{} ({})", flag.long, flag.key);
             assert_eq!((error.0.len(), &*error.0[0].place), (1, &*place), "{error}");
             assert!(error.0[0].message.contains(told), "{error}");
         }
     }
-    // What only its meaning tells: where it came from is told in the same way.
+    // Values that are only checked later are reported with the same source.
     let check = |key: &'static str, typed: &str, allowed: &str| {
-        let error = Config::resolve(&layers("", &[], &[(key, typed.into())]).unwrap()).unwrap_err().to_string();
+        let error = Config::resolve(&layers("", &[], &[(key, typed.into())]).unwrap())
+            .unwrap_err()
+            .to_string();
         let flag = flag_name(key).unwrap();
-        assert!(error.starts_with(&format!("the flag {flag} ({key}): ")) && error.contains(allowed), "{error}");
+        assert!(
+            error.starts_with(&format!("the flag {flag} ({key}): ")) && error.contains(allowed),
+            "{error}"
+        );
     };
-    check("server.listen", "somewhere", "must be an address and a port, such as \"127.0.0.1:3210\"");
+    check(
+        "server.listen",
+        "somewhere",
+        "must be an address and a port, such as \"127.0.0.1:3210\"",
+    );
     check("server.listen", "0.0.0.0:1", "--insecure");
     check("server.tls_cert", "a.pem", "server.tls_key");
     check("server.tls_key", "a.pem", "server.tls_cert");
@@ -177,7 +228,11 @@ fn all_mistakes_are_told_at_once_each_with_its_whole_key() {
     let file = "[server]\nlisten = 5\ndrain_ms = \"x\"\n[limits]\npending_total = 0\n[models.\"gpt-5.1\"]\nbase = 1\n\
         [upstream.files]\ncommand = \"ls\"\n[sessions.agents.bot]\nsandbox = true\n[nope]\nx = 1\n";
     let error = layers(file, &[("SWITCHBOARD_JOURNAL_KEEP_DAYS", "x")], &[]).unwrap_err();
-    let told: Vec<&str> = error.0.iter().map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default()).collect();
+    let told: Vec<&str> = error
+        .0
+        .iter()
+        .map(|mistake| mistake.place.rsplit('/').next().unwrap_or_default())
+        .collect();
     assert_eq!(
         told,
         [
@@ -191,16 +246,30 @@ fn all_mistakes_are_told_at_once_each_with_its_whole_key() {
             "the environment variable SWITCHBOARD_JOURNAL_KEEP_DAYS",
         ]
     );
-    let file =
-        "[server]\nlisten = \"0.0.0.0:1\"\n[limits]\npending_total = 0\nmax_call_ms = 0\n[log]\nfilter = \"=x=\"\n";
+    let file = "[server]\nlisten = \"0.0.0.0:1\"\n[limits]\npending_total = 0\nmax_call_ms = 0\n[log]\nfilter = \"=x=\"\n";
     let error = Config::resolve(&layers(file, &[], &[]).unwrap()).unwrap_err();
-    assert_eq!(error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4, 5, 7].map(Some), "{error}");
-    // Beside a key that is not known, a number that is too small is still one.
+    assert_eq!(
+        error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(),
+        [2, 4, 5, 7].map(Some),
+        "{error}"
+    );
+    // An unknown key does not hide a number out of range.
     let file = "[log]\nfilter = \"=x=\"\n[limits]\nmax_call_ms = 0\npending = 1\n";
     let error = layers(file, &[], &[]).unwrap_err();
-    assert_eq!(error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(), [2, 4, 5].map(Some), "{error}");
-    let many = format!("[server]\n{}", (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<Vec<_>>().concat());
-    assert_eq!(layers(&many, &[], &[]).unwrap_err().0.len(), 21, "a screen of it will do");
+    assert_eq!(
+        error.0.iter().map(|mistake| mistake.line).collect::<Vec<_>>(),
+        [2, 4, 5].map(Some),
+        "{error}"
+    );
+    let many = format!(
+        "[server]\n{}",
+        (0..100).map(|n| format!("wrong{n} = 1\n")).collect::<Vec<_>>().concat()
+    );
+    assert_eq!(
+        layers(&many, &[], &[]).unwrap_err().0.len(),
+        21,
+        "the number of reported mistakes is limited"
+    );
 }
 
 #[test]
@@ -212,16 +281,23 @@ fn a_misspelt_key_names_the_one_that_was_meant() {
     check("[server]\nlissten = \"x\"\n", "did you mean server.listen?");
     check("[serverr]\nlisten = \"x\"\n", "did you mean server?");
     check("[upstream.files]\ncomand = [\"x\"]\n", "did you mean upstream.files.command?");
-    check("[sessions.agents.bot]\ncommand = [\"x\"]\nsandbx = true\n", "did you mean sessions.agents.bot.sandbox?");
+    check(
+        "[sessions.agents.bot]\ncommand = [\"x\"]\nsandbx = true\n",
+        "did you mean sessions.agents.bot.sandbox?",
+    );
     check("[server]\npending_total = 5\n", "did you mean limits.pending_total?");
-    check("[data]\ncolour = 1\n", "there is no such key; there are: dir");
+    check("[data]\ncolour = 1\n", "unknown key; the known keys are: dir");
 }
 
 #[test]
 fn the_rest_of_a_file_with_mistakes_can_be_asked_about() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("switchboard.toml");
-    std::fs::write(&path, "[limits]\npending_total = 7\npending = 1\n[journal]\nkeep_days = \"x\"\n").unwrap();
+    std::fs::write(
+        &path,
+        "[limits]\npending_total = 7\npending = 1\n[journal]\nkeep_days = \"x\"\n",
+    )
+    .unwrap();
     let (layers, unreadable) = Layers::read_despite_mistakes(Some(&path), Vec::new(), &[]);
     assert_eq!(unreadable.len(), 2, "{unreadable:?}");
     assert_eq!(layers.value("limits.pending_total"), Some(7.into()));
@@ -237,11 +313,17 @@ fn tables_with_names_are_known_with_their_lines_and_without_their_secrets() {
     let layers = layers(file, &[], &[]).unwrap();
     let named = layers.named();
     let shown = format!("{named:?}");
-    assert!(!shown.contains("canary") && shown.contains("env:KEY") && shown.contains("file:/k"), "{shown}");
+    assert!(
+        !shown.contains("canary") && shown.contains("env:KEY") && shown.contains("file:/k"),
+        "{shown}"
+    );
     let place = |key: &str| layers.place_of(key).rsplit('/').next().unwrap().to_owned();
     assert_eq!(place("upstream.web.bearer"), "switchboard.toml:3: upstream.web.bearer");
     assert_eq!(place("models.gpt-5.1.api_key"), "switchboard.toml:7: models.gpt-5.1.api_key");
-    assert_eq!(place("sessions.agents.bot.command"), "switchboard.toml:9: sessions.agents.bot.command");
+    assert_eq!(
+        place("sessions.agents.bot.command"),
+        "switchboard.toml:9: sessions.agents.bot.command"
+    );
     assert_eq!(named.len(), 7, "{shown}");
 }
 
@@ -249,15 +331,21 @@ fn tables_with_names_are_known_with_their_lines_and_without_their_secrets() {
 fn later_layers_go_over_earlier_ones_and_are_remembered() {
     let file = "[server]\nlisten = \"127.0.0.1:1\"\ndrain_ms = 5\n[limits]\npending_total = 7\n";
     let flags = [("server.listen", "127.0.0.1:3".into())];
-    let layers =
-        layers(file, &[("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:2"), ("SWITCHBOARD_SERVER_DRAIN_MS", "6")], &flags)
-            .unwrap();
+    let layers = layers(
+        file,
+        &[("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:2"), ("SWITCHBOARD_SERVER_DRAIN_MS", "6")],
+        &flags,
+    )
+    .unwrap();
     let config = Config::resolve(&layers).unwrap();
     assert_eq!(config.listen.port(), 3);
     assert_eq!(config.settings.server.drain_ms, 6);
     assert_eq!(config.settings.limits.pending_total, 7);
     assert_eq!(layers.source("server.listen"), Source::Flag("--listen".into()));
-    assert_eq!(layers.source("server.drain_ms"), Source::Environment("SWITCHBOARD_SERVER_DRAIN_MS".into()));
+    assert_eq!(
+        layers.source("server.drain_ms"),
+        Source::Environment("SWITCHBOARD_SERVER_DRAIN_MS".into())
+    );
     assert!(matches!(layers.source("limits.pending_total"), Source::File { line: 5, .. }));
     assert_eq!(layers.source("log.filter"), Source::Default);
 }

@@ -1,4 +1,4 @@
-//! Rule: a filtered page gives what a scan of the history gives, and looks at few calls.
+//! Rule: a filtered page returns the same as a scan of the history, and reads few calls.
 
 use proptest::prelude::*;
 use sa_core::store::{NewEntry, Retention};
@@ -57,7 +57,10 @@ async fn a_rare_call_among_many_thousands_is_found_without_a_scan() {
     let rare = stored("rare.tool", Some("rare_tool"), "ann", Some("timeout"));
     record(&store, &rare);
     for n in 0..25_000 {
-        record(&store, &stored("usual.tool", Some("usual_tool"), "bob", (n % 100 == 0).then_some("failed")));
+        record(
+            &store,
+            &stored("usual.tool", Some("usual_tool"), "bob", (n % 100 == 0).then_some("failed")),
+        );
     }
     store.trim(CALLS, Retention::default()).await.unwrap();
     let (operator, ann) = (principal(Role::Operator, "op"), principal(Role::Agent, "ann"));
@@ -69,8 +72,9 @@ async fn a_rare_call_among_many_thousands_is_found_without_a_scan() {
         (&ann, String::new()),
         (&ann, format!("id={}", &rare.0[..8])),
     ] {
-        let found = store.search(CALLS, search(who, &query(&text)).unwrap(), u64::MAX, 51).await.unwrap();
-        // A block of 256 calls is one step for each label, and none of the calls is read.
+        let found =
+            store.search(CALLS, search(who, &query(&text)).unwrap(), u64::MAX, 51).await.unwrap();
+        // A block of 256 calls takes one step per label, and no call is read.
         assert!(found.steps <= 2 * 99, "{text}: {} steps", found.steps);
         let (calls, next) = ended_page(&store, who, &query(&text), 50).await.unwrap();
         assert_eq!((calls.len(), next), (1, None), "{text}");
@@ -81,8 +85,9 @@ async fn a_rare_call_among_many_thousands_is_found_without_a_scan() {
 
 #[test]
 fn a_query_without_a_filter_reads_the_history_itself() {
-    let check =
-        |role, text, filtered| assert_eq!(search(&principal(role, "p"), &query(text)).is_some(), filtered, "{text}");
+    let check = |role, text, filtered| {
+        assert_eq!(search(&principal(role, "p"), &query(text)).is_some(), filtered, "{text}");
+    };
     check(Role::Operator, "", false);
     check(Role::Operator, "id=", false);
     check(Role::Operator, "tool=x", true);
@@ -139,7 +144,8 @@ proptest! {
     }
 }
 
-/// A page of everything may be shorter than asked for, by entries that are no calls.
+/// Collects all pages. A page without a filter may be short, because entries that are no calls are
+/// left out.
 async fn pages_of_any_size(store: &Store, who: &Principal, text: &str, limit: usize) -> Vec<Value> {
     let (mut all, mut query) = (Vec::new(), query(text));
     loop {

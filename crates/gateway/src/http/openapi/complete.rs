@@ -1,5 +1,5 @@
-//! Adds to each operation what its handler does not describe: shared failures, their media types, and whether it needs a
-//! token.
+//! Completes each operation with details that its handler does not describe: shared failures, their
+//! media types, and whether it needs a token.
 
 use axum::http::StatusCode;
 use sa_protocol::plugin::GATEWAY_PATHS;
@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, OpenApi, PathItem, Ref, RefOr, Response};
 
-use crate::http::{front, mcp};
+use crate::http::{mcp, middleware};
 
 /// The media type of a [`crate::http::Problem`].
 const PROBLEM: &str = "application/problem+json";
@@ -18,7 +18,7 @@ const SHARED: [(&str, &str); 5] = [
     ("400", "The request is malformed"),
     ("403", "The Host or Origin is not allowed, or the token's role is not sufficient"),
     ("429", "A limit or budget of the gateway is used up"),
-    ("500", "The gateway failed at this request"),
+    ("500", "The gateway failed to process this request"),
     ("503", "The store does not work, or there is no budget left for the response"),
 ];
 
@@ -39,7 +39,11 @@ impl utoipa::Modify for Complete {
 }
 
 fn complete(path: &str, operation: &mut Operation) {
-    let is_open = front::is_open(path);
+    // The id is the name of a handler, and several modules have a handler `list`.
+    if let (Some(id), Some([tag, ..])) = (&mut operation.operation_id, operation.tags.as_deref()) {
+        *id = format!("{tag}_{id}");
+    }
+    let is_open = middleware::is_open(path);
     let mut shared = SHARED.to_vec();
     if !is_open {
         shared.push(("401", "The token is missing or invalid"));
@@ -56,7 +60,9 @@ fn complete(path: &str, operation: &mut Operation) {
         let RefOr::T(response) = response else { continue };
         if response.description.is_empty() {
             let code = status.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
-            response.description.push_str(code.and_then(|code| code.canonical_reason()).unwrap_or("A failure"));
+            response
+                .description
+                .push_str(code.and_then(|code| code.canonical_reason()).unwrap_or("A failure"));
         }
         if !status.starts_with(['1', '2']) {
             describe_failure(path, response);
@@ -65,28 +71,40 @@ fn complete(path: &str, operation: &mut Operation) {
     if is_open {
         // Sockets and the console's sign-in also accept a token in the header.
         let takes_token = path.starts_with("/v1/") && !path.ends_with("/callback");
-        let with_token = || [SecurityRequirement::default(), SecurityRequirement::new("token", [""; 0])];
+        let with_token =
+            || [SecurityRequirement::default(), SecurityRequirement::new("token", [""; 0])];
         operation.security = Some(if takes_token { with_token().to_vec() } else { Vec::new() });
     }
 }
 
-/// Sets the media types and schemas of a failure. Most routes send a problem; some protocols have their own format.
+/// Sets the media types and schemas of a failure. Most routes send a problem; some protocols have
+/// their own format.
 fn describe_failure(path: &str, response: &mut Response) {
     let is_chat = CHAT.iter().any(|prefix| path.starts_with(prefix));
     let described = response.content.values().next().cloned();
     let content: Vec<(&str, RefOr<Content>)> = match path {
         // JSON-RPC errors and those of the MCP transport have no common schema.
         mcp::PATH if described.is_none() => vec![],
-        path if GATEWAY_PATHS.contains(&path) => vec![("application/json", schema("PluginFailure"))],
-        path if path.ends_with("/callback") => vec![("text/html", Content::new(Some(text())).into())],
+        path if GATEWAY_PATHS.contains(&path) => {
+            vec![("application/json", schema("PluginFailure"))]
+        }
+        path if path.ends_with("/callback") => {
+            vec![("text/html", Content::new(Some(text())).into())]
+        }
         "/v1/tools/invoke" => {
-            let either = AnyOfBuilder::new().item(reference("InvokeFailed")).item(reference("Problem")).build();
+            let either = AnyOfBuilder::new()
+                .item(reference("InvokeFailed"))
+                .item(reference("Problem"))
+                .build();
             vec![(PROBLEM, Content::new(Some(Schema::AnyOf(either))).into())]
         }
-        _ if is_chat => vec![("application/json", schema("ChatFailed")), (PROBLEM, schema("Problem"))],
+        _ if is_chat => {
+            vec![("application/json", schema("ChatFailed")), (PROBLEM, schema("Problem"))]
+        }
         _ => vec![(PROBLEM, described.unwrap_or_else(|| schema("Problem")))],
     };
-    response.content = content.into_iter().map(|(media_type, content)| (media_type.to_owned(), content)).collect();
+    response.content =
+        content.into_iter().map(|(media_type, content)| (media_type.to_owned(), content)).collect();
 }
 
 fn schema(name: &str) -> RefOr<Content> {
@@ -112,7 +130,9 @@ mod tests {
         let paths = document["paths"].as_object().unwrap().clone();
         let operations = paths.into_iter().flat_map(|(path, methods)| {
             let methods = methods.as_object().unwrap().clone();
-            methods.into_iter().map(move |(method, operation)| (format!("{method} {path}"), operation))
+            methods
+                .into_iter()
+                .map(move |(method, operation)| (format!("{method} {path}"), operation))
         });
         operations.collect()
     }
@@ -133,8 +153,9 @@ mod tests {
 
     #[test]
     fn only_public_routes_work_without_a_token() {
-        let (open, other): (Vec<_>, Vec<_>) =
-            operations().into_iter().partition(|(_, operation)| operation.get("security").is_some());
+        let (open, other): (Vec<_>, Vec<_>) = operations()
+            .into_iter()
+            .partition(|(_, operation)| operation.get("security").is_some());
         let open: Vec<String> = open.into_iter().map(|(name, _)| name).collect();
         assert_eq!(
             open,

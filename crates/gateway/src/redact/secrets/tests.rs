@@ -73,7 +73,10 @@ fn our_tokens_are_masked_wherever_they_are() {
     let token = format!("sb_{}", "aB3-_".repeat(9).split_at(43).0);
     for (text, expected) in [
         (token.clone(), "***".to_owned()),
-        (format!("curl -H 'Authorization: Bearer {token}' x"), "curl -H 'Authorization: Bearer ***' x".to_owned()),
+        (
+            format!("curl -H 'Authorization: Bearer {token}' x"),
+            "curl -H 'Authorization: Bearer ***' x".to_owned(),
+        ),
         (format!("a{token},{token}."), "a***,***.".to_owned()),
         ("sb_short and sb_".to_owned(), "sb_short and sb_".to_owned()),
     ] {
@@ -107,7 +110,8 @@ fn credentials_in_urls_are_masked_and_the_rest_of_them_is_not() {
 
 #[test]
 fn names_are_split_into_words() {
-    let check = |name, expected: &[&str]| assert_eq!(words(name).collect::<Vec<_>>(), expected, "{name}");
+    let check =
+        |name, expected: &[&str]| assert_eq!(words(name).collect::<Vec<_>>(), expected, "{name}");
     check("accessKeyId", &["access", "Key", "Id"]);
     check("AWS_ACCESS-key.2x", &["AWS", "ACCESS", "key", "x"]);
     check("PINCode", &["PIN", "Code"]);
@@ -116,7 +120,7 @@ fn names_are_split_into_words() {
 }
 
 proptest::proptest! {
-    /// What the quick look passes over would not be masked by the slow one either.
+    /// Checks that a text which the quick check accepts is not changed by full masking.
     #[test]
     fn a_quick_look_misses_nothing(
         key in "[a-zA-Z_. é]{0,6}(pass|to|T|api|cookie|pin|PIN|Otp|jwt|access|)[_-]?(word|ken|Key|oken|s|Code|)[ -~]{0,4}",

@@ -1,14 +1,16 @@
-//! The keeper: the process between the node and a command, which sees to it that nothing of the command outlives it.
+//! The supervisor: the process between the node and a command, which ensures that no process of the
+//! command outlives it.
 //!
-//! A node that is killed cannot clean up, and a command can leave its process group, its session and its parent. So each
-//! command has a keeper: this very program, started anew. It is what the orphans among the command's processes are given
-//! to (a "child subreaper"), so that none can leave its tree, and it holds one end of a socket whose other end is the
-//! node's. When the node says so, when the socket ends (the node died, by whatever signal) or when the command's shell
-//! ends, the keeper ends the whole tree, and then itself.
+//! A node that is killed cannot clean up, and a command can leave its process group, its session
+//! and its parent. So each command has a supervisor: this program, started again. The kernel makes
+//! it the parent of orphans among the command's processes (a "child subreaper"), so that none can
+//! leave its tree. It is connected to the node by a socket. The supervisor ends the whole tree, and
+//! then itself, in three cases: on an order of the node, when the socket closes because the node
+//! died, and when the command's shell ends.
 //!
-//! Between the keeper and the shell there is one more process, this program a third time. Without a sandbox it is
-//! [`stage`], which makes the session and the terminal and becomes the shell. With one it is the first process of the
-//! sandbox, which starts the shell; the keeper is the sandbox's supervisor.
+//! Between the supervisor and the shell there is one more process, which runs this program a third
+//! time. Without a sandbox it is [`stage`], which creates the session and the terminal and becomes
+//! the shell. With a sandbox it is the first process of the sandbox, which starts the shell.
 
 mod stage;
 mod tree;
@@ -26,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal,
-    setsid, wait, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper,
+    set_parent_process_death_signal, setsid, wait, waitid,
 };
 
 use sa_sandbox::{Namespaces, Started, handover};
@@ -36,22 +38,24 @@ use self::tree::{Children, Tree};
 use self::wire::{Launch, Said};
 use super::private;
 
-/// The word by which this program is asked to be a keeper.
-pub(super) const KEEPER: &str = "__keeper";
-/// The word by which it is asked to become a command.
+/// The argument that starts this program as a supervisor.
+pub(super) const SUPERVISOR: &str = "__supervisor";
+/// The argument that starts this program as the step before a command.
 const STAGE: &str = "__command";
 
-/// What a command has between SIGTERM and SIGKILL.
+/// The delay between SIGTERM and SIGKILL.
 const MERCY: Duration = Duration::from_millis(250);
-/// How long to wait before looking again whether all are dead, at first and in the end.
+/// The delay between checks whether all processes have ended: the first one, and the maximum.
 const AGAIN: Duration = Duration::from_millis(20);
 const RARELY: Duration = Duration::from_secs(5);
 
 static PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process a keeper if it was started as one, and gives back how it ended; otherwise notes that this program
-/// can be one. To be called first thing in `main`, before any thread is started and any argument is read: a machine
-/// without [`Options::keeper`](crate::Options::keeper) starts the program that it is part of.
+/// Runs this process as a supervisor if it was started as one, and returns its exit code. Otherwise
+/// marks that this program can be a supervisor.
+///
+/// Call it first in `main`, before starting any thread and reading any argument. A machine without
+/// [`Options::supervisor`](crate::Options::supervisor) starts its own program as a supervisor.
 pub fn run_if_asked() -> Option<ExitCode> {
     PREPARED.store(true, Ordering::Release);
     if let Some(code) = sa_sandbox::run_if_asked() {
@@ -60,22 +64,23 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let first = words.next()?;
     match first.to_str()? {
-        KEEPER => Some(keep(words.next().map(PathBuf::from).as_deref())),
+        SUPERVISOR => Some(keep(words.next().map(PathBuf::from).as_deref())),
         STAGE => Some(stage::become_command(words.next())),
         _ => None,
     }
 }
 
-/// Whether this program can be a keeper.
+/// Returns whether this program can be a supervisor.
 pub(super) fn prepared() -> bool {
     PREPARED.load(Ordering::Acquire)
 }
 
-/// Keeps a command. The directory that it has for itself, if any, goes with it.
+/// Supervises a command. Its private directory, if any, is removed at the end.
 fn keep(private: Option<&Path>) -> ExitCode {
-    // Ctrl-C in the node's terminal is for the node; it ends its commands as it sees fit.
+    // Ctrl-C in the node's terminal is for the node only, which then ends its commands itself.
     let _ = setsid();
-    // A command can stop its keeper. Should the node die then, the kernel wakes the keeper to do its duty.
+    // A command can stop its supervisor. If the node then dies, the kernel wakes the supervisor so
+    // that it can clean up.
     let _ = set_parent_process_death_signal(Some(Signal::CONT));
     let removal = private.map(private::Removal::new);
     match prepare() {
@@ -91,10 +96,12 @@ fn keep(private: Option<&Path>) -> ExitCode {
     }
 }
 
-/// Starts the command, after all that the keeper needs: a command can take from its keeper what it may still open or
-/// start. So each of the two things to wait for has a thread that blocks on it, and what both find comes by a channel.
+/// Starts the command after everything that the supervisor needs, because a command can exhaust the
+/// files and processes that the supervisor may still open or start. Each of the two event sources
+/// therefore has a thread that blocks on it and sends its events to a channel.
 ///
-/// A sandbox's namespaces are entered before there are threads, and it is started after them, as [`Namespaces`] wants it.
+/// The namespaces of a sandbox are entered before there are threads, and the sandbox is started
+/// after them, as [`Namespaces`] requires.
 fn prepare() -> std::io::Result<(i32, Tree, mpsc::Receiver<News>)> {
     set_child_subreaper(Some(getpid()))?;
     let files: [OwnedFd; 3] = handover::receive(rustix::stdio::stdin())?;
@@ -115,13 +122,18 @@ fn prepare() -> std::io::Result<(i32, Tree, mpsc::Receiver<News>)> {
     Ok((pid, tree, news))
 }
 
-/// The process whose end is the end of the command: the shell, or the first process of the shell's sandbox.
+/// The process that defines the end of the command: the shell, or the first process of the shell's
+/// sandbox.
 struct Shell {
     pid: Pid,
     sandbox: Option<Started>,
 }
 
-fn start_in_sandbox(sandbox: Namespaces, launch: Launch, files: [OwnedFd; 3]) -> std::io::Result<Shell> {
+fn start_in_sandbox(
+    sandbox: Namespaces,
+    launch: Launch,
+    files: [OwnedFd; 3],
+) -> std::io::Result<Shell> {
     let [_, input, output] = files;
     let command = sa_sandbox::Command {
         program: launch.shell.into(),
@@ -144,27 +156,29 @@ fn start(files: [OwnedFd; 3]) -> std::io::Result<Pid> {
         .stderr(Stdio::null())
         .spawn()?;
     handover::send(&ours, &files.each_ref().map(OwnedFd::as_fd))?;
-    // The command's own end of its pipe must be the last one.
+    // The command must hold the last handle of its end of the pipe.
     drop(files);
-    // It closes its end by becoming the shell, or says why it could not.
+    // The step closes its end of the socket when it becomes the shell, or sends an error.
     let mut why = String::new();
     (&ours).take(4096).read_to_string(&mut why)?;
     if why.is_empty() { Ok(pid_of(child.id())) } else { Err(std::io::Error::other(why)) }
 }
 
-/// Stays until the command and all that came of it are gone. Nothing here needs a new descriptor.
+/// Waits until the command and all its descendants have ended. Nothing here needs a new descriptor.
 fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, removal: Option<private::Removal>) {
     let mut phase = Phase::Running;
     loop {
         let heard = match phase {
             Phase::Running => news.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Phase::Terminating { until } => news.recv_timeout(until.saturating_duration_since(Instant::now())),
+            Phase::Terminating { until } => {
+                news.recv_timeout(until.saturating_duration_since(Instant::now()))
+            }
             Phase::Killing { again } => news.recv_timeout(again),
         };
         match heard {
             Ok(News::Ended(said)) => {
                 say(&said);
-                // Whatever the shell has left behind goes with it.
+                // Processes that the shell has left behind are ended with it.
                 phase.terminate(&mut tree);
             }
             Ok(News::Gone) => break,
@@ -185,15 +199,15 @@ fn stay(mut tree: Tree, news: &mpsc::Receiver<News>, removal: Option<private::Re
     say(&Said::Gone);
 }
 
-/// What a keeper waits for.
+/// The events that a supervisor waits for.
 enum News {
     /// The shell has ended.
     Ended(Said),
-    /// All that came of it has ended, too.
+    /// All its descendants have ended, too.
     Gone,
     /// `term` or `kill`.
     Order(&'static str),
-    /// Nobody is left to give orders.
+    /// The node has disconnected.
     NodeGone,
 }
 
@@ -211,7 +225,8 @@ impl Phase {
         }
     }
 
-    /// What cannot be killed, such as a program of another user's, is tried again, ever less often.
+    /// Retries killing with increasing delays, for processes that cannot be killed, such as those
+    /// of another user.
     fn kill(&mut self) {
         *self = match self {
             Self::Killing { again } => Self::Killing { again: (*again * 2).min(RARELY) },
@@ -220,13 +235,15 @@ impl Phase {
     }
 }
 
-/// Passes on what the node wants. One that is gone, or cannot be heard, wants nothing more of the command.
+/// Forwards the node's orders. A disconnected or unreadable socket counts as a dead node.
 fn listen(tell: &mpsc::Sender<News>) {
     let mut bytes = [0; 64];
     loop {
         let news = match rustix::io::read(rustix::stdio::stdin(), &mut bytes) {
-            // Orders are short and rare; of several the hardest counts.
-            Ok(count @ 1..) => News::Order(if bytes[..count].contains(&b'k') { "kill" } else { "term" }),
+            // Orders are short and rare; of several, `kill` takes precedence.
+            Ok(count @ 1..) => {
+                News::Order(if bytes[..count].contains(&b'k') { "kill" } else { "term" })
+            }
             Err(Errno::INTR) => continue,
             Ok(0) | Err(_) => News::NodeGone,
         };
@@ -237,12 +254,13 @@ fn listen(tell: &mpsc::Sender<News>) {
     }
 }
 
-/// Takes in every process that ends, and tells of the shell's end. There being none left is the end of the tree: orphans
-/// are given to this process, so that as long as one lives, this process has a child.
+/// Reaps every process that ends, and reports the end of the shell. Orphans become children of this
+/// process, so when there is no child left, the whole tree has ended.
 fn reap(shell: &mpsc::Receiver<Shell>, children: &Children, tell: &mpsc::Sender<News>) {
     let Ok(mut shell) = shell.recv() else { return };
     loop {
-        // It is left a corpse for as long as somebody may be about to send a signal to its number.
+        // The process stays a zombie while another thread may be about to send a signal to its
+        // number.
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => {
@@ -253,7 +271,7 @@ fn reap(shell: &mpsc::Receiver<Shell>, children: &Children, tell: &mpsc::Sender<
         if let Ok(Some((pid, status))) = children.still(|| wait(WaitOptions::NOHANG))
             && pid == shell.pid
         {
-            // A sandbox's first process reports how the shell ended, unless it was killed.
+            // The first process of a sandbox reports how the shell ended, unless it was killed.
             let reported = shell.sandbox.as_mut().and_then(Started::ended);
             let (code, signal) = match reported {
                 Some(ended) => (ended.code, ended.signal),
@@ -268,7 +286,7 @@ fn say(said: &Said) {
     say_line(&format!("{}\n", said.line()));
 }
 
-/// A node that is gone needs no news.
+/// Sends a line to the node. If the node has disconnected, the error is ignored.
 fn say_line(line: &str) {
     let _ = rustix::io::write(rustix::stdio::stdin(), line.as_bytes());
 }
@@ -277,7 +295,7 @@ fn pid_of(id: u32) -> Pid {
     Pid::from_raw(id.cast_signed()).unwrap_or(Pid::INIT)
 }
 
-/// The signals of a command that ended by one, by name.
+/// Returns the name of the signal that ended a command.
 pub(super) fn signal_name(number: i32) -> String {
     let name = match Signal::from_named_raw(number) {
         Some(Signal::HUP) => "SIGHUP",

@@ -1,4 +1,5 @@
-//! The step between the keeper and the shell: what has to be done in the process that becomes the shell.
+//! The step between the supervisor and the shell: the setup that must happen in the process that
+//! becomes the shell.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -13,9 +14,9 @@ use sa_sandbox::handover;
 
 use super::wire::Launch;
 
-/// Becomes the shell, or tells the keeper why not.
-pub(super) fn become_command(keeper: Option<OsString>) -> ExitCode {
-    let Err(error) = attempt(keeper);
+/// Becomes the shell, or reports the error to the supervisor.
+pub(super) fn become_command(supervisor: Option<OsString>) -> ExitCode {
+    let Err(error) = attempt(supervisor);
     if let Some(mut report) = error.report {
         let _ = report.write_all(error.why.as_bytes());
     }
@@ -27,33 +28,33 @@ struct Failed {
     report: Option<UnixStream>,
 }
 
-fn attempt(keeper: Option<OsString>) -> Result<Infallible, Failed> {
-    // Closed when the shell takes over, which is how the keeper knows.
+fn attempt(supervisor: Option<OsString>) -> Result<Infallible, Failed> {
+    // The socket is closed when the shell takes over, which informs the supervisor.
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map(UnixStream::from);
     let socket = socket.map_err(|error| Failed { why: error.to_string(), report: None })?;
-    let Err(error) = command(&socket, keeper);
+    let Err(error) = command(&socket, supervisor);
     Err(Failed { why: error.to_string(), report: Some(socket) })
 }
 
-fn command(socket: &UnixStream, keeper: Option<OsString>) -> io::Result<Infallible> {
+fn command(socket: &UnixStream, supervisor: Option<OsString>) -> io::Result<Infallible> {
     let [launch, input, output] = handover::receive(socket)?;
     let launch: Launch = handover::from_memory(launch)?;
     setsid()?;
     if launch.terminal {
         ioctl_tiocsctty(input.as_fd())?;
     }
-    // A keeper that is killed cannot end the tree; the shell at least goes with it.
+    // A supervisor that is killed cannot end the tree, but at least the shell is killed with it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = getppid().map(|pid| pid.as_raw_pid().to_string().into());
-    if parent != keeper {
-        return Err(io::Error::other("the keeper is gone"));
+    if parent != supervisor {
+        return Err(io::Error::other("the supervisor process has ended"));
     }
     take_over(input, output)?;
     let error = Command::new(&launch.shell).arg("-lc").arg(&launch.command).exec();
     Err(io::Error::new(error.kind(), format!("cannot run {}: {error}", launch.shell)))
 }
 
-/// One pipe for both kinds of output: what the command wrote first comes first.
+/// Uses one pipe for both kinds of output, so that their order is preserved.
 fn take_over(input: OwnedFd, output: OwnedFd) -> io::Result<()> {
     rustix::stdio::dup2_stdin(input)?;
     rustix::stdio::dup2_stdout(&output)?;

@@ -2,31 +2,34 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open,
+    pidfd_send_signal, waitid,
 };
 
-/// How often new processes are looked for before those that are known are killed: a fork bomb is stopped before it is
-/// killed, since each process that it lost would make room for another.
+/// The maximum number of scans for new processes before the known ones are killed. A fork bomb is
+/// stopped before it is killed, because each killed process would free capacity for another.
 const PASSES: usize = 64;
 
-/// All that came of this process.
+/// All descendants of this process.
 pub(super) struct Tree {
-    /// Opened before there is a command, which could see to it that it can no longer be.
+    /// It is opened before the command starts, because a command could prevent it later.
     processes: Dir,
     children: Children,
 }
 
-/// The right to take in a child that has ended. Nobody has it while a signal is sent, so that a number stays what it is.
+/// A lock that excludes reaping a child while a signal is sent, so that its process number remains
+/// valid.
 #[derive(Clone, Default)]
 pub(super) struct Children(Arc<Mutex<()>>);
 
 impl Children {
     pub(super) fn still<T>(&self, act: impl FnOnce() -> T) -> T {
-        let _still = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _still = self.0.lock();
         act()
     }
 }
@@ -42,11 +45,13 @@ impl Tree {
         self.children.clone()
     }
 
-    /// Kills them all. Some may have been born meanwhile, so that it takes another call: until there is none left.
+    /// Kills all processes. New ones may have started meanwhile, so it must be called again until
+    /// none is left.
     pub(super) fn kill_all(&mut self) {
         let mut stopped = HashSet::new();
         for _ in 0..PASSES {
-            let new: Vec<_> = self.below().into_iter().filter(|process| stopped.insert(process.pid)).collect();
+            let new: Vec<_> =
+                self.below().into_iter().filter(|process| stopped.insert(process.pid)).collect();
             if new.is_empty() {
                 break;
             }
@@ -56,7 +61,8 @@ impl Tree {
         self.send_to_children(Signal::KILL);
     }
 
-    /// Asks them all to end. One that is stopped could not hear it.
+    /// Asks all processes to end. SIGCONT follows, because a stopped process would not handle
+    /// SIGTERM.
     pub(super) fn terminate_all(&mut self) {
         let all = self.below();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -68,12 +74,13 @@ impl Tree {
         }
     }
 
-    /// Does without any new descriptor, which [`Self::below`] cannot. When the children are gone, theirs are the children.
+    /// Signals the children without a new descriptor, which [`Self::below`] requires. When the
+    /// children have ended, their children become the children of this process.
     fn send_to_children(&mut self, signal: Signal) {
         for pid in self.numbers().into_iter().filter_map(Pid::from_raw) {
             self.children.still(|| {
                 let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-                // It is an error to wait for what is no child.
+                // Waiting for a process that is not a child is an error.
                 if waitid(WaitId::Pid(pid), look).is_ok() {
                     let _ = kill_process(pid, signal);
                 }
@@ -81,7 +88,7 @@ impl Tree {
         }
     }
 
-    /// Parents before their children.
+    /// Returns the descendants, parents before their children.
     fn below(&mut self) -> Vec<Process> {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         for pid in self.numbers() {
@@ -100,7 +107,7 @@ impl Tree {
         found
     }
 
-    /// All processes that there are.
+    /// Returns the numbers of all processes.
     fn numbers(&mut self) -> Vec<i32> {
         self.processes.rewind();
         let entries = std::iter::from_fn(|| self.processes.read()).map_while(Result::ok);
@@ -121,9 +128,11 @@ struct Process {
 }
 
 impl Process {
-    /// Sends a signal to this process and to no other that has got its number since.
+    /// Sends a signal to this process, but not to another one that has reused its number.
     fn send(self, signal: Signal) {
-        let Some(handle) = Pid::from_raw(self.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        let Some(handle) =
+            Pid::from_raw(self.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        else {
             return;
         };
         let ours = getpid().as_raw_pid();
@@ -133,7 +142,8 @@ impl Process {
     }
 }
 
-/// The fourth field. The second one is the program's name in parentheses, and may hold anything.
+/// Reads the parent, which is the fourth field. The second field is the program's name in
+/// parentheses, which may contain any character.
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after = stat.iter().rposition(|byte| *byte == b')')?;

@@ -1,29 +1,29 @@
-//! What node, keeper and stage say to each other.
+//! The messages between node, supervisor and stage.
 
 use sa_sandbox::Policy;
 use serde::{Deserialize, Serialize};
 
-/// What to run. Directory and environment are those of the keeper.
+/// The command to run. It inherits directory and environment from the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     pub(crate) shell: String,
     pub(crate) command: String,
-    /// Whether its input is a terminal that it is to have for its own.
+    /// Whether its input is a terminal that becomes its controlling terminal.
     pub(crate) terminal: bool,
     pub(crate) sandbox: Option<Policy>,
 }
 
-/// What a keeper tells its node, a line each.
+/// A message of a supervisor to its node, one per line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Said {
-    /// The shell runs.
+    /// The shell is running.
     Started { pid: i32 },
-    /// It does not, and never will.
+    /// The shell could not be started.
     Failed { why: String },
-    /// It has ended.
+    /// The shell has ended.
     Exited { code: Option<i32>, signal: Option<i32> },
-    /// All that came of it has ended, too.
+    /// All its descendants have ended, too.
     Gone,
 }
 

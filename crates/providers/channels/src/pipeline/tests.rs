@@ -1,5 +1,5 @@
-//! The step from what a reader missed to what comes live, with a store that lets a message be read before it says that it
-//! is on disk: that is when a message could come twice.
+//! The transition from missed messages to live ones. The store in these tests makes a message
+//! readable before it acknowledges the write: in that moment a message could be sent twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,12 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sa_core::retention::{Reading, TrustedClock};
-use sa_core::store::{Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed};
+use sa_core::store::{
+    Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed,
+};
 use sa_core::{
-    AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
-    Trimmer,
+    AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role,
+    Router, RouterOptions, Trimmer,
 };
 use sa_socket::{Close, Liveness, Outbox};
 use sa_store::{OpenOptions, Store};
@@ -22,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::channel::Member;
 use crate::{Channel, ChannelOptions, Channels, Draft, Published, Refusal, Rights, Sender};
 
-/// Answers an append when it is let.
+/// A store that acknowledges an append only when the test permits it.
 struct Slow {
     store: Store,
     answers: Arc<Semaphore>,
@@ -57,7 +59,13 @@ impl Log for Slow {
         self.store.find(stream, key)
     }
 
-    fn search(&self, stream: &str, search: Search, before: u64, limit: usize) -> StoreFuture<'_, Found> {
+    fn search(
+        &self,
+        stream: &str,
+        search: Search,
+        before: u64,
+        limit: usize,
+    ) -> StoreFuture<'_, Found> {
         self.store.search(stream, search, before, limit)
     }
 
@@ -97,10 +105,16 @@ fn router() -> Arc<Router> {
         max_bytes: 1 << 20,
         default_timeout: minute,
         max_duration: minute,
-        queue_patience: minute,
-        reconnect_patience: minute,
+        queue_timeout: minute,
+        reconnect_timeout: minute,
     };
-    Router::new(Directory::new(Notices::new(), minute), Arc::new(Silent), None, Policy::default(), options)
+    Router::new(
+        Directory::new(Notices::new(), minute),
+        Arc::new(Silent),
+        None,
+        Policy::default(),
+        options,
+    )
 }
 
 fn options(dir: &std::path::Path) -> ChannelOptions {
@@ -118,7 +132,10 @@ fn options(dir: &std::path::Path) -> ChannelOptions {
         pending_bytes: 1 << 20,
         keep_messages: 1_000,
         keep: Duration::from_secs(86_400),
-        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading {
+            wall_ms: 0,
+            uptime_ms: 0,
+        })),
         max_pending: 10,
         attachments: dir.join("attachments"),
     }
@@ -154,14 +171,21 @@ async fn what_a_reader_had_from_the_log_does_not_come_once_more() {
     let answers = Arc::new(Semaphore::new(0));
     let log = Arc::new(Slow { store: store.clone(), answers: Arc::clone(&answers) });
     let records = Arc::new(store.clone());
-    let channels = Channels::open(log, records, router(), options(dir.path()), CancellationToken::new()).await.unwrap();
+    let channels =
+        Channels::open(log, records, router(), options(dir.path()), CancellationToken::new())
+            .await
+            .unwrap();
     let channel = channels.channel("room", &participant("ann")).await.unwrap();
 
     let mut last = store.follow(&channel.stream);
     let publishing = tokio::spawn(publish(Arc::clone(&channel)));
     last.wait_for(|last| *last > 0).await.unwrap();
     let missed = channel.after(0, 10).await.unwrap();
-    assert_eq!((missed.len(), channel.state().head), (1, 0), "it can be read, and has not been sent to anybody");
+    assert_eq!(
+        (missed.len(), channel.state().head),
+        (1, 0),
+        "it can be read, and has not been sent to anybody"
+    );
     let seen = missed[0].id;
     let outbox = Outbox::new(1 << 20, Close::new(4429, "too slow"));
     let make = |id| Member {
@@ -190,7 +214,13 @@ async fn a_message_is_in_the_budget_of_memory_until_its_readers_have_been_sent_i
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
     let records = Arc::new(store.clone());
-    let channels = Channels::open(Arc::new(store), records, router(), options(dir.path()), CancellationToken::new());
+    let channels = Channels::open(
+        Arc::new(store),
+        records,
+        router(),
+        options(dir.path()),
+        CancellationToken::new(),
+    );
     let channels = channels.await.unwrap();
     let channel = channels.channel("room", &participant("ann")).await.unwrap();
     let pending = channels.budgets()[2];
@@ -215,8 +245,8 @@ async fn a_message_is_in_the_budget_of_memory_until_its_readers_have_been_sent_i
     assert!(one > 0, "two readers share it");
     publish(Arc::clone(&channel)).await;
     assert_eq!(pending.used(), 2 * one);
-    // The budget is what stops a sender whose readers do not read; the others go on.
-    let rest = pending.charge(&sa_core::budget::Holder::named("ann"), 800_000);
+    // The budget stops a sender that is not read; other senders continue.
+    let rest = pending.charge(&sa_limits::budget::Holder::named("ann"), 800_000);
     let refused = try_publish(&channel, "ann").await.unwrap_err();
     assert_eq!(refused.code, "overloaded");
     assert!(refused.hint.is_some_and(|hint| hint.contains("channels.pending_bytes")));

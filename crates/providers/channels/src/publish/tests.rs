@@ -3,8 +3,15 @@ use serde_json::json;
 
 use super::*;
 
-const KINDS: [&str; 7] =
-    ["message", "update-message", "error", "method-call", "method-result", "method-cancel", "other"];
+const KINDS: [&str; 7] = [
+    "message",
+    "update-message",
+    "error",
+    "method-call",
+    "method-result",
+    "method-cancel",
+    "other",
+];
 
 fn usual() -> serde_json::Value {
     json!({ "id": "00000000-0000-4000-8000-000000000001", "callId": "c", "methodName": "f", "providerId": "w", "args": {}, "content": {}, "complete": true,

@@ -1,5 +1,7 @@
-//! What a connection is sent before it is a reader as the others are: who is here, and what it missed.
+//! The messages that a connection receives before it becomes a regular reader: the roster, and
+//! the missed messages.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,21 +17,25 @@ use crate::channel::{Member, State, presence_body};
 use crate::gateway::GatewayEntry;
 use crate::{Entrance, GATEWAY, pipeline};
 
-/// How many stored messages are read at once, and how many when they are large.
+/// The number of stored messages to read at once, normally and when they are large.
 const PAGE: usize = 512;
 const SMALL_PAGE: usize = 16;
-/// The most that is put together at a time, where the queue is large.
+/// The maximum number of bytes to queue at a time, even if the queue limit is larger.
 const LARGE: usize = 1 << 20;
-/// What somebody in the roster takes beside their id and metadata.
+/// The approximate size of a roster entry without its id and metadata.
 const ENTRY: usize = 200;
 
+/// The participants that a reader knows, with the metadata that it has received.
+type Known = BTreeMap<Arc<str>, Arc<str>>;
+
 impl Session {
-    /// No more than this is put together for a connection at a time.
+    /// Returns the maximum number of bytes to queue for a connection at a time.
     pub(super) fn pace(&self) -> usize {
         LARGE.min(self.channel.hub.options.queue_bytes() / 2)
     }
 
-    /// Sends all of it, and makes a reader of the connection; `None` when that has ended meanwhile.
+    /// Sends these messages and adds the connection as a reader. Returns `None` if the connection
+    /// has ended meanwhile.
     pub(super) async fn catch_up(
         &self,
         entrance: &Entrance,
@@ -39,8 +45,9 @@ impl Session {
         let bounds = channel.bounds().await?;
         let (context, config) = channel.context().await;
         let same = entrance.epoch.as_deref().is_none_or(|epoch| epoch == &*channel.epoch);
-        let recovered =
-            entrance.since.map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
+        let recovered = entrance
+            .since
+            .map(|since| same && since.saturating_add(1) >= bounds.first && since <= bounds.last);
         let since = entrance.since.filter(|_| same && reads);
         let instance: Option<Arc<str>> = entrance.instance.as_deref().map(Into::into);
         let make = |seen| {
@@ -49,7 +56,8 @@ impl Session {
             move |id| Member { id, participant, instance, outbox, reads, seen, last }
         };
         let pace = self.pace();
-        // A roster that is too large for one document is told one by one, whatever was asked for.
+        // A roster that is too large for one document is sent as single messages, even if a
+        // snapshot was requested.
         let of_gateway = gateway.map_or(0, |gateway| gateway.metadata.len());
         let fits = !reads || roster_len(&channel.state()) + of_gateway <= pace;
         let ready = |state: &State, member: &Member| {
@@ -77,11 +85,13 @@ impl Session {
             });
             return Ok(admitted);
         }
-        // Taken before anybody is named: whoever comes or goes meanwhile does so in what is read from here on.
+        // Read before the roster is sent: all later arrivals and departures are in the messages
+        // read below.
         let mut has = since.unwrap_or_else(|| channel.state().head);
+        let mut known = Known::default();
         if !(entrance.snapshot && fits) {
             let _ = gateway.map(|gateway| self.outbox.send(gateway.here()));
-            if self.name_everybody(pace).await.is_err() {
+            if self.name_everybody(&mut known, pace).await.is_err() {
                 return Ok(None);
             }
         }
@@ -90,7 +100,7 @@ impl Session {
             return Ok(None);
         }
         loop {
-            // Taken before the log is read: all of it is in the log by now, or has been deleted.
+            // Read before the log: every message up to it is then in the log, or was deleted.
             let head = channel.state().head;
             let page = channel.after(has, limit).await?;
             if page.is_empty() {
@@ -98,18 +108,26 @@ impl Session {
             }
             let mut queued = 0;
             for stored in &page {
-                // Who wants nothing of what was said before still is to know who is here.
+                match stored.presence_of() {
+                    Some((id, Some(metadata))) => drop(known.insert(id.into(), metadata.into())),
+                    Some((id, None)) => drop(known.remove(&*id)),
+                    None => {}
+                }
+                // A client without `sinceId` needs no earlier messages, but must know the present
+                // participants.
                 let json = if since.is_some() { stored.json() } else { stored.presence() };
-                // Who comes back takes calls that it missed for its own; for who comes new they are history.
+                // A client that reconnects executes the calls that it missed. For a new client
+                // they are only history.
                 let returns = entrance.since.is_some_and(|since| since > 0);
-                let elsewhere = returns && channel.runs_elsewhere(stored, &self.participant, instance.as_deref());
+                let elsewhere = returns
+                    && channel.runs_elsewhere(stored, &self.participant, instance.as_deref());
                 let Some(json) = json.filter(|_| !elsewhere) else {
                     has = stored.id;
                     continue;
                 };
                 let bytes = channel.attached(stored).await;
                 let len = json.len() + bytes.as_ref().map_or(0, Bytes::len);
-                // At the reader's pace: no more is queued than it takes.
+                // Limits the queued bytes to what the reader can receive.
                 if queued > 0 && queued + len > pace {
                     queued = 0;
                     if self.outbox.emptied().await.is_err() {
@@ -117,25 +135,55 @@ impl Session {
                     }
                 }
                 queued += len;
-                let overrun = || Close::new(close::TOO_SLOW, format!("read too slowly; go on with sinceId={has}"));
+                let overrun = || {
+                    Close::new(
+                        close::TOO_SLOW,
+                        format!("read too slowly; reconnect with sinceId={has}"),
+                    )
+                };
                 if self.outbox.send_else(pipeline::frame(&json, bytes.as_ref()), overrun).is_err() {
                     return Ok(None);
                 }
                 has = stored.id;
             }
-            limit =
-                if page.iter().map(|stored| stored.body.len()).sum::<usize>() > 4 * LARGE { SMALL_PAGE } else { PAGE };
+            limit = if page.iter().map(|stored| stored.body.len()).sum::<usize>() > 4 * LARGE {
+                SMALL_PAGE
+            } else {
+                PAGE
+            };
             if self.outbox.emptied().await.is_err() {
                 return Ok(None);
             }
-            if let Some(member) = channel.admit(make(has), Some(has), ready) {
+            // A stored presence message has no methods, and may be missing. The roster is
+            // correct.
+            let reconcile = !(entrance.snapshot && fits);
+            if reconcile
+                && has >= channel.state().head
+                && self.name_everybody(&mut known, pace).await.is_err()
+            {
+                return Ok(None);
+            }
+            let first = |state: &State, member: &Member| {
+                if reconcile {
+                    for (id, presence) in &state.roster {
+                        if known.get(id) != Some(&presence.metadata) {
+                            let _ = self.outbox.send(here(id, &presence.metadata));
+                        }
+                    }
+                    for id in known.keys().filter(|id| !state.roster.contains_key(*id)) {
+                        let _ = self.outbox.send(gone(id));
+                    }
+                }
+                ready(state, member);
+            };
+            if let Some(member) = channel.admit(make(has), Some(has), first) {
                 return Ok(Some(member));
             }
         }
     }
 
-    /// Says who is here, at the reader's pace.
-    async fn name_everybody(&self, pace: usize) -> Result<(), Rejected> {
+    /// Sends the roster entries that the reader does not know yet, as fast as it reads.
+    async fn name_everybody(&self, known: &mut Known, pace: usize) -> Result<(), Rejected> {
         let mut last: Option<Arc<str>> = None;
         self.outbox.emptied().await?;
         loop {
@@ -145,6 +193,9 @@ impl Session {
                 let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut named = None;
                 for (id, presence) in state.roster.range::<str, _>((from, Bound::Unbounded)) {
+                    if known.get(id) == Some(&presence.metadata) {
+                        continue;
+                    }
                     let frame = here(id, &presence.metadata);
                     if queued > 0 && queued + frame.len() > pace {
                         break;
@@ -152,6 +203,7 @@ impl Session {
                     queued += frame.len();
                     self.outbox.send(frame)?;
                     named = Some(Arc::clone(id));
+                    known.insert(Arc::clone(id), Arc::clone(&presence.metadata));
                 }
                 if named.is_none() {
                     return Ok(());
@@ -163,17 +215,30 @@ impl Session {
     }
 }
 
-/// Says that somebody is here. It has no id: where to go on from is told by what comes after.
+/// Returns a message that a participant is present. It has no id, so it does not change the
+/// position to resume from.
 fn here(id: &str, metadata: &str) -> String {
     encode_message("replay", None, &presence_body(id, "join", metadata, None), None, false)
 }
 
-/// About how many bytes it takes to name everybody, each with their metadata as the message's and as the sender's.
+/// Returns a message that a participant has left.
+fn gone(id: &str) -> String {
+    encode_message(
+        "replay",
+        None,
+        &presence_body(id, "leave", "{}", Some("disconnect")),
+        None,
+        false,
+    )
+}
+
+/// Returns the approximate size of all roster messages, each with its metadata as the payload's
+/// and as the sender's.
 fn roster_len(state: &State) -> usize {
     state.roster.iter().map(|(id, presence)| ENTRY + id.len() + 2 * presence.metadata.len()).sum()
 }
 
-/// Who is here, as one document.
+/// Returns the roster as one document.
 fn roster(state: &State, gateway: Option<&GatewayEntry>) -> String {
     let mut out = String::from("{");
     let gateway = gateway.map(|gateway| (GATEWAY, &*gateway.metadata));

@@ -1,4 +1,4 @@
-//! The gateway's tools are in the roster of a participant whose token includes them.
+//! Rule: the roster of a participant contains the gateway's tools that its token includes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sa_core::call::Updates;
 use sa_core::directory::{Attach, Registration};
-use sa_core::{Call, Catalog, Grant, Outcome, Output, Provider, ProviderId, RawJson, Schema, Scope, Tool};
+use sa_core::{
+    Call, Catalog, Grant, Outcome, Output, Provider, ProviderId, RawJson, Schema, Scope, Tool,
+};
 use serde_json::{Value, json};
 
 use crate::kit::Server;
@@ -45,7 +47,12 @@ fn attach(server: &Server, names: &[&str]) -> Registration {
 }
 
 fn names(metadata: &Value) -> Vec<&str> {
-    metadata["methods"].as_array().unwrap().iter().map(|method| method["name"].as_str().unwrap()).collect()
+    metadata["methods"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|method| method["name"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -54,7 +61,11 @@ async fn the_tools_are_methods_of_a_member_and_follow_changes() {
     let node = attach(&server, &["demo_echo", "secret"]);
     let mut ann = server.connect("token=ann&tools=demo*").await;
     let entry = ann.next().await.unwrap();
-    assert_eq!((&entry["kind"], &entry["senderId"]), (&json!("replay"), &json!("switchboard")), "{entry}");
+    assert_eq!(
+        (&entry["kind"], &entry["senderId"]),
+        (&json!("replay"), &json!("switchboard")),
+        "{entry}"
+    );
     let metadata = &entry["payload"]["metadata"];
     assert_eq!((&metadata["name"], &metadata["type"]), (&json!("Switchboard"), &json!("gateway")));
     let method = json!({ "name": "demo_echo", "description": "About demo_echo", "parameters": { "type": "object", "title": "T" },
@@ -81,7 +92,7 @@ async fn the_tools_are_methods_of_a_member_and_follow_changes() {
         assert_eq!((&update["payload"]["action"], &update["id"]), (&json!("update"), &Value::Null));
         assert_eq!(names(&update["payload"]["metadata"]), ["demo_echo", "demo_more"]);
     }
-    // A change that it is not shown is no news; the next one that it is shown comes alone.
+    // A hidden change sends no update; the next visible one is sent alone.
     node.publish(catalog(&["demo_echo", "demo_more", "secret", "other"]));
     node.withdraw();
     let update = ann.until(|frame| frame["senderId"] == "switchboard").await;
@@ -96,21 +107,27 @@ async fn a_listed_tool_can_be_called() {
     let call = json!({ "callId": "c1", "methodName": "demo_echo", "providerId": "switchboard", "args": { "a": 1 } });
     ann.say("method-call", call).await;
     let result = ann.message("method-result").await;
-    assert_eq!((&result["senderId"], &result["payload"]["content"]), (&json!("switchboard"), &json!({ "a": 1 })));
+    assert_eq!(
+        (&result["senderId"], &result["payload"]["content"]),
+        (&json!("switchboard"), &json!({ "a": 1 }))
+    );
 }
 
-/// A list that is too long for one frame is cut, and says how many tools it omits.
+/// A list that is too long for one frame is cut, and contains the number of omitted tools.
 #[tokio::test]
 async fn a_long_list_is_cut() {
     let server = Server::start().await;
-    let names: Vec<String> = (0..4_000).map(|n| format!("demo_{n:04}_{}", "x".repeat(40))).collect();
+    let names: Vec<String> =
+        (0..4_000).map(|n| format!("demo_{n:04}_{}", "x".repeat(40))).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let _node = attach(&server, &names);
     let mut ann = server.connect("token=ann&tools=demo*").await;
     let entry = ann.next().await.unwrap();
     let metadata = &entry["payload"]["metadata"];
-    let (listed, omitted) =
-        (metadata["methods"].as_array().unwrap().len(), metadata["methodsOmitted"].as_u64().unwrap() as usize);
+    let (listed, omitted) = (
+        metadata["methods"].as_array().unwrap().len(),
+        metadata["methodsOmitted"].as_u64().unwrap() as usize,
+    );
     assert!(listed > 1_000 && listed + omitted == 4_000, "{listed} {omitted}");
     ann.here().await;
 }

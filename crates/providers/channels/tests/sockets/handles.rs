@@ -1,4 +1,4 @@
-//! A handle belongs to one participant, however it is spelled.
+//! Rule: a handle belongs to one participant, in any spelling.
 
 use serde_json::{Value, json};
 
@@ -12,22 +12,36 @@ async fn handles_are_equal_without_case_and_at() {
     let mut eve = server.join("token=eve").await;
     let mut bob = server.join("token=bob").await;
     for handle in ["helper", "@HELPER", "Helper"] {
-        let update = json!({ "action": "update-metadata", "payload": { "handle": handle }, "ref": 9 });
+        let update =
+            json!({ "action": "update-metadata", "payload": { "handle": handle }, "ref": 9 });
         bob.send(update).await;
-        // Deployed clients know a conflict by a presence of somebody else with their own handle.
+        // Deployed clients recognize a conflict by a presence of another participant with their
+        // own handle.
         let presence = bob.next().await.unwrap();
-        assert_eq!((&presence["type"], &presence["senderId"]), (&json!("presence"), &json!("ann")), "{presence}");
-        let expected = json!({ "action": "update", "metadata": { "name": "Ann", "handle": handle } });
+        assert_eq!(
+            (&presence["type"], &presence["senderId"]),
+            (&json!("presence"), &json!("ann")),
+            "{presence}"
+        );
+        let expected =
+            json!({ "action": "update", "metadata": { "name": "Ann", "handle": handle } });
         assert_eq!((&presence["payload"], &presence["id"]), (&expected, &Value::Null));
         let refused = bob.next().await.unwrap();
-        assert_eq!((&refused["code"], &refused["ref"]), (&json!("handle-conflict"), &json!(9)), "{refused}");
+        assert_eq!(
+            (&refused["code"], &refused["ref"]),
+            (&json!("handle-conflict"), &json!(9)),
+            "{refused}"
+        );
     }
     ann.update(json!({ "handle": "other" })).await;
     assert_eq!(bob.update(json!({ "handle": "HELPER" })).await["kind"], "persisted");
     for expected in ["other", "HELPER"] {
         let update = eve.until(|frame| frame["payload"]["action"] == "update").await;
-        assert_eq!(update["payload"]["metadata"]["handle"], expected, "a conflict is nobody else's business");
+        assert_eq!(
+            update["payload"]["metadata"]["handle"], expected,
+            "a conflict is nobody else's business"
+        );
     }
-    // The gateway's own handle is nobody's.
+    // No participant can take the gateway's own handle.
     assert_eq!(eve.update(json!({ "handle": "@Switchboard" })).await["code"], "handle-conflict");
 }

@@ -1,4 +1,4 @@
-//! Channels behind a WebSocket route, and a participant that sends exactly what a test wants it to send.
+//! Channels behind a WebSocket route, and a participant that sends exactly the frames of a test.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use sa_channels::{Admission, ChannelOptions, Channels, Entrance, Rights};
 use sa_core::policy::Pattern;
 use sa_core::retention::{Reading, Trimmer, TrustedClock};
 use sa_core::{
-    AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role, Router, RouterOptions,
+    AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role,
+    Router, RouterOptions,
 };
 use sa_socket::{Liveness, SocketLimits, Upgrade};
 use sa_store::{OpenOptions, Store};
@@ -25,7 +26,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
 
-/// Fails a test that waits for something that does not happen.
+/// Fails the test if the future does not complete in time.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("this never happened")
 }
@@ -63,6 +64,11 @@ impl Drop for Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::with_quota(8 << 20).await
+    }
+
+    /// Starts a server; `quota` is the storage limit of one participant.
+    pub(crate) async fn with_quota(quota: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let minute = Duration::from_secs(60);
         let options = ChannelOptions {
@@ -74,19 +80,29 @@ impl Server {
             max_channels: 16,
             max_stored_bytes: 16 << 20,
             max_bytes_per_channel: 8 << 20,
-            max_bytes_per_principal: 8 << 20,
+            max_bytes_per_principal: quota,
             pending_bytes: 8 << 20,
             keep_messages: 1_000,
             keep: Duration::from_secs(86_400),
-            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading {
+                wall_ms: 0,
+                uptime_ms: 0,
+            })),
             max_pending: 10,
             attachments: dir.path().join("attachments"),
         };
         let directory = Directory::new(Notices::new(), minute);
-        let router = Router::new(directory, Arc::new(Silent), None, Policy::default(), RouterOptions::default());
+        let router = Router::new(
+            directory,
+            Arc::new(Silent),
+            None,
+            Policy::default(),
+            RouterOptions::default(),
+        );
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
         let (log, records) = (Arc::new(store.clone()), Arc::new(store));
-        let opened = Channels::open(log, records, Arc::clone(&router), options, CancellationToken::new());
+        let opened =
+            Channels::open(log, records, Arc::clone(&router), options, CancellationToken::new());
         let channels = opened.await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -95,13 +111,13 @@ impl Server {
         Self { channels, router, address, serving, _dir: dir }
     }
 
-    /// Connects to the channel `room` with this query, and reads nothing yet. The token is the participant's name; `tools`
-    /// names the tools that it includes.
+    /// Connects to the channel `room` with this query, and reads nothing yet. The token is the
+    /// participant's name; `tools` is a pattern of the tools that it includes.
     pub(crate) async fn connect(&self, query: &str) -> Participant {
         self.connect_to("room", query).await
     }
 
-    /// The same for any channel.
+    /// Connects to any channel.
     pub(crate) async fn connect_to(&self, channel: &str, query: &str) -> Participant {
         let stream = TcpStream::connect(&self.address).await.unwrap();
         let url = format!("ws://{}/?channel={channel}&{query}", self.address);
@@ -109,7 +125,7 @@ impl Server {
         Participant { socket, next_ref: 1 }
     }
 
-    /// Connects, and waits until the participant is there.
+    /// Connects, and waits until the participant is present.
     pub(crate) async fn join(&self, query: &str) -> Participant {
         let mut participant = self.connect(query).await;
         participant.here().await;
@@ -126,8 +142,10 @@ async fn upgrade(
     let name = get("token").unwrap_or_default();
     let mut principal = Principal::new(name.as_str(), name.as_str(), Role::Participant);
     principal.tools.extend(get("tools").map(|tools| Pattern::new(&tools)));
-    let rights = Rights { read: true, publish: get("readonly").is_none(), call: true, admin: false };
-    let admission = Admission { principal: Arc::new(principal), rights, revoked: CancellationToken::new() };
+    let rights =
+        Rights { read: true, publish: get("readonly").is_none(), call: true, admin: false };
+    let admission =
+        Admission { principal: Arc::new(principal), rights, revoked: CancellationToken::new() };
     let entrance = Entrance {
         channel: get("channel").unwrap_or_default(),
         since: get("sinceId").and_then(|since| since.parse().ok()),
@@ -137,7 +155,8 @@ async fn upgrade(
         context: get("contextId"),
         config: get("channelConfig"),
     };
-    let limits = SocketLimits { max_message_bytes: channels.max_frame_bytes(), cuts: false, budget: None };
+    let limits =
+        SocketLimits { max_message_bytes: channels.max_frame_bytes(), cuts: false, budget: None };
     upgrade.serve(limits, move |socket| channels.serve(socket, admission, entrance))
 }
 
@@ -147,7 +166,7 @@ pub(crate) struct Participant {
 }
 
 impl Participant {
-    /// Reads until the participant's own arrival.
+    /// Reads until the participant's own join message.
     pub(crate) async fn here(&mut self) {
         self.until(|frame| frame["kind"] == "ready").await;
         self.until(|frame| frame["payload"]["action"] == "join").await;
@@ -168,7 +187,10 @@ impl Participant {
 
     /// Publishes a stored message, and waits for the answer.
     pub(crate) async fn say(&mut self, kind: &str, payload: Value) -> Value {
-        self.request(json!({ "action": "publish", "type": kind, "payload": payload, "persist": true })).await
+        self.request(
+            json!({ "action": "publish", "type": kind, "payload": payload, "persist": true }),
+        )
+        .await
     }
 
     /// Replaces the participant's metadata, and waits for the answer.
@@ -176,23 +198,25 @@ impl Participant {
         self.request(json!({ "action": "update-metadata", "payload": metadata })).await
     }
 
-    /// Waits for the end of the connection, and gives back how it was closed.
+    /// Waits for the end of the connection, and returns the close code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         loop {
             match soon(self.socket.next()).await {
-                Some(Ok(Message::Close(Some(frame)))) => return (frame.code.into(), frame.reason.to_string()),
+                Some(Ok(Message::Close(Some(frame)))) => {
+                    return (frame.code.into(), frame.reason.to_string());
+                }
                 Some(Ok(_)) => {}
                 other => panic!("expected a close, got {other:?}"),
             }
         }
     }
 
-    /// The next frame; `None` when the connection was closed.
+    /// Returns the next frame, or `None` if the connection was closed.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             match soon(self.socket.next()).await {
                 Some(Ok(Message::Text(text))) => return Some(serde_json::from_str(&text).unwrap()),
-                // A close is answered when the socket is read again, which then ends.
+                // A close frame is answered at the next read of the socket, which then ends.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_))) => {}
                 Some(Err(Error::ConnectionClosed)) | None => return None,
                 other => panic!("expected a frame, got {other:?}"),
@@ -200,7 +224,7 @@ impl Participant {
         }
     }
 
-    /// The next frame for which this holds.
+    /// Returns the next frame that satisfies this condition.
     pub(crate) async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let frame = self.next().await.expect("the connection was closed");
@@ -210,7 +234,7 @@ impl Participant {
         }
     }
 
-    /// The next message of this type.
+    /// Returns the next message of this type.
     pub(crate) async fn message(&mut self, kind: &str) -> Value {
         self.until(|frame| frame["type"] == kind).await
     }

@@ -1,4 +1,5 @@
-//! How a participant leaves, and what the others learn of it.
+//! Rule: only a `close` action is a graceful leave, and the others receive the reason of each
+//! leave.
 
 use futures_util::SinkExt as _;
 use serde_json::json;
@@ -20,7 +21,7 @@ async fn a_close_is_acknowledged_before_the_socket_closes() {
     assert_eq!(bob.next().await, None);
 }
 
-/// The reason that the others receive when a participant leaves.
+/// Returns the reason that the others receive when a participant leaves.
 async fn reason(watcher: &mut Participant) -> String {
     let left = watcher.until(|frame| frame["payload"]["action"] == "leave").await;
     left["payload"]["leaveReason"].as_str().unwrap().to_owned()

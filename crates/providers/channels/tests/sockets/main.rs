@@ -6,4 +6,5 @@ mod handles;
 mod kit;
 mod leaving;
 mod methods;
+mod quota;
 mod refusals;

@@ -1,4 +1,5 @@
-//! Which calls reach a provider, and which are refused on its behalf.
+//! Rule: a call reaches its provider only if the provider may have the method; otherwise only the
+//! caller receives an error.
 
 use sa_channels::{Draft, Rights, Sender};
 use sa_core::{Principal, Role, View};
@@ -14,17 +15,28 @@ fn call(id: &str, provider: &str, method: &str) -> Value {
     json!({ "callId": id, "methodName": method, "providerId": provider, "args": {} })
 }
 
-/// Makes a call that is to be refused, and checks the answer.
+/// Makes a call that must be rejected, and checks the answer.
 async fn refused(caller: &mut Participant, call: Value, code: &str) {
     let answer = caller.say("method-call", call.clone()).await;
-    assert_eq!((&answer["type"], &answer["id"]), (&json!("method-call"), &Value::Null), "it is not stored: {answer}");
+    assert_eq!(
+        (&answer["type"], &answer["id"]),
+        (&json!("method-call"), &Value::Null),
+        "it is not stored: {answer}"
+    );
     let result = caller.message("method-result").await;
-    assert_eq!((&result["payload"]["callId"], &result["id"]), (&call["callId"], &Value::Null), "{result}");
-    assert_eq!((&result["payload"]["isError"], &result["payload"]["complete"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&result["payload"]["callId"], &result["id"]),
+        (&call["callId"], &Value::Null),
+        "{result}"
+    );
+    assert_eq!(
+        (&result["payload"]["isError"], &result["payload"]["complete"]),
+        (&json!(true), &json!(true))
+    );
     assert_eq!(result["payload"]["content"]["code"], code, "{result}");
 }
 
-/// Makes a call that is to reach its provider, and has it answered.
+/// Makes a call that must reach its provider, and answers it.
 async fn reaches(caller: &mut Participant, provider: &mut Participant, call: Value) {
     assert_eq!(caller.say("method-call", call.clone()).await["kind"], "persisted");
     let asked = provider.message("method-call").await;
@@ -32,7 +44,10 @@ async fn reaches(caller: &mut Participant, provider: &mut Participant, call: Val
     let result = json!({ "callId": call["callId"], "content": "done", "complete": true });
     assert_eq!(provider.say("method-result", result).await["kind"], "persisted");
     let result = caller.message("method-result").await;
-    assert_eq!((&result["payload"]["callId"], &result["payload"]["content"]), (&call["callId"], &json!("done")));
+    assert_eq!(
+        (&result["payload"]["callId"], &result["payload"]["content"]),
+        (&call["callId"], &json!("done"))
+    );
 }
 
 #[tokio::test]
@@ -56,19 +71,22 @@ async fn a_refused_call_is_seen_by_its_caller_alone() {
     let mut eve = server.join("token=eve").await;
     refused(&mut ann, call("c1", "worker", "dance"), "method-not-found").await;
     refused(&mut ann, call("to nobody", "nobody", "search"), "provider-not-found").await;
-    // A refused call was never made: its id can be used again.
+    // A rejected call was never made: its id can be used again.
     reaches(&mut ann, &mut worker, call("c1", "worker", "search")).await;
     let seen = eve.until(|frame| frame["type"] == "method-call").await;
     assert_eq!(seen["payload"]["methodName"], "search", "the first call that anybody else sees");
     let mut late = server.connect("token=late&sinceId=0").await;
     loop {
         let frame = late.next().await.unwrap();
-        assert!(!frame.to_string().contains("dance") && !frame.to_string().contains("nobody"), "{frame}");
+        assert!(
+            !frame.to_string().contains("dance") && !frame.to_string().contains("nobody"),
+            "{frame}"
+        );
         if frame["kind"] == "ready" {
             break;
         }
     }
-    // A call that was made is not refused when it is sent again: its result is in the log.
+    // A call that was made is not rejected when it is repeated: its result is in the log.
     drop(worker);
     ann.until(|frame| frame["payload"]["action"] == "leave").await;
     let again = ann.say("method-call", call("c1", "worker", "search")).await;
@@ -78,7 +96,7 @@ async fn a_refused_call_is_seen_by_its_caller_alone() {
         worker.update(json!({ "methods": search() })).await;
         worker
     };
-    // A caller that is not connected receives the refusal as an error.
+    // A caller without a connection receives the rejection as an error.
     let rights = Rights { read: true, publish: true, call: true, admin: false };
     let principal = Principal::new("bob", "bob", Role::Agent).into();
     let payload = call("c3", "worker", "dance").to_string();
@@ -95,7 +113,7 @@ async fn a_refused_call_is_seen_by_its_caller_alone() {
     assert_eq!(refusal.code, "method-not-found");
 }
 
-/// Whether agents in the channel are offered the method as a tool.
+/// Returns whether agents in the channel see the method as a tool.
 fn offered(server: &Server) -> bool {
     let principal = Principal::new("agent", "agent", Role::Agent).into();
     let view = View { principal, scopes: vec![sa_core::Scope::Channel("room".into())] };
@@ -114,15 +132,25 @@ async fn what_was_declared_holds_across_a_reconnect() {
         ann.until(|frame| frame["payload"]["action"] == "leave").await;
         assert!(!offered(&server));
 
-        // Before it sends its metadata, and when that is silent about methods.
+        // Before it sends its metadata, and when its metadata has no methods.
         let mut worker = server.join(query).await;
         assert!(offered(&server), "{query}");
         refused(&mut ann, call(&format!("{id} 1"), "worker", "dance"), "method-not-found").await;
         reaches(&mut ann, &mut worker, call(&format!("{id} 2"), "worker", "search")).await;
         let updated = worker.update(json!({ "name": "Worker" })).await;
-        assert_eq!(updated["payload"]["metadata"], json!({ "name": "Worker", "methods": search() }));
+        assert_eq!(
+            updated["payload"]["metadata"],
+            json!({ "name": "Worker", "methods": search() })
+        );
         refused(&mut ann, call(&format!("{id} 3"), "worker", "dance"), "method-not-found").await;
         reaches(&mut ann, &mut worker, call(&format!("{id} 4"), "worker", "search")).await;
+
+        // A list without methods is a declaration, too.
+        worker.update(json!({ "methods": [] })).await;
+        drop(worker);
+        ann.until(|frame| frame["payload"]["action"] == "leave").await;
+        let mut worker = server.join(query).await;
+        refused(&mut ann, call(&format!("{id} 6"), "worker", "search"), "method-not-found").await;
 
         worker.update(json!({ "methods": [{ "name": "dance" }] })).await;
         reaches(&mut ann, &mut worker, call(&format!("{id} 5"), "worker", "dance")).await;
@@ -131,7 +159,8 @@ async fn what_was_declared_holds_across_a_reconnect() {
         while worker.next().await.is_some() {}
         ann.until(|frame| frame["payload"]["action"] == "leave").await;
     }
-    // Another program of the participant has declared nothing, and a declaration ends with an orderly leave.
+    // Another program of the participant has declared nothing, and a graceful leave ends a
+    // declaration.
     let mut other = server.join("token=worker&instance=two").await;
     reaches(&mut ann, &mut other, call("c1", "worker", "sing")).await;
     drop(other);

@@ -1,4 +1,4 @@
-//! What a plugin is called, what people see of it, and what hosts do with it.
+//! The identifier, the descriptive fields and the type of a plugin.
 
 use serde_json::{Map, Value};
 
@@ -13,12 +13,15 @@ impl Reader<'_> {
         let Some(Value::String(text)) = value else {
             self.error(
                 "/identifier",
-                "\"identifier\" is missing: a text that no other plugin has, such as \"my-plugin\"",
+                "\"identifier\" is missing: use a unique string, such as \"my-plugin\"",
             );
             return None;
         };
         if !is_identifier(text) {
-            self.error("/identifier", "\"identifier\" must have 1 to 64 letters, digits, \"-\", \"_\", \".\" or \"@\"");
+            self.error(
+                "/identifier",
+                "\"identifier\" must have 1 to 64 letters, digits, \"-\", \"_\", \".\" or \"@\"",
+            );
             return None;
         }
         Some(text.clone())
@@ -33,7 +36,7 @@ impl Reader<'_> {
             _ => {
                 self.warn(
                     "/type",
-                    "\"type\" must be \"default\", \"markdown\" or \"standalone\"; it is taken as \"default\"",
+                    "\"type\" must be \"default\", \"markdown\" or \"standalone\"; \"default\" is used",
                 );
                 Kind::Default
             }
@@ -49,7 +52,8 @@ impl Reader<'_> {
             return None;
         };
         let url = self.url("/ui/url", text)?.to_string();
-        let size = |key: &str| ui.get(key).filter(|size| size.is_number() || size.is_string()).cloned();
+        let size =
+            |key: &str| ui.get(key).filter(|size| size.is_number() || size.is_string()).cloned();
         let mode = ui.get("mode").and_then(Value::as_str).map(str::to_owned);
         if mode.as_deref().is_some_and(|mode| mode != "iframe" && mode != "module") {
             self.warn("/ui/mode", "\"mode\" must be \"iframe\" or \"module\"");
@@ -62,18 +66,22 @@ impl Reader<'_> {
         if meta.is_none_or(|meta| !meta.is_object()) {
             self.warn(
                 "/meta",
-                "\"meta\" is missing: { \"title\", \"description\", \"avatar\", \"tags\" } is what people see",
+                "\"meta\" is missing: users see its \"title\", \"description\", \"avatar\" and \"tags\"",
             );
         }
         if let Some(Value::Object(inner)) = meta {
             self.names("/meta", inner, &META_NAMES);
         }
         let tags = meta.and_then(|meta| meta.get("tags")).filter(|tags| !tags.is_null());
-        let texts = |tags: &Value| Some(tags.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        let texts = |tags: &Value| {
+            Some(tags.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        };
         let tags = tags.map(|tags| (texts(tags).unwrap_or_default(), tags));
-        let unread = |(read, tags): &(Vec<String>, &Value)| tags.as_array().is_none_or(|all| all.len() > read.len());
+        let unread = |(read, tags): &(Vec<String>, &Value)| {
+            tags.as_array().is_none_or(|all| all.len() > read.len())
+        };
         if tags.as_ref().is_some_and(unread) {
-            self.warn("/meta/tags", "\"tags\" must be a list of texts; anything else is left out");
+            self.warn("/meta/tags", "\"tags\" must be a list of strings; other values are ignored");
         }
         let outer = Value::Object(fields.clone());
         let outer = Some(&outer);
@@ -85,13 +93,16 @@ impl Reader<'_> {
             author: self.text("", outer, "author"),
             homepage: self.text("", outer, "homepage"),
             system_role: self.text("", outer, "systemRole"),
-            created_at: self.text("", outer, "createdAt").or_else(|| self.text("", outer, "createAt")),
+            created_at: self
+                .text("", outer, "createdAt")
+                .or_else(|| self.text("", outer, "createAt")),
         }
     }
 }
 
 pub(crate) fn is_identifier(text: &str) -> bool {
-    // "." and ".." are no segments of a path: such a plugin could not be named in a URL, nor be removed.
+    // "." and ".." are not usable as URL path segments: such a plugin could not be addressed or
+    // removed.
     let named = !text.bytes().all(|byte| byte == b'.');
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     named && text.len() <= 64 && text.bytes().all(fits)

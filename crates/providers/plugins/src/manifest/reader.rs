@@ -1,8 +1,9 @@
-//! Reads a manifest field by field, because published ones are often incomplete, and with a word on everything in it that is
-//! wrong.
+//! Reads a manifest field by field, because published ones are often incomplete. Each mistake is
+//! reported.
 
-use sa_core::json::why;
-use sa_core::{RawJson, nearest};
+use sa_core::RawJson;
+use sa_text::closest;
+use sa_text::json::why;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use url::Url;
@@ -10,10 +11,10 @@ use url::Url;
 use super::{Kind, Manifest};
 use crate::places;
 
-/// The largest manifest that is read.
+/// The maximum size of a manifest.
 pub const MAX_MANIFEST: usize = 512 * 1024;
 const MAX_PROBLEMS: usize = 100;
-/// What is read of a manifest. `createAt` is how many have written `createdAt`.
+/// The known fields of a manifest. `createAt` is a common misspelling of `createdAt`.
 const NAMES: [&str; 12] = [
     "identifier",
     "meta",
@@ -29,11 +30,11 @@ const NAMES: [&str; 12] = [
     "createAt",
 ];
 
-/// What is wrong with a manifest, and where.
+/// A problem of a manifest, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     pub severity: Severity,
-    /// The line of the text, from 1 on.
+    /// The line of the text, counted from 1.
     pub line: usize,
     /// A JSON pointer.
     pub path: String,
@@ -43,13 +44,13 @@ pub struct Problem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// This part, or the whole, cannot be used.
+    /// This part, or the whole manifest, cannot be used.
     Error,
-    /// It can be used, and is probably not what was meant.
+    /// It can be used, but is probably a mistake.
     Warning,
 }
 
-/// A manifest as far as it can be used; none if it cannot.
+/// The usable part of a manifest, or `None` if it cannot be used.
 #[derive(Debug)]
 pub struct Reading {
     pub manifest: Option<Manifest>,
@@ -57,20 +58,22 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The errors in one sentence.
+    /// Returns the errors as one message.
     pub fn errors(&self) -> String {
-        let errors = self.problems.iter().filter(|problem| problem.severity == Severity::Error).take(5);
-        let texts: Vec<String> = errors.map(|problem| format!("line {}: {}", problem.line, problem.message)).collect();
+        let errors =
+            self.problems.iter().filter(|problem| problem.severity == Severity::Error).take(5);
+        let texts: Vec<String> =
+            errors.map(|problem| format!("line {}: {}", problem.line, problem.message)).collect();
         if texts.is_empty() { "it cannot be used".into() } else { texts.join("; ") }
     }
 }
 
-/// Reads a manifest that came from `base`, which its relative URLs are relative to.
+/// Reads a manifest from `base`, to which its relative URLs are resolved.
 pub fn read(text: &str, base: Option<&Url>) -> Reading {
     read_beside(text, base, false)
 }
 
-/// The same for one whose OpenAPI document was handed over with it.
+/// Reads a manifest that may have been passed together with its OpenAPI document.
 pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) -> Reading {
     let mut problems = Vec::new();
     let mut fatal = |line, message: String| {
@@ -83,7 +86,10 @@ pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) ->
         match RawJson::parse(text).and_then(|json| json.to_value()) {
             Ok(Value::Object(fields)) => Some(fields),
             Ok(_) => fatal(1, "the manifest must be a JSON object".into()),
-            Err(error) => fatal(error.line().max(1), format!("this is not JSON: {}", why(&error))),
+            Err(error) => fatal(
+                error.line().max(1),
+                format!("the manifest is not valid JSON: {}", why(&error)),
+            ),
         }
     };
     let Some(fields) = value else { return Reading { manifest: None, problems } };
@@ -93,7 +99,7 @@ pub(crate) fn read_beside(text: &str, base: Option<&Url>, has_document: bool) ->
     Reading { manifest, problems: reader.problems }
 }
 
-/// Says of each problem on which line of the text it is, and puts them in that order.
+/// Sets the line of each problem, and sorts the problems by line.
 pub(crate) fn place(text: &str, problems: &mut [Problem]) {
     let lines = places::lines(text, problems.iter().map(|problem| problem.path.as_str()));
     for (problem, line) in problems.iter_mut().zip(lines) {
@@ -102,7 +108,7 @@ pub(crate) fn place(text: &str, problems: &mut [Problem]) {
     problems.sort_by_key(|problem| problem.line);
 }
 
-/// Goes through a manifest, and notes what is wrong in it.
+/// Reads a manifest, and collects its problems.
 pub(super) struct Reader<'a> {
     problems: Vec<Problem>,
     base: Option<&'a Url>,
@@ -133,7 +139,7 @@ impl Reader<'_> {
         if nothing {
             self.error(
                 "/api",
-                "there is no function that can be used: \"api\" must list at least one, or \"openapi\" name a document",
+                "the manifest has no function that can be used: \"api\" must list one, or \"openapi\" must name a document",
             );
         }
         let meta = self.meta(fields);
@@ -143,7 +149,12 @@ impl Reader<'_> {
 
     fn say(&mut self, severity: Severity, path: &str, message: impl Into<String>) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(Problem { severity, line: 1, path: path.to_owned(), message: message.into() });
+            self.problems.push(Problem {
+                severity,
+                line: 1,
+                path: path.to_owned(),
+                message: message.into(),
+            });
         }
     }
 
@@ -155,25 +166,46 @@ impl Reader<'_> {
         self.say(Severity::Warning, path, message);
     }
 
-    /// Names that are probably misspelt. Others are somebody else's, and none of ours.
-    pub(super) fn names(&mut self, path: &str, fields: &Map<String, Value>, known: &[&'static str]) {
+    /// Warns about fields that are probably misspelled. Other unknown fields are ignored, because
+    /// they may be meant for other programs.
+    pub(super) fn names(
+        &mut self,
+        path: &str,
+        fields: &Map<String, Value>,
+        known: &[&'static str],
+    ) {
         for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            // What is there twice, rightly and wrongly, is meant so.
-            let meant = nearest(name, known.iter().copied()).filter(|meant| !fields.contains_key(*meant));
+            // If the correct field exists, too, the other one is intended.
+            let meant =
+                closest(name, known.iter().copied()).filter(|meant| !fields.contains_key(*meant));
             if let Some(meant) = meant {
                 let path = format!("{path}/{}", places::escape(name));
-                self.warn(&path, format!("\"{}\" is not read; did you mean \"{meant}\"?", excerpt(name)));
+                self.warn(
+                    &path,
+                    format!(
+                        "the field \"{}\" is unknown; did you mean \"{meant}\"?",
+                        excerpt(name)
+                    ),
+                );
             }
         }
     }
 
-    /// A text that people see.
-    pub(super) fn text(&mut self, path: &str, fields: Option<&Value>, name: &str) -> Option<String> {
+    /// Reads an optional string, with a warning for other types.
+    pub(super) fn text(
+        &mut self,
+        path: &str,
+        fields: Option<&Value>,
+        name: &str,
+    ) -> Option<String> {
         match fields?.get(name)? {
             Value::String(text) => Some(text.clone()),
             Value::Null => None,
             _ => {
-                self.warn(&format!("{path}/{name}"), format!("\"{name}\" must be a text, and is left out"));
+                self.warn(
+                    &format!("{path}/{name}"),
+                    format!("\"{name}\" must be a string; the field is ignored"),
+                );
                 None
             }
         }
@@ -187,13 +219,19 @@ impl Reader<'_> {
         match parsed {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
                 if !url.username().is_empty() || url.password().is_some() {
-                    self.error(path, "a URL with a user name or a password in it is not used");
+                    self.error(path, "a URL must not contain a user name or a password");
                     return None;
                 }
                 Some(url)
             }
             _ => {
-                self.error(path, format!("\"{}\" is no URL that begins with http:// or https://", excerpt(text)));
+                self.error(
+                    path,
+                    format!(
+                        "\"{}\" must be a URL that begins with http:// or https://",
+                        excerpt(text)
+                    ),
+                );
                 None
             }
         }

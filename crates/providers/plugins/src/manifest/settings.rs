@@ -1,4 +1,4 @@
-//! What users can set, and whether it looks as if it ought to be kept from them.
+//! The settings that users can store, with a warning about fields that look like secrets.
 
 use sa_core::{RawJson, Schema};
 use serde_json::Value;
@@ -20,12 +20,14 @@ impl Reader<'_> {
         if let Err(why) = Schema::new(RawJson::of(value)).check() {
             self.error("/settings", format!("the schema of the settings cannot be used: {why}"));
         }
-        for (name, field) in value.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        for (name, field) in
+            value.get("properties").and_then(Value::as_object).into_iter().flatten()
+        {
             let secret = field.get("format").and_then(Value::as_str) == Some("password");
             if !secret && sounds_secret(name) {
                 let path = format!("/settings/properties/{}", places::escape(name));
                 let name = excerpt(name);
-                self.warn(&path, format!("\"{name}\" sounds like a secret and is not \"format\": \"password\", so it is shown to its user"));
+                self.warn(&path, format!("\"{name}\" looks like a secret but has no \"format\": \"password\", so its value is shown to its user"));
             }
         }
         Some(value.clone())
@@ -33,6 +35,7 @@ impl Reader<'_> {
 }
 
 fn sounds_secret(name: &str) -> bool {
-    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     ["password", "secret", "token", "apikey", "credential"].iter().any(|word| plain.contains(word))
 }

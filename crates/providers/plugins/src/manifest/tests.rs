@@ -1,4 +1,4 @@
-//! Every mistake in a manifest has its line and its word, and what can be used of it is.
+//! Rule: each mistake in a manifest is reported with its line, and the valid parts are used.
 
 use super::Severity::{Error, Warning};
 use super::*;
@@ -8,10 +8,11 @@ fn check(manifest: &str, usable: bool, said: &[(usize, Severity, &str)]) {
     let reading = read(manifest, Some(&"https://a.example/p/manifest.json".parse().unwrap()));
     assert_eq!(reading.manifest.is_some(), usable, "{:?}", reading.problems);
     for (line, severity, words) in said {
-        let found = reading
-            .problems
-            .iter()
-            .any(|problem| problem.line == *line && problem.severity == *severity && problem.message.contains(words));
+        let found = reading.problems.iter().any(|problem| {
+            problem.line == *line
+                && problem.severity == *severity
+                && problem.message.contains(words)
+        });
         assert!(found, "line {line}: {words}; but {:?}", reading.problems);
     }
     if said.is_empty() {
@@ -31,8 +32,8 @@ fn an_identifier_is_a_segment_of_a_path() {
 
 #[test]
 fn problems_are_named_line_by_line() {
-    check("{", false, &[(1, Error, "not JSON")]);
-    check("{\n \"a\": 1,\n}", false, &[(3, Error, "not JSON")]);
+    check("{", false, &[(1, Error, "not valid JSON")]);
+    check("{\n \"a\": 1,\n}", false, &[(3, Error, "not valid JSON")]);
     check("[]", false, &[(1, Error, "object")]);
     check(
         "{\n \"identifier\": \"a b\",\n \"api\": []\n}",
@@ -58,7 +59,7 @@ fn problems_are_named_line_by_line() {
         (6, Error, "twice"),
         (7, Error, "\"url\""),
         (7, Warning, "description"),
-        (8, Error, "no URL"),
+        (8, Error, "must be a URL"),
         (9, Error, "schema"),
         (12, Warning, "secret"),
     ];
@@ -82,11 +83,11 @@ fn misspelt_names_and_wrong_types_are_found() {
         "ui": {"url": "/ui", "hieght": 3}
     }"#;
     let said = [
-        (3, Warning, "\"title\" must be a text"),
+        (3, Warning, "\"title\" must be a string"),
         (4, Warning, "\"tags\""),
         (5, Warning, "did you mean \"settings\"?"),
         (9, Warning, "did you mean \"parameters\"?"),
-        (11, Error, "\"later\" is left out"),
+        (11, Error, "\"later\" is ignored"),
         (13, Warning, "did you mean \"height\"?"),
     ];
     check(wrong, true, &said);
@@ -104,10 +105,18 @@ fn incomplete_manifests_are_taken_as_they_are() {
         true,
         &[],
     );
-    let relative =
-        read(good.replace("https://x.example", "").as_str(), Some(&"https://b.example/m.json".parse().unwrap()));
-    assert_eq!(relative.manifest.unwrap().apis[0].url.as_ref().unwrap().as_str(), "https://b.example/a");
-    assert!(read(&good.replace("https://x.example", ""), None).manifest.is_none(), "nothing to be relative to");
+    let relative = read(
+        good.replace("https://x.example", "").as_str(),
+        Some(&"https://b.example/m.json".parse().unwrap()),
+    );
+    assert_eq!(
+        relative.manifest.unwrap().apis[0].url.as_ref().unwrap().as_str(),
+        "https://b.example/a"
+    );
+    assert!(
+        read(&good.replace("https://x.example", ""), None).manifest.is_none(),
+        "nothing to be relative to"
+    );
 }
 
 fn usual() -> serde_json::Value {

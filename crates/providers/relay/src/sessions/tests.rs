@@ -1,5 +1,5 @@
-//! Rules: one principal cannot take every session; others and operators still get one. An agent cannot leave its sandbox by
-//! asking another agent.
+//! Rules: one principal cannot use all sessions, and others and operators still get one. An agent
+//! cannot leave its sandbox by asking another agent.
 
 use std::collections::BTreeMap;
 
@@ -38,12 +38,16 @@ async fn with_agents(
     let store = Store::open(OpenOptions::new(dir.join("store.db"))).unwrap();
     let (minute, notices) = (Duration::from_secs(60), Notices::new());
     let directory = Directory::new(notices.clone(), minute);
-    let router = Router::new(directory, Arc::new(Silent), None, Policy::default(), RouterOptions::default());
+    let router =
+        Router::new(directory, Arc::new(Silent), None, Policy::default(), RouterOptions::default());
     let options = Options {
         socket_dir: dir.to_owned(),
         data_dir: dir.to_owned(),
         hidden: Vec::new(),
-        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+        trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading {
+            wall_ms: 0,
+            uptime_ms: 0,
+        })),
         program: "/bin/false".into(),
         timeout: minute,
         caller_grace: minute,
@@ -52,18 +56,24 @@ async fn with_agents(
         max_pending: 1,
         max_line_bytes: 1_000,
         keep_events: 10,
+        keep_event_bytes: 1 << 20,
         keep: minute,
         agents,
         default_agent: String::new(),
     };
-    Sessions::start(router, notices, Arc::new(store.clone()), Arc::new(store), options).await.unwrap()
+    Sessions::start(router, notices, Arc::new(store.clone()), Arc::new(store), options)
+        .await
+        .unwrap()
 }
 
 fn principal(id: &str, role: Role) -> Arc<Principal> {
     Arc::new(Principal::new(id, id, role))
 }
 
-async fn open(sessions: &Arc<Sessions>, principal: &Arc<Principal>) -> Result<Arc<Session>, CallError> {
+async fn open(
+    sessions: &Arc<Sessions>,
+    principal: &Arc<Principal>,
+) -> Result<Arc<Session>, CallError> {
     sessions.message(principal, &RawJson::empty_object(), None).await.map(|heard| heard.session)
 }
 
@@ -81,18 +91,26 @@ async fn an_agent_cannot_take_every_session() {
     };
     assert_eq!(own.len(), 12, "three quarters");
     assert_eq!((refused.kind, refused.retryable), (CallErrorKind::Overloaded, true));
-    assert!(refused.message.contains("12 of 16 open sessions") && refused.message.contains("12 of them by this"));
     assert!(
-        refused.hint.as_deref().is_some_and(|hint| hint.contains("session_end") && hint.contains("sessions.max_open"))
+        refused.message.contains("12 of 16 open sessions")
+            && refused.message.contains("12 of them by this")
+    );
+    assert!(
+        refused
+            .hint
+            .as_deref()
+            .is_some_and(|hint| hint.contains("session_end") && hint.contains("sessions.max_open"))
     );
 
     for _ in 0..3 {
         open(&sessions, &other).await.unwrap();
     }
-    open(&sessions, &principal("third", Role::Agent)).await.expect_err("the last one is for operators");
+    open(&sessions, &principal("third", Role::Agent))
+        .await
+        .expect_err("the last one is for operators");
     open(&sessions, &principal("operator", Role::Operator)).await.unwrap();
 
-    // A session that has ended is free for others at once.
+    // An ended session is available to others at once.
     sessions.end(&greedy, &own[0].id).await.unwrap();
     assert_eq!(sessions.budget().used(), 15);
     sessions.end_owned("greedy", "over").await;
@@ -132,17 +150,19 @@ async fn an_agent_in_a_sandbox_uses_only_agents_that_are_as_confined() {
     for name in ["free", "online", "elsewhere", "reader"] {
         let refused = ask(json!({ "agent": name }), Some(&boxed)).await.expect_err(name);
         assert_eq!(refused.kind, CallErrorKind::NotAllowed, "{name}");
-        let names_both = refused.message.contains(&format!("\"{name}\"")) && refused.message.contains("\"boxed\"");
+        let names_both = refused.message.contains(&format!("\"{name}\""))
+            && refused.message.contains("\"boxed\"");
         assert!(names_both && refused.message.contains("as confined"), "{}", refused.message);
     }
-    // Neither by a session that is there, nor by one that waits for an agent from outside.
-    let refused =
-        async |args: serde_json::Value| ask(args.clone(), Some(&boxed)).await.expect_err(&args.to_string()).kind;
+    // Neither with an open session, nor with one that waits for an external agent.
+    let refused = async |args: serde_json::Value| {
+        ask(args.clone(), Some(&boxed)).await.expect_err(&args.to_string()).kind
+    };
     for session in [&free, &waiting] {
         assert_eq!(refused(json!({ "session_id": &*session.id })).await, CallErrorKind::NotFound);
     }
     assert_eq!(refused(json!({})).await, CallErrorKind::NotAllowed);
-    // What it says to its own caller is no work for another agent.
+    // A message to its own caller is not a task for another agent.
     ask(json!({ "session_id": &*boxed.id }), Some(&boxed)).await.unwrap();
     for within in [&free, &waiting] {
         ask(json!({ "agent": "boxed" }), Some(within)).await.unwrap();

@@ -1,4 +1,5 @@
-//! Sessions behind a router, with agents that are shell scripts, and an agent's end of a session's socket.
+//! Sessions behind a router, with agents that are shell scripts, and an agent's end of a
+//! session's socket.
 #![allow(dead_code, reason = "each test file uses the part that it needs")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,10 @@ use sa_core::audit::NoJournal;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::retention::{Reading, TrustedClock};
 use sa_core::store::Log;
-use sa_core::{CallError, Directory, Notices, Policy, Principal, RawJson, Role, Router, RouterOptions, Trimmer, View};
+use sa_core::{
+    CallError, Directory, Notices, Policy, Principal, RawJson, Role, Router, RouterOptions, Scope,
+    Trimmer, View,
+};
 use sa_relay::{Options, Sessions};
 use sa_store::{OpenOptions, Store};
 use serde_json::{Value, json};
@@ -27,7 +31,7 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// `script` is run for each agent, in place of the supervisor of agents.
+    /// Starts sessions; `script` runs for each agent, instead of the supervisor of agents.
     pub(crate) async fn new(script: &str) -> Self {
         Self::with_grace(script, Duration::ZERO).await
     }
@@ -36,11 +40,21 @@ impl Kit {
         Self::with_log(script, caller_grace, |store| store).await
     }
 
-    /// `log` is put between the sessions and the store.
+    /// Starts sessions; `log` wraps the store.
     pub(crate) async fn with_log(
         script: &str,
         caller_grace: Duration,
         log: impl FnOnce(Arc<Store>) -> Arc<dyn Log>,
+    ) -> Self {
+        Self::with(script, caller_grace, log, |_| {}).await
+    }
+
+    /// Starts sessions; `set` changes their options.
+    pub(crate) async fn with(
+        script: &str,
+        caller_grace: Duration,
+        log: impl FnOnce(Arc<Store>) -> Arc<dyn Log>,
+        set: impl FnOnce(&mut Options),
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("agent");
@@ -50,12 +64,16 @@ impl Kit {
         let (minute, notices) = (Duration::from_secs(60), Notices::new());
         let directory = Directory::new(notices.clone(), minute);
         let journal = Arc::new(NoJournal);
-        let router = Router::new(directory, journal, None, Policy::default(), RouterOptions::default());
-        let options = Options {
+        let router =
+            Router::new(directory, journal, None, Policy::default(), RouterOptions::default());
+        let mut options = Options {
             socket_dir: dir.path().to_owned(),
             data_dir: dir.path().to_owned(),
             hidden: Vec::new(),
-            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading {
+                wall_ms: 0,
+                uptime_ms: 0,
+            })),
             program,
             timeout: minute,
             caller_grace,
@@ -64,17 +82,30 @@ impl Kit {
             max_pending: 16,
             max_line_bytes: 1 << 20,
             keep_events: 1_000,
+            keep_event_bytes: 16 << 20,
             keep: minute,
             agents: serde_json::from_value(json!({ "helper": { "command": ["x"] } })).unwrap(),
             default_agent: String::new(),
         };
+        set(&mut options);
         let store = Arc::new(store);
-        let sessions = Sessions::start(Arc::clone(&router), notices.clone(), log(store.clone()), store, options);
+        let sessions = Sessions::start(
+            Arc::clone(&router),
+            notices.clone(),
+            log(store.clone()),
+            store,
+            options,
+        );
         Self { sessions: sessions.await.unwrap(), notices, router, dir }
     }
 
     /// Calls a session tool.
-    pub(crate) async fn call(&self, who: &Arc<Principal>, tool: &str, args: Value) -> Result<Value, CallError> {
+    pub(crate) async fn call(
+        &self,
+        who: &Arc<Principal>,
+        tool: &str,
+        args: Value,
+    ) -> Result<Value, CallError> {
         let request = CallRequest {
             tool: tool.to_owned(),
             args: RawJson::of(&args),
@@ -90,12 +121,35 @@ impl Kit {
         finished.outcome.map(|output| output.content.to_value().unwrap())
     }
 
+    /// Calls a tool that a session's caller lends, as a surface does.
+    pub(crate) async fn call_within(
+        &self,
+        who: &Arc<Principal>,
+        session: &str,
+        tool: &str,
+        timeout: Duration,
+    ) -> Result<Value, CallError> {
+        let request = CallRequest {
+            tool: tool.to_owned(),
+            args: RawJson::empty_object(),
+            view: View { principal: Arc::clone(who), scopes: vec![Scope::Session(session.into())] },
+            surface: "test",
+            session_key: None,
+            timeout: Some(timeout),
+            idle_timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        let finished = self.router.start(request, None).outcome().await;
+        finished.outcome.map(|output| output.content.to_value().unwrap())
+    }
+
     /// The path of a session's socket.
     pub(crate) async fn socket(&self, who: &Arc<Principal>, session: &str) -> String {
         self.sessions.show(who, session).await.unwrap().socket.unwrap()
     }
 
-    /// A new session in which a tool is lent, and its agent's socket.
+    /// Opens a session with one lent tool, and connects to its socket.
     pub(crate) async fn session(&self, who: &Arc<Principal>) -> (String, Agent) {
         let tool = json!({ "name": "send", "inputSchema": { "type": "object" } });
         let args = json!({ "context": { "caller_id": "ant", "caller_tools": [tool] } });
@@ -121,12 +175,13 @@ impl Agent {
     }
 
     pub(crate) async fn ask(&mut self, method: &str, params: Value) {
-        let request = json!({ "jsonrpc": "2.0", "id": self.requests, "method": method, "params": params });
+        let request =
+            json!({ "jsonrpc": "2.0", "id": self.requests, "method": method, "params": params });
         self.requests += 1;
         self.stream.write_all(format!("{request}\n").as_bytes()).await.unwrap();
     }
 
-    /// The answer to the last request.
+    /// Returns the answer to the last request.
     pub(crate) async fn answer(&mut self) -> Value {
         loop {
             let mut line = String::new();

@@ -1,7 +1,7 @@
-//! Whether a server can be had now, and what is said to whoever wants it while it cannot.
+//! Whether a server is available, and the errors that callers receive while it is not.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sa_core::{CallError, CallErrorKind};
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::{Phase, Server, State};
 use crate::connection::Connection;
 
-/// How long after it went away a reader still waits for it.
+/// How long a document request waits for a server that has just gone offline.
 const ABSENCE: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// The server's own connection, once it is ready. Starts it when it is idle.
+    /// Returns the main connection, once the server is ready. Starts the server if it is idle.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
         self.wanted.notify_one();
         let mut phase = self.phase.subscribe();
@@ -35,7 +35,8 @@ impl Server {
         matches!(&*self.phase.borrow(), Phase::Ready(_))
     }
 
-    /// Resolves when it was tried once, however that went, or is not tried yet.
+    /// Waits until the first attempt to connect has succeeded or failed. Returns at once if the
+    /// server is not starting.
     pub(crate) async fn is_settled(&self) {
         if self.health().state == State::Starting {
             let mut phase = self.phase.subscribe();
@@ -43,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Resolves when it is not known to be away, or over for good.
+    /// Waits until the server may be available again, or is removed.
     pub(crate) async fn back(&self) {
         let mut phase = self.phase.subscribe();
         tokio::select! {
@@ -52,7 +53,8 @@ impl Server {
         }
     }
 
-    /// Whether one that has only just gone is back after a moment: most absences are restarts.
+    /// Returns whether a server that has just gone offline becomes ready shortly: most outages
+    /// are restarts.
     pub(crate) async fn is_back_soon(&self) -> bool {
         let mut phase = self.phase.subscribe();
         let left = match &*phase.borrow() {
@@ -63,12 +65,12 @@ impl Server {
         tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
     }
 
-    /// Whether it has ever said what it has.
+    /// Returns whether the server has ever listed its tools.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// Somebody has done something about it, so that calls wait for what comes of that.
+    /// Lets calls wait for the result of an operator's action.
     pub(super) fn begin_again(&self) {
         self.phase.send_if_modified(|phase| {
             let awaited = matches!(phase, Phase::Locked) || !self.is_listed();
@@ -79,36 +81,48 @@ impl Server {
         });
     }
 
-    /// What a call is told before the server has listed its tools. While it is being started, the call is given back to
-    /// the router, which looks for the tool again when there is news, for as long as the call has time.
+    /// Returns the error for a call before the server has listed its tools. While the server
+    /// starts, the call counts as undelivered. The router then looks the tool up again after each
+    /// change, until the call's deadline.
     pub(crate) fn unlisted(&self) -> CallError {
         match &*self.phase.borrow() {
             Phase::Waiting | Phase::Ready(_) => {
-                CallError::undelivered(format!("the upstream \"{}\" is starting", self.name))
-                    .hint(format!("switchboard upstream show {} says how far it is; then retry", self.name))
+                CallError::undelivered(format!("the upstream \"{}\" is starting", self.name)).hint(
+                    format!(
+                        "run `switchboard upstream show {}` to see its progress; then retry",
+                        self.name
+                    ),
+                )
             }
             Phase::Locked => self.lock(),
             Phase::Away(_) => {
                 let why = self.health().last_error.unwrap_or_default();
-                let message = format!("the upstream \"{}\" has not listed its tools yet: {why}", self.name);
+                let message =
+                    format!("the upstream \"{}\" has not listed its tools yet: {why}", self.name);
                 CallError::new(CallErrorKind::Offline, message)
-                    .hint(format!("switchboard upstream show {} says how it is", self.name))
+                    .hint(format!("run `switchboard upstream show {}` to see its state", self.name))
             }
         }
     }
 
     fn absence(&self, since: Instant) -> CallError {
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone();
+        let why = self.health.lock().last_error.clone();
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let seconds = since.elapsed().as_secs();
-        CallError::undelivered(format!("the upstream \"{}\" went away {seconds} s ago{why}", self.name))
+        CallError::undelivered(format!(
+            "the upstream \"{}\" disconnected {seconds} s ago{why}",
+            self.name
+        ))
     }
 
-    /// What a call is told while nobody is logged in. It would wait in vain.
+    /// Returns the error for a call while there is no login. Waiting would be pointless.
     fn lock(&self) -> CallError {
-        let why = self.health.lock().unwrap_or_else(PoisonError::into_inner).last_error.clone().unwrap_or_default();
-        CallError::new(CallErrorKind::Failed, format!("the upstream \"{}\" needs a login: {why}", self.name))
-            .hint(format!("an operator logs in with: switchboard upstream login {}", self.name))
-            .retryable(false)
+        let why = self.health.lock().last_error.clone().unwrap_or_default();
+        CallError::new(
+            CallErrorKind::Failed,
+            format!("the upstream \"{}\" needs a login: {why}", self.name),
+        )
+        .hint(format!("an operator can log in with `switchboard upstream login {}`", self.name))
+        .retryable(false)
     }
 }

@@ -1,15 +1,18 @@
-//! An MCP server of both eras over Streamable HTTP, written from the specification without an SDK.
+//! An MCP server of both eras over Streamable HTTP, written from the specification without an
+//! SDK.
 //!
-//! Up to 2025-11-25 a client begins with `initialize`, and the server sends a question as a request of its own, on the
-//! stream of the call. From 2026-07-28 on there is no handshake: each request names its revision, and the server returns
-//! the question as the result of the call, which the client then repeats with the answer.
+//! Up to 2025-11-25, a client begins with `initialize`, and the server sends a question as its
+//! own request on the stream of the call. From 2026-07-28 on there is no handshake: each request
+//! names its revision. The server returns the question as the result of the call, which the
+//! client then repeats with the answer.
 //!
-//! Like some public servers it repeats the revision of an `initialize` request without checking it.
+//! Like some public servers, it echoes the revision of an `initialize` request without checking
+//! it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::extract::{Json, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -17,6 +20,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -26,9 +30,9 @@ pub(crate) const NEWER: &str = "2026-07-28";
 
 #[derive(Default)]
 pub(crate) struct DualEra {
-    /// The only revision with which it answers `initialize`, instead of the requested one.
+    /// The only revision that it returns to `initialize`, instead of the requested one.
     insists_on: Option<&'static str>,
-    /// The revisions that `initialize` asked for.
+    /// The revisions that `initialize` requested.
     pub(crate) requested: Mutex<Vec<String>>,
     questions: AtomicU64,
     answers: Mutex<HashMap<u64, oneshot::Sender<Value>>>,
@@ -50,7 +54,7 @@ impl DualEra {
 
     fn initialize(&self, params: &Value) -> Value {
         let requested = params["protocolVersion"].as_str().unwrap();
-        self.requested.lock().unwrap().push(requested.to_owned());
+        self.requested.lock().push(requested.to_owned());
         json!({
             "protocolVersion": self.insists_on.unwrap_or(requested),
             "capabilities": { "tools": {} },
@@ -58,16 +62,17 @@ impl DualEra {
         })
     }
 
-    /// The answer to a question of ours.
+    /// Handles a client's answer to a question.
     fn answered(&self, message: &Value) {
-        let question = message["id"].as_u64().and_then(|id| self.answers.lock().unwrap().remove(&id));
+        let question = message["id"].as_u64().and_then(|id| self.answers.lock().remove(&id));
         let _ = question.map(|question| question.send(message["result"].clone()));
     }
 
     /// Sends a question on the stream of a call, and the result once the client has answered.
     fn ask_meanwhile(&self, id: Value, mut question: Value) -> Response {
-        let (number, (answer, answered)) = (self.questions.fetch_add(1, Ordering::Relaxed), oneshot::channel());
-        self.answers.lock().unwrap().insert(number, answer);
+        let (number, (answer, answered)) =
+            (self.questions.fetch_add(1, Ordering::Relaxed), oneshot::channel());
+        self.answers.lock().insert(number, answer);
         question["jsonrpc"] = json!("2.0");
         question["id"] = json!(number);
         let ask = stream::iter([event(&question)]);
@@ -85,7 +90,8 @@ fn response(id: &Value, result: Value) -> Value {
 }
 
 fn error(id: &Value, code: i64, message: &str) -> Response {
-    Json(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })).into_response()
+    Json(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
+        .into_response()
 }
 
 fn text(answer: &Value) -> Value {
@@ -108,7 +114,11 @@ fn sampling() -> Value {
         "messages": [{ "role": "user", "content": { "type": "text", "text": "Hello" } }] } })
 }
 
-async fn receive(State(server): State<Arc<DualEra>>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
+async fn receive(
+    State(server): State<Arc<DualEra>>,
+    headers: HeaderMap,
+    Json(message): Json<Value>,
+) -> Response {
     let (id, params) = (&message["id"], &message["params"]);
     let Some(method) = message["method"].as_str() else {
         server.answered(&message);
@@ -128,13 +138,23 @@ async fn receive(State(server): State<Arc<DualEra>>, headers: HeaderMap, Json(me
             "ttlMs": 0, "cacheScope": "private",
         }),
         ("tools/list", ..) => tools(),
-        ("tools/call", Some("elicit"), false) => return server.ask_meanwhile(id.clone(), elicitation()),
-        ("tools/call", Some("sample"), false) => return server.ask_meanwhile(id.clone(), sampling()),
-        ("tools/call", Some("elicit_by_result"), true) => match params["inputResponses"].get("name") {
-            Some(answer) => text(answer),
-            None => json!({ "resultType": "input_required", "inputRequests": { "name": elicitation() } }),
-        },
-        ("tools/call", ..) => return error(id, -32603, "the tool cannot ask its question in this era"),
+        ("tools/call", Some("elicit"), false) => {
+            return server.ask_meanwhile(id.clone(), elicitation());
+        }
+        ("tools/call", Some("sample"), false) => {
+            return server.ask_meanwhile(id.clone(), sampling());
+        }
+        ("tools/call", Some("elicit_by_result"), true) => {
+            match params["inputResponses"].get("name") {
+                Some(answer) => text(answer),
+                None => {
+                    json!({ "resultType": "input_required", "inputRequests": { "name": elicitation() } })
+                }
+            }
+        }
+        ("tools/call", ..) => {
+            return error(id, -32603, "the tool cannot ask its question in this era");
+        }
         _ => return error(id, -32601, "the method is unknown in this era"),
     };
     Json(response(id, result)).into_response()

@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use sa_core::audit::NoJournal;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{
-    Asking, CallError, Directory, Manner, Notices, Outcome, Overrun, Policy, Principal, Question, RawJson, Role,
-    Router, RouterOptions, Update, UpdateSink, View,
+    Asking, CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Policy, Principal,
+    Question, RawJson, Role, Router, RouterOptions, Update, UpdateSink, View,
 };
 use sa_store::{OpenOptions, Store};
 use sa_upstream::{Spec, State, Upstreams};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A caller that answers elicitations and samplings.
+/// A caller that answers elicitation and sampling requests.
 struct Caller(Asking);
 
 impl UpdateSink for Caller {
@@ -28,9 +28,9 @@ impl UpdateSink for Caller {
         Ok(())
     }
 
-    fn manner(&self) -> Manner {
+    fn client_capabilities(&self) -> ClientCapabilities {
         let answers = RawJson::of(&json!({ "elicitation": {}, "sampling": {} }));
-        Manner { asking: Some(self.0), answers: Some(answers), log: None }
+        ClientCapabilities { asking: Some(self.0), answers: Some(answers), log: None }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
@@ -61,11 +61,18 @@ impl Gateway {
         let spec = Spec { url, ..Spec::default() };
         let configured = BTreeMap::from([("up".to_owned(), spec)]);
         let closing = CancellationToken::new();
-        let loaded = Upstreams::load(Arc::clone(&directory), Arc::new(store), vault, &configured, closing);
+        let loaded =
+            Upstreams::load(Arc::clone(&directory), Arc::new(store), vault, &configured, closing);
         let upstreams = loaded.await.unwrap();
         upstreams.reached(TIMEOUT).await;
         assert_eq!(upstreams.list()[0].health.state, State::Ready, "{:?}", upstreams.list());
-        let router = Router::new(directory, Arc::new(NoJournal), None, Policy::default(), RouterOptions::default());
+        let router = Router::new(
+            directory,
+            Arc::new(NoJournal),
+            None,
+            Policy::default(),
+            RouterOptions::default(),
+        );
         Self { router, _upstreams: upstreams, _dir: dir }
     }
 

@@ -1,4 +1,4 @@
-//! Staying connected: one task for each client, which ends when the client does.
+//! Keeps a client connected: one task per client, which ends when the client does.
 
 mod open;
 mod outbox;
@@ -21,11 +21,11 @@ pub(crate) struct Actor {
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
     outbox: Outbox,
-    /// Who waits for the first connection.
+    /// Resolves `connect` after the first connection.
     first: Option<oneshot::Sender<Result<(), Error>>>,
-    /// Where the next connection goes on.
+    /// The position from which the next connection continues.
     position: Option<Position>,
-    /// The channel's history is another one than it was, so that nobody can say what was missed.
+    /// Whether the channel has another history than before, so that missed messages are unknown.
     other_history: bool,
 }
 
@@ -37,7 +37,14 @@ impl Actor {
     ) -> Self {
         let config = &shared.config;
         let position = (config.replay != ReplayMode::Skip).then(|| config.from.clone());
-        Self { shared, commands, outbox: Outbox::default(), first: Some(first), position, other_history: false }
+        Self {
+            shared,
+            commands,
+            outbox: Outbox::default(),
+            first: Some(first),
+            position,
+            other_history: false,
+        }
     }
 
     pub(crate) async fn run(mut self) {
@@ -49,7 +56,7 @@ impl Actor {
         }
     }
 
-    /// Connects once, and sends back what it is sent until the connection ends.
+    /// Connects once and echoes every message until the connection ends.
     pub(crate) async fn echo(mut self) -> Result<(), Error> {
         let opened = open::open(&self.shared.config, self.position.as_ref()).await;
         let socket = opened.map_err(|failed| failed.error)?;
@@ -57,17 +64,21 @@ impl Actor {
         Ok(())
     }
 
-    /// Connects again and again, and says why it stopped.
+    /// Reconnects until the client ends, and returns the reason.
     async fn stay_connected(&mut self) -> Error {
         let shared = Arc::clone(&self.shared);
         let mut failures = 0;
         loop {
             let opening = Box::pin(open::open(&shared.config, self.position.as_ref()));
-            let Some(opened) = shared.closed.run_until_cancelled(opening).await else { return Error::closed() };
+            let Some(opened) = shared.closed.run_until_cancelled(opening).await else {
+                return Error::closed();
+            };
             let end = match opened {
                 Ok(socket) => Session::new(self).run(socket).await,
                 Err(failed) if failed.is_final => End::Final(failed.error),
-                Err(failed) => End::Lost { error: failed.error, was_connected: false, at_once: false },
+                Err(failed) => {
+                    End::Lost { error: failed.error, was_connected: false, at_once: false }
+                }
             };
             let (error, was_connected, at_once) = match end {
                 End::Closed => return Error::closed(),
@@ -91,12 +102,15 @@ impl Actor {
             }
             let Some(backoff) = &shared.config.reconnect else { return error };
             if failures > 0 && failures == backoff.max_attempts {
-                return Error::Connection(format!("gave up after {failures} attempts; the last one: {error}"));
+                return Error::Connection(format!(
+                    "gave up after {failures} attempts; the last error was: {error}"
+                ));
             }
             shared.state.send_replace(ConnectionState::Reconnecting { attempt: failures + 1 });
             shared.on_reconnecting.call(&(failures + 1));
-            let delay = if at_once { Duration::ZERO } else { backoff.delay(failures, rand::random()) };
-            tracing::debug!(%error, ?delay, "not connected; trying again");
+            let delay =
+                if at_once { Duration::ZERO } else { backoff.delay(failures, rand::random()) };
+            tracing::debug!(%error, ?delay, "not connected; reconnecting");
             if shared.closed.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
                 return Error::closed();
             }
@@ -110,9 +124,10 @@ impl Actor {
         }
     }
 
-    /// The channel knows this participant.
+    /// Handles the registration of this participant in the channel.
     fn connected(&mut self, recovered: Option<bool>) {
-        let recovered = if std::mem::take(&mut self.other_history) { Some(false) } else { recovered };
+        let recovered =
+            if std::mem::take(&mut self.other_history) { Some(false) } else { recovered };
         self.shared.state.send_replace(ConnectionState::Connected);
         match self.first.take() {
             Some(first) => drop(first.send(Ok(()))),
@@ -120,7 +135,7 @@ impl Actor {
         }
     }
 
-    /// Whether the server stores a message once that is sent twice.
+    /// Returns whether the server stores a message only once if it is sent twice.
     fn is_idempotent(&self) -> bool {
         self.shared.identity().extensions.iter().any(|extension| extension == "client-message-id")
     }

@@ -1,4 +1,4 @@
-//! From nothing to a socket.
+//! Opens a connection to the server.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -16,31 +16,36 @@ use crate::shared::Position;
 
 pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// How long opening a connection may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit for opening a connection.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
+/// The reason why a connection could not be opened.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: Error,
-    /// Trying again would only fail in the same way.
+    /// Whether another attempt would only fail in the same way.
     pub(crate) is_final: bool,
 }
 
 pub(crate) async fn open(config: &Config, from: Option<&Position>) -> Result<Socket, Failed> {
-    let opened = tokio::time::timeout(PATIENCE, upgrade(config, from)).await;
+    let opened = tokio::time::timeout(TIMEOUT, upgrade(config, from)).await;
     opened.unwrap_or_else(|_| Err(failed(config, "no answer within 10 seconds", false)))
 }
 
 async fn upgrade(config: &Config, from: Option<&Position>) -> Result<Socket, Failed> {
     let url = for_channel(&config.url, &config.token, &config.channel, &config.instance, from);
-    let request = url.as_str().into_client_request().map_err(|error| failed(config, &error.to_string(), true))?;
+    let request = url
+        .as_str()
+        .into_client_request()
+        .map_err(|error| failed(config, &error.to_string(), true))?;
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or(80);
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| failed(config, &error.to_string(), false))?;
-    // Messages are small and each is waited for.
+    let stream = TcpStream::connect((host, port))
+        .await
+        .map_err(|error| failed(config, &error.to_string(), false))?;
+    // Messages are small, and the peer waits for each one.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
     if url.scheme() == "wss" {
         use_some_crypto();
@@ -54,10 +59,16 @@ async fn upgrade(config: &Config, from: Option<&Position>) -> Result<Socket, Fai
         Ok((socket, _)) => Ok(socket),
         Err(tungstenite::Error::Http(response)) => {
             let status = response.status();
-            let body = response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);
+            let body =
+                response.body().as_deref().map_or(Cow::Borrowed(""), String::from_utf8_lossy);
             let refused = matches!(status.as_u16(), 401 | 403);
-            let hint = if refused { "; check the token, and that it is for this channel" } else { "" };
-            Err(failed(config, &format!("HTTP {status}: {}{hint}", config.token.redact(&body)), refused))
+            let hint =
+                if refused { "; check the token, and that it includes this channel" } else { "" };
+            Err(failed(
+                config,
+                &format!("HTTP {status}: {}{hint}", config.token.redact(&body)),
+                refused,
+            ))
         }
         Err(error) => Err(failed(config, &error.to_string(), false)),
     }
@@ -65,14 +76,17 @@ async fn upgrade(config: &Config, from: Option<&Position>) -> Result<Socket, Fai
 
 fn failed(config: &Config, why: &str, is_final: bool) -> Failed {
     let why = config.token.redact(why);
-    Failed { error: Error::Connection(format!("could not connect to {}: {why}", shown(&config.url))), is_final }
+    Failed {
+        error: Error::Connection(format!("could not connect to {}: {why}", shown(&config.url))),
+        is_final,
+    }
 }
 
-/// TLS needs a cryptography provider for the process. A program that has chosen one keeps it.
+/// Installs the cryptography provider that TLS needs, unless the program has already chosen one.
 fn use_some_crypto() {
     use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
     if CryptoProvider::get_default().is_none() {
-        // It can only fail because somebody else was faster.
+        // This can only fail if another thread was faster.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 }

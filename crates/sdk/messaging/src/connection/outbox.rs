@@ -1,10 +1,14 @@
-//! What was sent and not yet answered. It outlives connections: what a lost one may not have delivered is sent again on
-//! the next, under the same id, so that the server stores it once.
+//! Messages that were sent and not yet acknowledged.
+//!
+//! The outbox outlives connections. Messages that a lost connection may not have delivered are sent
+//! again on the next one, with the same id, so that the server stores them once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sa_protocol::channel::{Publish, binary, encode_get_messages_before, encode_publish, encode_update_metadata};
+use sa_protocol::channel::{
+    Publish, binary, encode_get_messages_before, encode_publish, encode_update_metadata,
+};
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -14,13 +18,14 @@ use crate::Error;
 use crate::pubsub::HistoryPage;
 use crate::shared::{Command, Draft};
 
-/// So many messages, and bytes of them, may wait for their answer before further ones wait to be sent.
+/// The maximum number of unacknowledged messages, and of their bytes. Further messages wait.
 const MAX_WAITING: usize = 256;
 const MAX_BYTES: usize = 32 << 20;
-/// How long to wait before something is sent again that came too fast, and how often.
+/// The delay before a rate-limited message is sent again, and the maximum number of retries.
 const TOO_FAST: Duration = Duration::from_millis(250);
 const MAX_RETRIES: u32 = 40;
-/// A message of this size that was not answered on so many connections is what they were lost for.
+/// If a message of at least this size was not acknowledged on this number of connections, it is
+/// considered the cause of their loss.
 const LARGE: usize = 1 << 20;
 const MAX_CONNECTIONS: u32 = 4;
 
@@ -50,7 +55,7 @@ impl Outbox {
         self.waiting.is_empty() || (self.waiting.len() < MAX_WAITING && self.bytes < MAX_BYTES)
     }
 
-    /// Takes a command, and gives back the frame for it.
+    /// Takes a command and returns its frame.
     pub(crate) fn take(&mut self, command: Command, idempotent: bool) -> Option<Message> {
         let reference = self.next_reference();
         let waiting = match command {
@@ -65,15 +70,15 @@ impl Outbox {
         self.frame(reference, idempotent)
     }
 
-    /// Everything that waits, for a new connection.
+    /// Returns all waiting messages, for a new connection.
     pub(crate) fn all(&mut self, idempotent: bool) -> Vec<Message> {
         self.retries.clear();
         let references: Vec<i64> = self.waiting.keys().copied().collect();
         references.into_iter().filter_map(|reference| self.frame(reference, idempotent)).collect()
     }
 
-    /// The connection is lost. What may or may not have arrived, and cannot be sent again without the risk of a double, is
-    /// over.
+    /// Handles a lost connection. Fails messages that may have arrived and cannot be sent again
+    /// without the risk of a duplicate.
     pub(crate) fn lost(&mut self, idempotent: bool) {
         let doubtful = self.waiting.extract_if(.., |_, waiting| match waiting {
             Waiting::Publish { draft, connections, .. } => {
@@ -85,27 +90,41 @@ impl Outbox {
         for (_, waiting) in doubtful.collect::<Vec<_>>() {
             if let Waiting::Publish { draft, done, .. } = waiting {
                 self.bytes -= draft.len();
-                let why = "the connection was lost before the server answered; the message may or may not have arrived";
+                let why = "the connection was lost before the server answered; it is unknown whether the message was received";
                 let _ = done.send(Err(Error::Connection(why.into())));
             }
         }
     }
 
-    /// The server closed the connection because of the size of a message. That was the largest, which is over.
+    /// Handles a close that the server made because of a message's size. The largest sent message
+    /// fails.
     pub(crate) fn too_large(&mut self) {
         let size = |waiting: &Waiting| match waiting {
             Waiting::Publish { draft, connections: 1.., .. } => draft.len(),
             _ => 0,
         };
-        let largest = self.waiting.iter().max_by_key(|(_, waiting)| size(waiting)).map(|(reference, _)| *reference);
-        if let Some(Waiting::Publish { draft, done, .. }) = largest.and_then(|reference| self.remove(reference)) {
-            let why = format!("the server takes no message of its size, {} bytes; send less at a time", draft.len());
+        let largest = self
+            .waiting
+            .iter()
+            .max_by_key(|(_, waiting)| size(waiting))
+            .map(|(reference, _)| *reference);
+        if let Some(Waiting::Publish { draft, done, .. }) =
+            largest.and_then(|reference| self.remove(reference))
+        {
+            let why = format!(
+                "the server does not accept messages of {} bytes; send less at once",
+                draft.len()
+            );
             let _ = done.send(Err(Error::sent("the message", why)));
         }
     }
 
-    /// The server has it. Gives back new metadata that it has accepted.
-    pub(crate) fn acknowledged(&mut self, reference: i64, id: Option<u64>) -> Option<Map<String, Value>> {
+    /// Handles an acknowledgement. Returns the new metadata that the server has accepted.
+    pub(crate) fn acknowledged(
+        &mut self,
+        reference: i64,
+        id: Option<u64>,
+    ) -> Option<Map<String, Value>> {
         match self.remove(reference)? {
             Waiting::Publish { done, .. } => {
                 let _ = done.send(Ok(id));
@@ -116,19 +135,24 @@ impl Outbox {
                 Some(metadata)
             }
             Waiting::History { done, .. } => {
-                let _ = done.send(Err(Error::received("the history", "the server answered with a message")));
+                let _ = done.send(Err(Error::received(
+                    "the history",
+                    "the server answered with a message",
+                )));
                 None
             }
         }
     }
 
-    /// A replayed message is one that waits: its answer was lost with its connection.
+    /// Completes a waiting message that was replayed: its acknowledgement was lost with its
+    /// connection.
     pub(crate) fn replayed(&mut self, kind: &str, subject: &str, id: Option<u64>) {
         let same = |waiting: &Waiting| {
             matches!(waiting, Waiting::Publish { draft, .. }
                 if draft.persist && draft.kind == kind && draft.subject.as_deref() == Some(subject))
         };
-        let found = self.waiting.iter().find(|(_, waiting)| same(waiting)).map(|(reference, _)| *reference);
+        let found =
+            self.waiting.iter().find(|(_, waiting)| same(waiting)).map(|(reference, _)| *reference);
         found.map(|reference| self.acknowledged(reference, id));
     }
 
@@ -138,7 +162,7 @@ impl Outbox {
         }
     }
 
-    /// The server did not take it. `false` if nothing waits for this answer.
+    /// Handles a rejection. Returns `false` if no message waits for this answer.
     pub(crate) fn refused(&mut self, reference: i64, code: Option<&str>, message: &str) -> bool {
         if let Some(Waiting::Publish { retries, .. }) = self.waiting.get_mut(&reference)
             && code == Some("rate-limited")
@@ -157,21 +181,27 @@ impl Outbox {
             {
                 let _ = done.send(Ok(None));
             }
-            Some(Waiting::Publish { done, .. } | Waiting::Metadata { done, .. }) => drop(done.send(Err(error))),
+            Some(Waiting::Publish { done, .. } | Waiting::Metadata { done, .. }) => {
+                drop(done.send(Err(error)));
+            }
             Some(Waiting::History { done, .. }) => drop(done.send(Err(error))),
         }
         true
     }
 
-    /// When something is to be sent again.
+    /// Returns the time of the next retry.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
         self.retries.values().min().copied()
     }
 
-    /// What is to be sent again by now.
+    /// Returns the messages that are due to be sent again.
     pub(crate) fn due(&mut self, idempotent: bool) -> Vec<Message> {
         let now = Instant::now();
-        let due: Vec<i64> = self.retries.extract_if(.., |_, at| *at <= now).map(|(reference, _)| reference).collect();
+        let due: Vec<i64> = self
+            .retries
+            .extract_if(.., |_, at| *at <= now)
+            .map(|(reference, _)| reference)
+            .collect();
         due.into_iter().filter_map(|reference| self.frame(reference, idempotent)).collect()
     }
 
@@ -207,7 +237,8 @@ fn publish(draft: &Draft, reference: i64, idempotent: bool) -> Message {
         payload: &draft.payload,
         persist: draft.persist,
         reference: Some(reference),
-        client_message_id: (idempotent && draft.persist).then(|| draft.client_message_id.as_str().into()),
+        client_message_id: (idempotent && draft.persist)
+            .then(|| draft.client_message_id.as_str().into()),
         attachments: draft.attachments.iter().map(crate::Attachment::meta).collect(),
     });
     match &draft.attachments[..] {
@@ -226,7 +257,8 @@ mod tests {
 
     fn take(outbox: &mut Outbox, persist: bool) -> oneshot::Receiver<Result<Option<u64>, Error>> {
         let (done, answer) = oneshot::channel();
-        let draft = Draft { subject: Some("m".into()), ..Draft::new("message", "{}".into(), persist) };
+        let draft =
+            Draft { subject: Some("m".into()), ..Draft::new("message", "{}".into(), persist) };
         assert!(outbox.take(Command::Publish { draft, done }, true).is_some());
         answer
     }
@@ -240,7 +272,10 @@ mod tests {
         assert_eq!(passing.try_recv().unwrap().unwrap_err().code(), "connection-error");
         let id = |message: &Message| {
             let text = message.to_text().unwrap();
-            serde_json::from_str::<Value>(text).unwrap()["clientMessageId"].as_str().unwrap().to_owned()
+            serde_json::from_str::<Value>(text).unwrap()["clientMessageId"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         };
         let (first, second) = (outbox.all(true), outbox.all(true));
         assert_eq!((first.len(), id(&first[0])), (1, id(&second[0])));

@@ -1,4 +1,5 @@
-//! The end of a connection that the server closes, or breaks: it is to hear the answer, or why.
+//! The end of a connection that the server closes or breaks: the server should receive the answer,
+//! or the reason.
 
 use std::time::Duration;
 
@@ -11,45 +12,48 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::open::Socket;
 
-/// How long it may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit of the close.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is said last.
+/// The last frame of a connection.
 pub(crate) enum Parting {
-    /// The answer to the server's close, which the library has made ready.
+    /// The answer to the server's close, which the library has already queued.
     Answer,
-    /// What was wrong with what the server said.
+    /// The reason why the server's input was invalid.
     Protest(CloseFrame),
 }
 
 impl Parting {
-    /// For a server that broke the protocol. One that is gone is told nothing.
+    /// Returns the close for a server that broke the protocol, or `None` if the connection is
+    /// already lost.
     pub(crate) fn protest(error: &Error) -> Option<Self> {
         let (code, reason) = match error {
-            Error::Capacity(_) => (CloseCode::Size, "the message is too large for this participant".into()),
+            Error::Capacity(_) => {
+                (CloseCode::Size, "the message is too large for this participant".into())
+            }
             Error::Utf8(_) => (CloseCode::Invalid, "the text is not UTF-8".into()),
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => return None,
-            // The library's words for it are short enough for a close frame.
+            // The library's messages are short enough for a close frame.
             Error::Protocol(error) => (CloseCode::Protocol, error.to_string().into()),
             _ => return None,
         };
         Some(Self::Protest(CloseFrame { code, reason }))
     }
 
-    /// Says it, and waits until the server has hung up.
+    /// Sends the last frame, and waits until the server has closed the connection.
     pub(crate) async fn part(self, mut socket: Socket) {
         let said = async {
             match self {
                 Self::Answer => socket.flush().await?,
                 Self::Protest(why) => socket.close(Some(why)).await?,
             }
-            // What still comes is thrown away. Who hangs up with something unread resets the connection, which can take the
-            // last words from the server.
+            // All further input is discarded. Closing a socket with unread input resets the
+            // connection, and the server might then lose the last frame.
             let mut rest = vec![0; 4096];
             while socket.get_mut().read(&mut rest).await? > 0 {}
             Ok::<_, Error>(())
         };
-        // A server that is gone meanwhile needs no more.
-        let _ = tokio::time::timeout(PATIENCE, said).await;
+        // If the server has disconnected meanwhile, nothing is left to do.
+        let _ = tokio::time::timeout(TIMEOUT, said).await;
     }
 }

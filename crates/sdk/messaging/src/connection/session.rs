@@ -1,4 +1,4 @@
-//! One connection, from what was missed to its end.
+//! One connection, from the missed messages to its end.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_protocol::channel::{
-    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED, Delivered, Delivery,
-    ServerFrame, Welcome, binary, encode_close, encode_update_metadata,
+    CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED,
+    Delivered, Delivery, ServerFrame, Welcome, binary, encode_close, encode_update_metadata,
 };
 use sa_protocol::close;
 use serde_json::Value;
@@ -25,22 +25,22 @@ use crate::pubsub::{HistoryPage, RawMessage};
 use crate::receive::{Phase, Receiver};
 use crate::shared::{Identity, Position};
 
-/// How long a server may take to answer what this participant says about itself. One that does not answer is used all
-/// the same.
-const METADATA_PATIENCE: Duration = Duration::from_secs(5);
-/// The WebSocket protocol's code for a message that is too large.
+/// The time that a server has to acknowledge this participant's metadata. Without an answer the
+/// connection is used anyway.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+/// The WebSocket close code for a message that is too large.
 const TOO_LARGE: u16 = 1009;
-/// How long a farewell may take.
+/// The time limit of a close.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// As asked.
+    /// The client was closed.
     Closed,
-    /// Connecting again would not help.
+    /// Reconnecting would not help.
     Final(Error),
-    /// It is to be made again at once, from another place.
+    /// Reconnect at once, from another position.
     Again,
     Lost {
         error: Error,
@@ -54,23 +54,23 @@ pub(crate) struct Session<'a> {
     out: UnboundedSender<Message>,
     frames: Option<UnboundedReceiver<Message>>,
     receiver: Receiver,
-    /// Everything that was missed has come.
+    /// Whether all missed messages have arrived.
     ready: bool,
     recovered: Option<bool>,
-    /// What the answer to the participant's metadata refers to, and until when it is waited for.
+    /// The reference of the metadata frame, and the deadline for its acknowledgement.
     metadata: Option<(i64, Instant)>,
-    /// Whether it was sent.
+    /// Whether the metadata frame was sent.
     introduced: bool,
     connected: bool,
-    /// The presences that were told before `ready`.
+    /// The presences that arrived before `ready`.
     presences: HashSet<u64>,
     heard: Instant,
     asked: bool,
-    /// What the server is to be told at the end.
+    /// The last frame for the server.
     parting: Option<Parting>,
 }
 
-/// What is done with a text or a binary message.
+/// Handles a text or a binary message.
 type OnMessage<'a> = fn(&mut Session<'a>, Message) -> Option<End>;
 
 impl<'a> Session<'a> {
@@ -95,12 +95,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    // Not an `async fn`, which would have room for the session twice.
+    // This is not an `async fn`, because its future would hold the session twice.
     pub(crate) fn run(self, socket: Socket) -> impl Future<Output = End> {
         self.serve(socket, Self::take)
     }
 
-    /// As [`run`](Self::run), but sends back what it is sent.
+    /// Runs like [`run`](Self::run), but echoes every message.
     pub(crate) fn echo(self, socket: Socket) -> impl Future<Output = End> {
         self.serve(socket, |session, message| session.send(message))
     }
@@ -108,17 +108,18 @@ impl<'a> Session<'a> {
     async fn serve(mut self, socket: Socket, on_message: OnMessage<'a>) -> End {
         let Some(frames) = self.frames.take() else { return End::Closed };
         let (mut sink, mut stream) = socket.split();
-        // Side by side: a large message on its way out must not keep what comes in waiting.
+        // Reading and writing run concurrently: a large outgoing message must not delay incoming
+        // ones.
         let end = tokio::select! {
             end = self.read(&mut stream, on_message) => end,
             error = write(&mut sink, frames) => self.lost(&error),
         };
-        // Whoever has asked for the end does not wait for more than its answer.
+        // A client that closes waits only for its acknowledgement.
         if let Some(parting) = self.parting.take()
             && !matches!(end, End::Closed)
             && let Ok(socket) = sink.reunite(stream)
         {
-            // In a box, so that a connection that goes on has no room for it.
+            // The future is boxed, so that it takes no memory in a running connection.
             Box::pin(parting.part(socket)).await;
         }
         end
@@ -145,7 +146,7 @@ impl<'a> Session<'a> {
                     }
                     _ if farewell.is_some() => Some(End::Closed),
                     Some(Err(error)) => Some(self.failed(&error)),
-                    None => Some(self.lost("the server ended it without a word")),
+                    None => Some(self.lost("the server closed it without a close frame")),
                 },
                 command = self.actor.commands.recv(), if may_send => {
                     let idempotent = self.actor.is_idempotent();
@@ -175,11 +176,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks for a sign of life, or finds that there was none for too long.
+    /// Sends a ping, or ends the connection if the server has been silent for too long.
     fn beat(&mut self) -> Option<End> {
-        let patience = self.actor.shared.config.heartbeat * 3;
-        if self.asked && self.heard.elapsed() > patience {
-            return Some(self.lost("the server has been silent for too long"));
+        let timeout = self.actor.shared.config.heartbeat * 3;
+        if self.asked && self.heard.elapsed() > timeout {
+            return Some(self.lost("no data was received from the server for too long"));
         }
         self.asked = true;
         self.send(Message::Ping(Bytes::new()))
@@ -200,7 +201,9 @@ impl<'a> Session<'a> {
         match ServerFrame::decode(text) {
             Ok(ServerFrame::Message(message)) => self.message(message, bytes),
             Ok(ServerFrame::Ready(welcome)) => self.welcome(&welcome),
-            Ok(ServerFrame::Refusal { error, code, reference }) => self.refused(&error, code.as_deref(), reference),
+            Ok(ServerFrame::Refusal { error, code, reference }) => {
+                self.refused(&error, code.as_deref(), reference)
+            }
             Ok(ServerFrame::History { messages, more, reference }) => {
                 let page = messages.into_iter().map(RawMessage::without_bytes).collect();
                 let reference = reference.unwrap_or_default();
@@ -229,7 +232,7 @@ impl<'a> Session<'a> {
             Err(why) => return self.complain(&why),
         };
         if !self.ready && raw.sender_id == self.receiver.own_id() {
-            // Its answer was lost, but not itself.
+            // The message arrived, but its acknowledgement was lost.
             if let Some(subject) = raw.subject() {
                 self.actor.outbox.replayed(&raw.kind, &subject, raw.id);
             }
@@ -242,13 +245,13 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Whether a message is new, and if so, how far that brings this reader.
+    /// Returns whether a message is new. If so, updates the read position.
     fn is_news(&mut self, message: &Delivered<'_>) -> bool {
         let Some(id) = message.id else { return true };
         let last = self.actor.position.as_ref().map(|position| position.last_id);
         if !self.ready && message.kind == "presence" && message.delivery == Delivery::Replay {
-            // Some servers tell the roster by presences of old, which say nothing about what else was read. Those count
-            // for the roster, however often they come.
+            // Some servers send the roster as old presences, which say nothing about the read
+            // position. They count for the roster, even if they are repeated.
             let news = last.is_none_or(|last| id > last) && self.presences.insert(id);
             if !news {
                 self.receiver.tell_presence(message);
@@ -275,7 +278,7 @@ impl<'a> Session<'a> {
         if let (Some(known), Some(epoch)) = (known, epoch)
             && known != epoch
         {
-            // Another history under the same name: all of it is news.
+            // The channel has another history under the same name: all of it is new.
             self.actor.position = Some(Position { epoch: Some(epoch.into()), last_id: 0 });
             self.actor.other_history = true;
             return Some(End::Again);
@@ -288,9 +291,12 @@ impl<'a> Session<'a> {
                 participant.clear();
                 participant.push_str(own);
             }
-            *extensions = welcome.extensions.iter().map(|extension| extension.clone().into_owned()).collect();
+            *extensions =
+                welcome.extensions.iter().map(|extension| extension.clone().into_owned()).collect();
         }
-        if let Some(last) = welcome.last_id.or_else(|| self.presences.iter().max().copied().filter(|_| resumed)) {
+        if let Some(last) =
+            welcome.last_id.or_else(|| self.presences.iter().max().copied().filter(|_| resumed))
+        {
             self.moved_to(last);
         }
         if let (Some(position), Some(epoch)) = (&mut self.actor.position, epoch) {
@@ -301,10 +307,12 @@ impl<'a> Session<'a> {
         self.ready = true;
         self.receiver.ready(welcome.roster);
         let reference = self.actor.outbox.next_reference();
-        self.metadata = Some((reference, Instant::now() + METADATA_PATIENCE));
-        // A participant with several connections has said it already. Its own arrival, which comes next, confirms that.
-        let known = shared.roster().now().get(self.receiver.own_id()).map(|own| own.metadata.clone());
-        // One with methods says it all the same: whoever said it last is given the calls.
+        self.metadata = Some((reference, Instant::now() + METADATA_TIMEOUT));
+        // A participant with several connections has already sent its metadata. Its own arrival,
+        // which comes next, confirms that.
+        let known =
+            shared.roster().now().get(self.receiver.own_id()).map(|own| own.metadata.clone());
+        // A participant with methods sends it anyway: calls go to the connection that sent it last.
         let serves = !shared.config.methods.is_empty();
         if serves || welcome.roster.is_none() || known.as_ref() != Some(&*shared.metadata()) {
             self.introduce();
@@ -314,22 +322,23 @@ impl<'a> Session<'a> {
         again.into_iter().find_map(|frame| self.send(frame))
     }
 
-    /// Says who this participant is.
+    /// Sends this participant's metadata.
     fn introduce(&mut self) {
         let Some((reference, _)) = self.metadata else { return };
         self.introduced = true;
         let metadata = Value::Object(self.actor.shared.metadata().clone()).to_string();
-        // A connection that cannot be written to is found out by its writer.
+        // The writer detects a connection that cannot be written to.
         let _ = self.send(Message::text(encode_update_metadata(&metadata, Some(reference))));
     }
 
-    /// The server has seen this participant come.
+    /// Handles this participant's own arrival, as the server reports it.
     fn arrived(&mut self, raw: &RawMessage) {
         #[derive(serde::Deserialize)]
         struct Arrival {
             metadata: Option<serde_json::Map<String, Value>>,
         }
-        let told = sa_protocol::object::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
+        let told =
+            sa_protocol::object::<Arrival>(&raw.payload).ok().and_then(|arrival| arrival.metadata);
         if told.unwrap_or_default() == *self.actor.shared.metadata() {
             self.accepted();
         } else {
@@ -337,7 +346,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The channel knows who this is.
+    /// Marks the participant as registered in the channel.
     fn accepted(&mut self) {
         self.metadata = None;
         if !self.connected {
@@ -352,9 +361,12 @@ impl<'a> Session<'a> {
             && reference == Some(own)
         {
             let error = Error::refused(code, &error);
-            // Somebody else may have the handle for a while; what cannot be read stays unreadable.
+            // A taken handle or a rate limit may be temporary; an unreadable frame stays
+            // unreadable.
             return Some(match code {
-                Some("handle-conflict" | "rate-limited") => End::Lost { error, was_connected: false, at_once: false },
+                Some("handle-conflict" | "rate-limited") => {
+                    End::Lost { error, was_connected: false, at_once: false }
+                }
                 _ => End::Final(error),
             });
         }
@@ -366,14 +378,17 @@ impl<'a> Session<'a> {
 
     fn closed(&mut self, frame: Option<CloseFrame>) -> End {
         self.parting = Some(Parting::Answer);
-        let (code, reason) = frame.map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
+        let (code, reason) = frame
+            .map_or((1005, String::new()), |frame| (frame.code.into(), frame.reason.to_string()));
         let reason = self.actor.shared.config.token.redact(&reason);
         let what = format!("the server closed the connection (code {code}): {reason}");
         if code == TOO_LARGE {
             self.actor.outbox.too_large();
         }
         match code {
-            CLOSE_UNAUTHORIZED => End::Final(Error::Connection(format!("{what}; check the token and its channels"))),
+            CLOSE_UNAUTHORIZED => End::Final(Error::Connection(format!(
+                "{what}; check the token, and that it includes this channel"
+            ))),
             CLOSE_CHANNEL_REQUIRED | CLOSE_INVALID_CONTEXT | CLOSE_CONTEXT_MISMATCH => {
                 End::Final(Error::Connection(what))
             }
@@ -388,7 +403,7 @@ impl<'a> Session<'a> {
     fn failed(&mut self, error: &tungstenite::Error) -> End {
         self.parting = Parting::protest(error);
         match error {
-            // It would come again on every connection.
+            // The message would arrive again on every connection.
             tungstenite::Error::Capacity(error) => End::Final(Error::received(
                 "a message",
                 format!("it is too large ({error}); connect with a larger max_message_bytes"),
@@ -403,20 +418,23 @@ impl<'a> Session<'a> {
         End::Lost { error, was_connected: self.connected, at_once: false }
     }
 
-    /// A frame that cannot be used is reported and ignored.
+    /// Reports and ignores a frame that cannot be used.
     fn complain(&self, why: &str) -> Option<End> {
-        self.actor.shared.report(&Error::received("a frame of the server's", why));
+        self.actor.shared.report(&Error::received("a frame of the server", why));
         None
     }
 
-    /// Hands a frame to the writer.
+    /// Passes a frame to the writer.
     fn send(&self, frame: Message) -> Option<End> {
-        self.out.send(frame).is_err().then(|| self.lost("nothing can be written to it"))
+        self.out.send(frame).is_err().then(|| self.lost("writing failed"))
     }
 }
 
-/// Writes what is handed over, until that fails.
-async fn write(sink: &mut SplitSink<Socket, Message>, mut frames: UnboundedReceiver<Message>) -> String {
+/// Writes queued frames until writing fails.
+async fn write(
+    sink: &mut SplitSink<Socket, Message>,
+    mut frames: UnboundedReceiver<Message>,
+) -> String {
     while let Some(frame) = frames.recv().await {
         let mut next = Some(frame);
         while let Some(frame) = next {
@@ -429,7 +447,7 @@ async fn write(sink: &mut SplitSink<Socket, Message>, mut frames: UnboundedRecei
             return error.to_string();
         }
     }
-    // The reader, which hands over the frames, ends first.
+    // The reader owns the sender of frames and ends first.
     std::future::pending().await
 }
 

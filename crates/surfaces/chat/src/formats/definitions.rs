@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Format, gemini, schema};
 
-/// OpenAI refuses a longer description, with the whole request.
+/// OpenAI rejects a request with a longer description.
 const MAX_DESCRIPTION: usize = 1_024;
 
-/// A tool under the name that it has in a format.
+/// A tool with its name in a format.
 #[derive(Debug, Clone)]
 pub(crate) struct Definition {
     pub(crate) name: String,
@@ -22,7 +22,8 @@ impl Definition {
     }
 }
 
-/// Exposed names fit every format, but for those that Gemini does not take as the beginning of a name.
+/// Returns the name in a format. Exposed names are valid in every format, except that Gemini
+/// restricts the first character.
 fn name(format: Format, exposed: &str) -> String {
     let odd = !exposed.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     match format {
@@ -32,12 +33,14 @@ fn name(format: Format, exposed: &str) -> String {
     }
 }
 
-/// All of them, as the format wants to have them in a request.
+/// Returns all definitions in the form that a request of the format needs.
 pub(crate) fn definitions(format: Format, tools: &[Definition]) -> Value {
     let each = |define: fn(&Definition) -> Value| tools.iter().map(define).collect::<Vec<Value>>();
     match format {
         Format::OpenAi => json!({ "tools": each(|tool| openai_tool(&tool.name, &tool.tool)) }),
-        Format::OpenAiLegacy => json!({ "functions": each(|tool| function(&tool.name, &tool.tool)) }),
+        Format::OpenAiLegacy => {
+            json!({ "functions": each(|tool| function(&tool.name, &tool.tool)) })
+        }
         Format::Anthropic => json!({ "tools": each(anthropic) }),
         Format::Gemini if tools.is_empty() => json!({ "tools": [] }),
         Format::Gemini => json!({ "tools": [{ "functionDeclarations": each(declaration) }] }),
@@ -59,7 +62,8 @@ fn function(name: &str, tool: &ToolView) -> Value {
 }
 
 fn anthropic(tool: &Definition) -> Value {
-    let mut defined = json!({ "name": tool.name, "input_schema": schema::object(input(&tool.tool)) });
+    let mut defined =
+        json!({ "name": tool.name, "input_schema": schema::object(input(&tool.tool)) });
     let description = described(&tool.tool);
     if !description.is_empty() {
         defined["description"] = json!(description);
@@ -68,11 +72,13 @@ fn anthropic(tool: &Definition) -> Value {
 }
 
 fn declaration(tool: &Definition) -> Value {
-    // Gemini wants a description of everything.
-    let description = Some(described(&tool.tool)).filter(|text| !text.is_empty()).unwrap_or_else(|| tool.name.clone());
+    // Gemini requires a description of every function.
+    let description = Some(described(&tool.tool))
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| tool.name.clone());
     let mut declared = json!({ "name": tool.name, "description": description });
     let parameters = gemini::subset(&schema::object(input(&tool.tool)));
-    // It takes no object without properties here.
+    // Gemini accepts no object without properties here.
     if parameters["properties"].as_object().is_some_and(|properties| !properties.is_empty()) {
         declared["parameters"] = parameters;
     }
@@ -82,7 +88,7 @@ fn declaration(tool: &Definition) -> Value {
 fn mcp(tool: &Definition) -> Value {
     let inner = &tool.tool.tool;
     let mut schema = input(&tool.tool).filter(Value::is_object).unwrap_or_else(|| json!({}));
-    // Clients insist on an object, and a tool that says nothing of its arguments takes any.
+    // Clients require an object, and a tool without a schema accepts any arguments.
     if schema.get("type").is_none() {
         schema["type"] = json!("object");
     }
@@ -91,7 +97,15 @@ fn mcp(tool: &Definition) -> Value {
     let optional = [
         ("title", inner.title.as_ref().map(|title| json!(title))),
         ("description", inner.description.as_ref().map(|text| json!(text))),
-        ("outputSchema", inner.output_schema.as_ref().and_then(parsed).filter(|schema| schema["type"] == "object")),
+        (
+            "outputSchema",
+            inner
+                .output
+                .as_ref()
+                .filter(|schema| schema.look().is_ok())
+                .and_then(|schema| parsed(schema.raw()))
+                .filter(|schema| schema["type"] == "object"),
+        ),
         ("annotations", inner.annotations.as_ref().and_then(parsed).filter(Value::is_object)),
     ];
     for (field, value) in optional {
@@ -112,7 +126,11 @@ fn described(tool: &ToolView) -> String {
 }
 
 fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most - 1).chain(['…']).collect()
+    }
 }
 
 #[cfg(test)]
@@ -146,16 +164,27 @@ mod tests {
     fn each_format_has_its_own_words() {
         let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } }, "required": ["q"] });
         let search = || tool("search", Some(schema.clone()), Some("Searches."));
-        let function = json!({ "name": "search", "description": "Searches.", "parameters": schema });
-        check(Format::OpenAi, search(), json!({ "tools": [{ "type": "function", "function": function }] }));
+        let function =
+            json!({ "name": "search", "description": "Searches.", "parameters": schema });
+        check(
+            Format::OpenAi,
+            search(),
+            json!({ "tools": [{ "type": "function", "function": function }] }),
+        );
         check(Format::OpenAiLegacy, search(), json!({ "functions": [function] }));
-        let anthropic = json!({ "name": "search", "description": "Searches.", "input_schema": schema });
+        let anthropic =
+            json!({ "name": "search", "description": "Searches.", "input_schema": schema });
         check(Format::Anthropic, search(), json!({ "tools": [anthropic] }));
         let mcp = json!({ "name": "search", "description": "Searches.", "inputSchema": schema });
         check(Format::Mcp, search(), json!({ "tools": [mcp] }));
         let parameters = json!({ "type": "OBJECT", "properties": { "q": { "type": "STRING" } }, "required": ["q"] });
-        let declared = json!({ "name": "search", "description": "Searches.", "parameters": parameters });
-        check(Format::Gemini, search(), json!({ "tools": [{ "functionDeclarations": [declared] }] }));
+        let declared =
+            json!({ "name": "search", "description": "Searches.", "parameters": parameters });
+        check(
+            Format::Gemini,
+            search(),
+            json!({ "tools": [{ "functionDeclarations": [declared] }] }),
+        );
     }
 
     #[test]
@@ -163,8 +192,16 @@ mod tests {
         let bare = || tool("9lives", None, None);
         let empty = json!({ "type": "object", "properties": {} });
         let function = json!({ "name": "9lives", "parameters": empty });
-        check(Format::OpenAi, bare(), json!({ "tools": [{ "type": "function", "function": function }] }));
-        check(Format::Anthropic, bare(), json!({ "tools": [{ "name": "9lives", "input_schema": empty }] }));
+        check(
+            Format::OpenAi,
+            bare(),
+            json!({ "tools": [{ "type": "function", "function": function }] }),
+        );
+        check(
+            Format::Anthropic,
+            bare(),
+            json!({ "tools": [{ "name": "9lives", "input_schema": empty }] }),
+        );
         let declared = json!({ "name": "_9lives", "description": "_9lives" });
         check(Format::Gemini, bare(), json!({ "tools": [{ "functionDeclarations": [declared] }] }));
     }

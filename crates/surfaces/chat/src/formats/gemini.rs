@@ -1,17 +1,18 @@
-//! The subset of JSON Schema that Gemini takes: OpenAPI 3.0's, without references, and with a type everywhere.
+//! Converts JSON Schema into the subset that Gemini supports: that of OpenAPI 3.0, without
+//! references, and with a type everywhere.
 
 use serde_json::{Map, Value, json};
 
 use super::schema::follow;
 
 const MAX_DEPTH: usize = 16;
-/// How many schemas one tool's may grow to when its references are written out.
+/// The maximum number of schemas in one tool's schema after its references are expanded.
 const MAX_NODES: usize = 2_000;
-/// How much of it may be written out again for another reference, or another type, in bytes.
+/// The maximum size of repeated expansions, for another reference or another type, in bytes.
 const MAX_REPEATED: usize = 2 << 20;
-/// How many types there are, but for `null`.
+/// The number of types without `null`.
 const TYPES: usize = 6;
-/// Fields that pass as they are.
+/// Fields that are copied unchanged.
 const KEPT: [&str; 13] = [
     "title",
     "description",
@@ -37,7 +38,7 @@ struct Work<'a> {
     root: &'a Value,
     nodes: usize,
     repeated: usize,
-    /// The references that are being written out, so that a circle is noticed.
+    /// The references that are being expanded, to detect cycles.
     followed: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ impl Work<'_> {
                 }
                 return converted;
             }
-            // A choice must be the only field there is.
+            // A choice must be the only field of its schema.
             several => {
                 let several: Vec<Value> = several
                     .iter()
@@ -92,13 +93,23 @@ impl Work<'_> {
         self.plain(fields, nullable, depth)
     }
 
-    fn reference(&mut self, place: &str, fields: &Map<String, Value>, depth: usize) -> Map<String, Value> {
-        let target = follow(self.root, place).filter(|_| !self.followed.iter().any(|known| known == place));
-        let Some(mut target) = target.filter(|target| self.repeats(target)).and_then(Value::as_object).cloned() else {
+    fn reference(
+        &mut self,
+        place: &str,
+        fields: &Map<String, Value>,
+        depth: usize,
+    ) -> Map<String, Value> {
+        let target =
+            follow(self.root, place).filter(|_| !self.followed.iter().any(|known| known == place));
+        let Some(mut target) =
+            target.filter(|target| self.repeats(target)).and_then(Value::as_object).cloned()
+        else {
             return typed("OBJECT");
         };
-        let beside =
-            fields.iter().filter(|(name, _)| *name != "$ref").map(|(name, value)| (name.clone(), value.clone()));
+        let beside = fields
+            .iter()
+            .filter(|(name, _)| *name != "$ref")
+            .map(|(name, value)| (name.clone(), value.clone()));
         target.extend(beside);
         self.followed.push(place.to_owned());
         let converted = self.convert(&Value::Object(target), depth + 1);
@@ -106,13 +117,18 @@ impl Work<'_> {
         converted
     }
 
-    /// Whether there is room to write this out once more.
+    /// Returns whether the budget allows another expansion.
     fn repeats(&mut self, schema: &Value) -> bool {
         self.repeated = self.repeated.saturating_add(schema.to_string().len());
         self.repeated <= MAX_REPEATED
     }
 
-    fn plain(&mut self, fields: &Map<String, Value>, nullable: bool, depth: usize) -> Map<String, Value> {
+    fn plain(
+        &mut self,
+        fields: &Map<String, Value>,
+        nullable: bool,
+        depth: usize,
+    ) -> Map<String, Value> {
         let mut out: Map<String, Value> = fields
             .iter()
             .filter(|(name, _)| KEPT.contains(&name.as_str()))
@@ -135,11 +151,12 @@ impl Work<'_> {
         }
         let constant = fields.get("const").map(|value| vec![value.clone()]);
         if let Some(values) = fields.get("enum").and_then(Value::as_array).cloned().or(constant) {
-            let words: Vec<&str> = values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty()).collect();
+            let words: Vec<&str> =
+                values.iter().filter_map(Value::as_str).filter(|word| !word.is_empty()).collect();
             if kind == "STRING" && !words.is_empty() {
                 out.insert("enum".into(), json!(words));
             } else if kind != "STRING" {
-                // Only texts may be enumerated; of other values the model is told in words.
+                // Only texts may be enumerated; other values are listed in the description.
                 let list: Vec<String> = values.iter().map(ToString::to_string).collect();
                 let said = out.get("description").and_then(Value::as_str).unwrap_or_default();
                 let text = format!("{said} One of {}.", list.join(", "));
@@ -154,10 +171,14 @@ impl Work<'_> {
             };
             out.insert("items".into(), Value::Object(self.convert(&items, depth + 1)));
         }
-        if let Some(properties) = fields.get("properties").and_then(Value::as_object).filter(|_| kind == "OBJECT") {
+        if let Some(properties) =
+            fields.get("properties").and_then(Value::as_object).filter(|_| kind == "OBJECT")
+        {
             let converted: Map<String, Value> = properties
                 .iter()
-                .map(|(name, property)| (name.clone(), Value::Object(self.convert(property, depth + 1))))
+                .map(|(name, property)| {
+                    (name.clone(), Value::Object(self.convert(property, depth + 1)))
+                })
                 .collect();
             let required: Vec<&str> = fields
                 .get("required")
@@ -176,17 +197,20 @@ impl Work<'_> {
     }
 }
 
-/// What may be chosen from, `null` left out, and whether `null` was among it.
+/// Returns the alternatives without `null`, and whether `null` was one of them.
 fn choices(fields: &Map<String, Value>) -> (Vec<Value>, bool) {
     let is_null = |schema: &Value| schema["type"] == "null";
-    if let Some(each) = fields.get("anyOf").or_else(|| fields.get("oneOf")).and_then(Value::as_array) {
+    if let Some(each) =
+        fields.get("anyOf").or_else(|| fields.get("oneOf")).and_then(Value::as_array)
+    {
         let nullable = each.iter().any(is_null);
         return (each.iter().filter(|schema| !is_null(schema)).cloned().collect(), nullable);
     }
     match fields.get("type").and_then(Value::as_array) {
         Some(kinds) => {
             let nullable = kinds.iter().any(|kind| kind == "null");
-            let kinds: Vec<&Value> = kinds.iter().filter(|kind| *kind != "null").take(TYPES).collect();
+            let kinds: Vec<&Value> =
+                kinds.iter().filter(|kind| *kind != "null").take(TYPES).collect();
             let alone = |kind: &&Value| {
                 let mut fields = fields.clone();
                 fields.insert("type".into(), (*kind).clone());
@@ -205,7 +229,8 @@ fn choices(fields: &Map<String, Value>) -> (Vec<Value>, bool) {
 
 fn kind(fields: &Map<String, Value>) -> &'static str {
     let said = fields.get("type").and_then(Value::as_str).map(str::to_ascii_lowercase);
-    let example = fields.get("const").or_else(|| fields.get("enum").and_then(|values| values.get(0)));
+    let example =
+        fields.get("const").or_else(|| fields.get("enum").and_then(|values| values.get(0)));
     match (said.as_deref(), example) {
         (Some("object"), _) => "OBJECT",
         (Some("array"), _) => "ARRAY",
@@ -221,12 +246,16 @@ fn kind(fields: &Map<String, Value>) -> &'static str {
     }
 }
 
-/// Adds the fields of one schema to another: both hold.
+/// Adds the fields of one schema to another, so that both apply.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (name, value) in from {
         match (into.get_mut(&name), value) {
-            (Some(Value::Object(known)), Value::Object(more)) if name == "properties" => known.extend(more),
-            (Some(Value::Array(known)), Value::Array(more)) if name == "required" => known.extend(more),
+            (Some(Value::Object(known)), Value::Object(more)) if name == "properties" => {
+                known.extend(more);
+            }
+            (Some(Value::Array(known)), Value::Array(more)) if name == "required" => {
+                known.extend(more);
+            }
             (Some(_), _) => {}
             (None, value) => {
                 into.insert(name, value);
@@ -264,8 +293,14 @@ mod tests {
             json!({ "type": "INTEGER", "nullable": true }),
         );
         check(json!({ "const": "x" }), json!({ "type": "STRING", "enum": ["x"] }));
-        check(json!({ "enum": [1, 2] }), json!({ "type": "INTEGER", "description": "One of 1, 2." }));
-        check(json!({ "type": "array" }), json!({ "type": "ARRAY", "items": { "type": "STRING" } }));
+        check(
+            json!({ "enum": [1, 2] }),
+            json!({ "type": "INTEGER", "description": "One of 1, 2." }),
+        );
+        check(
+            json!({ "type": "array" }),
+            json!({ "type": "ARRAY", "items": { "type": "STRING" } }),
+        );
         check(
             json!({ "type": "object", "additionalProperties": false, "properties": { "a": true }, "required": ["a", "b"] }),
             json!({ "type": "OBJECT", "properties": { "a": { "type": "STRING" } }, "required": ["a"] }),
@@ -285,8 +320,10 @@ mod tests {
         let mut definitions = Map::new();
         for level in 0..12 {
             let next = json!({ "$ref": format!("#/$defs/l{}", level + 1) });
-            let properties: Map<String, Value> = (0..10).map(|n| (format!("p{n}"), next.clone())).collect();
-            definitions.insert(format!("l{level}"), json!({ "type": "object", "properties": properties }));
+            let properties: Map<String, Value> =
+                (0..10).map(|n| (format!("p{n}"), next.clone())).collect();
+            definitions
+                .insert(format!("l{level}"), json!({ "type": "object", "properties": properties }));
         }
         definitions.insert("l12".into(), json!({ "type": "string" }));
         let schema = json!({ "$ref": "#/$defs/l0", "$defs": definitions });
@@ -306,9 +343,11 @@ mod tests {
         }
     }
 
-    /// Whether there is a type, or a choice of some, at each place where Gemini wants one.
+    /// Returns whether there is a type, or a choice, everywhere Gemini requires one.
     fn has_types(schema: &Value) -> bool {
-        let inner = |key: &str| schema.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values);
+        let inner = |key: &str| {
+            schema.get(key).and_then(Value::as_object).into_iter().flat_map(Map::values)
+        };
         let choices = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
         let mut parts = inner("properties").chain(choices).chain(schema.get("items"));
         (schema["type"].is_string() || schema["anyOf"].is_array()) && parts.all(has_types)

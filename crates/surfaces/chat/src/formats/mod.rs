@@ -1,4 +1,4 @@
-//! Tools, calls and results in the words of several makers of models.
+//! Tools, calls and results in the formats of several model vendors.
 
 mod definitions;
 mod gemini;
@@ -10,7 +10,7 @@ pub(crate) use definitions::{Definition, definitions, openai_tool};
 pub(crate) use reply::{Wanted, detect, wanted};
 pub(crate) use results::{Answer, messages, openai_messages};
 
-/// A maker's way to describe tools and to call them.
+/// A vendor's format for tools and their calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `tools` and `tool_calls` of OpenAI's chat completions.
@@ -23,7 +23,8 @@ pub enum Format {
 }
 
 impl Format {
-    pub const ALL: [Self; 5] = [Self::OpenAi, Self::OpenAiLegacy, Self::Anthropic, Self::Gemini, Self::Mcp];
+    pub const ALL: [Self; 5] =
+        [Self::OpenAi, Self::OpenAiLegacy, Self::Anthropic, Self::Gemini, Self::Mcp];
 
     pub fn as_str(self) -> &'static str {
         match self {

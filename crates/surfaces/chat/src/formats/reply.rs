@@ -1,61 +1,84 @@
-//! The calls in a model's reply.
+//! Finds the calls in a model's reply.
 
 use sa_core::RawJson;
 use serde_json::{Value, json};
 
 use super::Format;
 
-/// A call that a model wants to be made.
+/// A call that a model requests.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
-    /// What the reply calls it; some formats and servers leave it out.
+    /// The call's id in the reply; some formats and servers leave it out.
     pub(crate) id: Option<Value>,
     pub(crate) name: String,
-    /// The arguments as one JSON object, or why they are none.
+    /// The arguments as one JSON object, or the reason why they are invalid.
     pub(crate) arguments: Result<RawJson, String>,
 }
 
-/// Which format a reply is in, if it can be told.
+/// Returns the format of a reply, if it can be detected.
 pub(crate) fn detect(reply: &Value) -> Option<Format> {
     let present = |field: &str| reply.get(field).is_some_and(|value| !value.is_null());
     match reply {
         Value::Array(items) => items.iter().find_map(detect),
         _ if present("jsonrpc") || reply["method"] == "tools/call" => Some(Format::Mcp),
-        _ if present("choices") => Some(detect(&reply["choices"][0]["message"]).unwrap_or(Format::OpenAi)),
+        _ if present("choices") => {
+            Some(detect(&reply["choices"][0]["message"]).unwrap_or(Format::OpenAi))
+        }
         _ if present("tool_calls") || present("function") => Some(Format::OpenAi),
         _ if present("function_call") => Some(Format::OpenAiLegacy),
-        _ if present("candidates") || present("parts") || present("functionCall") => Some(Format::Gemini),
-        _ if present("stop_reason") || reply["type"] == "message" || reply["type"] == "tool_use" => {
+        _ if present("candidates") || present("parts") || present("functionCall") => {
+            Some(Format::Gemini)
+        }
+        _ if present("stop_reason")
+            || reply["type"] == "message"
+            || reply["type"] == "tool_use" =>
+        {
             Some(Format::Anthropic)
         }
         _ => match &reply["content"] {
-            Value::Array(blocks) if blocks.iter().any(|block| block["type"] == "tool_use") => Some(Format::Anthropic),
+            Value::Array(blocks) if blocks.iter().any(|block| block["type"] == "tool_use") => {
+                Some(Format::Anthropic)
+            }
             _ if reply["role"] == "assistant" => Some(Format::OpenAi),
             _ if reply["role"] == "model" => Some(Format::Gemini),
-            _ if present("name") && (present("arguments") || present("params")) => Some(Format::Mcp),
+            _ if present("name") && (present("arguments") || present("params")) => {
+                Some(Format::Mcp)
+            }
             _ => None,
         },
     }
 }
 
-/// The calls of a reply: of a whole response, of its message, or of a bare list of calls.
+/// Returns the calls of a reply: of a whole response, of its message, or of a bare list of calls.
 pub(crate) fn wanted(format: Format, reply: &Value) -> Vec<Wanted> {
     match format {
         Format::OpenAi => {
             let calls = list(reply, &["/choices/0/message/tool_calls", "/tool_calls", ""]);
-            let call =
-                |call: &Value| Some(of_text(call.get("id"), name(&call["function"])?, &call["function"]["arguments"]));
+            let call = |call: &Value| {
+                Some(of_text(
+                    call.get("id"),
+                    name(&call["function"])?,
+                    &call["function"]["arguments"],
+                ))
+            };
             calls.into_iter().filter_map(call).collect()
         }
         Format::OpenAiLegacy => {
             let places = ["/choices/0/message/function_call", "/function_call", ""];
-            let call = places.iter().filter_map(|place| reply.pointer(place)).find(|call| call["name"].is_string());
-            call.and_then(|call| Some(of_text(None, name(call)?, &call["arguments"]))).into_iter().collect()
+            let call = places
+                .iter()
+                .filter_map(|place| reply.pointer(place))
+                .find(|call| call["name"].is_string());
+            call.and_then(|call| Some(of_text(None, name(call)?, &call["arguments"])))
+                .into_iter()
+                .collect()
         }
         Format::Anthropic => {
             let blocks = list(reply, &["/content", ""]);
             let blocks = blocks.into_iter().filter(|block| block["type"] == "tool_use");
-            blocks.filter_map(|block| Some(of_object(block.get("id"), name(block)?, &block["input"]))).collect()
+            blocks
+                .filter_map(|block| Some(of_object(block.get("id"), name(block)?, &block["input"])))
+                .collect()
         }
         Format::Gemini => {
             let parts = list(reply, &["/candidates/0/content/parts", "/parts", ""]);
@@ -76,7 +99,7 @@ pub(crate) fn wanted(format: Format, reply: &Value) -> Vec<Wanted> {
     }
 }
 
-/// The first of these places that holds something, as a list.
+/// Returns the first of these fields that is not null, as a list.
 fn list<'a>(reply: &'a Value, places: &[&str]) -> Vec<&'a Value> {
     match places.iter().filter_map(|place| reply.pointer(place)).find(|found| !found.is_null()) {
         Some(Value::Array(items)) => items.iter().collect(),
@@ -92,7 +115,7 @@ fn name(call: &Value) -> Option<String> {
 fn of_text(id: Option<&Value>, name: String, arguments: &Value) -> Wanted {
     match arguments {
         Value::String(text) => Wanted::new(id.cloned(), name, text),
-        // Some servers forget that the arguments are a text.
+        // Some servers send the arguments as an object instead of a text.
         other => of_object(id, name, other),
     }
 }
@@ -103,15 +126,16 @@ fn of_object(id: Option<&Value>, name: String, arguments: &Value) -> Wanted {
 }
 
 impl Wanted {
-    /// A call with its arguments as the model wrote them, which may be no JSON at all.
+    /// Creates a call with its arguments as the model wrote them, which may not be valid JSON.
     pub(crate) fn new(id: Option<Value>, name: String, arguments: &str) -> Self {
         let id = id.filter(|id| !id.is_null() && *id != json!(""));
         let text = arguments.trim();
-        let arguments = match RawJson::parse(if text.is_empty() || text == "null" { "{}" } else { text }) {
-            Ok(arguments) if arguments.as_str().starts_with('{') => Ok(arguments),
-            Ok(_) => Err("the arguments must be one JSON object".to_owned()),
-            Err(error) => Err(format!("the arguments are not JSON: {error}")),
-        };
+        let arguments =
+            match RawJson::parse(if text.is_empty() || text == "null" { "{}" } else { text }) {
+                Ok(arguments) if arguments.as_str().starts_with('{') => Ok(arguments),
+                Ok(_) => Err("the arguments must be one JSON object".to_owned()),
+                Err(error) => Err(format!("the arguments are not valid JSON: {error}")),
+            };
         Self { id, name, arguments }
     }
 }
@@ -128,7 +152,11 @@ mod tests {
             .iter()
             .map(|call| {
                 let id = call.id.as_ref().and_then(Value::as_str);
-                (id, call.name.as_str(), call.arguments.as_ref().map_or("bad", |args| args.as_str()))
+                (
+                    id,
+                    call.name.as_str(),
+                    call.arguments.as_ref().map_or("bad", |args| args.as_str()),
+                )
             })
             .collect();
         assert_eq!(found, expected, "{reply}");
@@ -144,34 +172,50 @@ mod tests {
         check(json!([call]), Format::OpenAi, &expected);
         check(json!({ "role": "assistant", "content": "hello" }), Format::OpenAi, &[]);
 
-        let legacy = json!({ "role": "assistant", "function_call": { "name": "f", "arguments": "{}" } });
-        check(json!({ "choices": [{ "message": legacy }] }), Format::OpenAiLegacy, &[(None, "f", "{}")]);
+        let legacy =
+            json!({ "role": "assistant", "function_call": { "name": "f", "arguments": "{}" } });
+        check(
+            json!({ "choices": [{ "message": legacy }] }),
+            Format::OpenAiLegacy,
+            &[(None, "f", "{}")],
+        );
         check(legacy, Format::OpenAiLegacy, &[(None, "f", "{}")]);
 
         let block = json!({ "type": "tool_use", "id": "t1", "name": "f", "input": { "a": 1 } });
         let content = json!([{ "type": "text", "text": "x" }, block]);
         let reply = json!({ "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use" });
         check(reply, Format::Anthropic, &[(Some("t1"), "f", "{\"a\":1}")]);
-        check(json!({ "role": "assistant", "content": content }), Format::Anthropic, &[(Some("t1"), "f", "{\"a\":1}")]);
+        check(
+            json!({ "role": "assistant", "content": content }),
+            Format::Anthropic,
+            &[(Some("t1"), "f", "{\"a\":1}")],
+        );
         check(content, Format::Anthropic, &[(Some("t1"), "f", "{\"a\":1}")]);
 
         let content = json!({ "role": "model", "parts": [{ "functionCall": { "name": "f", "args": { "a": 1 } } }] });
-        check(json!({ "candidates": [{ "content": content }] }), Format::Gemini, &[(None, "f", "{\"a\":1}")]);
+        check(
+            json!({ "candidates": [{ "content": content }] }),
+            Format::Gemini,
+            &[(None, "f", "{\"a\":1}")],
+        );
         check(content, Format::Gemini, &[(None, "f", "{\"a\":1}")]);
 
         let params = json!({ "name": "f", "arguments": { "a": 1 } });
         check(params.clone(), Format::Mcp, &[(None, "f", "{\"a\":1}")]);
-        let request = json!({ "jsonrpc": "2.0", "id": "7", "method": "tools/call", "params": params });
+        let request =
+            json!({ "jsonrpc": "2.0", "id": "7", "method": "tools/call", "params": params });
         check(json!([request]), Format::Mcp, &[(Some("7"), "f", "{\"a\":1}")]);
         assert_eq!(detect(&json!({ "hello": 1 })), None);
     }
 
     #[test]
     fn arguments_that_are_no_object_are_noticed() {
-        let arguments = |text: &str| Wanted::new(None, "f".into(), text).arguments.map(|json| json.as_str().to_owned());
+        let arguments = |text: &str| {
+            Wanted::new(None, "f".into(), text).arguments.map(|json| json.as_str().to_owned())
+        };
         assert_eq!(arguments(""), Ok("{}".into()));
         assert_eq!(arguments(" null "), Ok("{}".into()));
-        assert!(arguments("{\"a\":").unwrap_err().contains("not JSON"));
+        assert!(arguments("{\"a\":").unwrap_err().contains("not valid JSON"));
         assert!(arguments("[1]").unwrap_err().contains("object"));
     }
 

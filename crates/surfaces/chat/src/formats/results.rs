@@ -1,11 +1,11 @@
-//! The results of calls as messages that are appended to a conversation.
+//! Converts the results of calls into messages that are appended to a conversation.
 
 use serde_json::{Value, json};
 
 use super::{Format, Wanted};
 use crate::result::{Image, Shown};
 
-/// What became of a call.
+/// A call and its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) wanted: Wanted,
@@ -23,8 +23,7 @@ pub(crate) fn messages(format: Format, answers: &[Answer]) -> Vec<Value> {
             messages
         }
         Format::OpenAiLegacy => {
-            let function =
-                |answer: &Answer| json!({ "role": "function", "name": answer.wanted.name, "content": told(answer) });
+            let function = |answer: &Answer| json!({ "role": "function", "name": answer.wanted.name, "content": told(answer) });
             answers.iter().map(function).chain(image_message(answers)).collect()
         }
         Format::Anthropic => {
@@ -39,14 +38,14 @@ pub(crate) fn messages(format: Format, answers: &[Answer]) -> Vec<Value> {
     }
 }
 
-/// The messages of the results, and one more with the images: a `tool` message takes text alone, so that images follow in
-/// a message of the user's, after all results.
+/// Returns the messages of the results, and one more with the images. A `tool` message may contain
+/// only text, so the images follow in a user message after all results.
 pub(crate) fn openai_messages(answers: &[Answer]) -> (Vec<Value>, Option<Value>) {
     let tool = |answer: &Answer| json!({ "role": "tool", "tool_call_id": answer.wanted.id, "content": told(answer) });
     (answers.iter().map(tool).collect(), image_message(answers))
 }
 
-/// The text of a result, and where its images are.
+/// Returns the text of a result, with a note about its images.
 fn told(answer: &Answer) -> String {
     let shown = &answer.shown;
     let note = match shown.images.len() {
@@ -63,7 +62,9 @@ fn image_message(answers: &[Answer]) -> Option<Value> {
         parts.push(json!({ "type": "text", "text": format!("From the result of {}:", answer.wanted.name) }));
         let url = |image: &Image| format!("data:{};base64,{}", image.mime_type, image.data);
         let images = answer.shown.images.iter();
-        parts.extend(images.map(|image| json!({ "type": "image_url", "image_url": { "url": url(image) } })));
+        parts.extend(
+            images.map(|image| json!({ "type": "image_url", "image_url": { "url": url(image) } })),
+        );
     }
     (!parts.is_empty()).then(|| json!({ "role": "user", "content": parts }))
 }
@@ -78,46 +79,47 @@ fn anthropic(answer: &Answer) -> Value {
         let source = json!({ "type": "base64", "media_type": image.mime_type, "data": image.data });
         json!({ "type": "image", "source": source })
     }));
-    let mut result = json!({ "type": "tool_result", "tool_use_id": answer.wanted.id, "content": content });
+    let mut result =
+        json!({ "type": "tool_result", "tool_use_id": answer.wanted.id, "content": content });
     if shown.is_error {
         result["is_error"] = json!(true);
     }
     result
 }
 
-/// The result, and its images as parts that follow.
+/// Returns the result, followed by its images as parts.
 fn gemini(answer: &Answer) -> Vec<Value> {
     let shown = &answer.shown;
     let field = if shown.is_error { "error" } else { "result" };
-    // What is JSON is given as such, a text as a text.
+    // JSON is passed as JSON, and text as a string.
     let value = serde_json::from_str(&shown.text).unwrap_or_else(|_| json!(shown.text));
     let mut response = json!({ "name": answer.wanted.name, "response": { field: value } });
     if let Some(id) = &answer.wanted.id {
         response["id"] = id.clone();
     }
     let image = |image: &Image| json!({ "inlineData": { "mimeType": image.mime_type, "data": image.data } });
-    std::iter::once(json!({ "functionResponse": response })).chain(shown.images.iter().map(image)).collect()
+    std::iter::once(json!({ "functionResponse": response }))
+        .chain(shown.images.iter().map(image))
+        .collect()
 }
 
 fn mcp(answer: &Answer) -> Value {
     let shown = &answer.shown;
-    let result = shown.native.as_ref().and_then(|native| native.to_value().ok()).unwrap_or_else(|| {
-        let mut content = Vec::new();
-        if !shown.text.is_empty() {
-            content.push(json!({ "type": "text", "text": shown.text }));
-        }
-        content.extend(
-            shown
-                .images
-                .iter()
-                .map(|image| json!({ "type": "image", "data": image.data, "mimeType": image.mime_type })),
-        );
-        let mut result = json!({ "content": content, "isError": shown.is_error });
-        if let Ok(structured @ Value::Object(_)) = serde_json::from_str(&shown.text) {
-            result["structuredContent"] = structured;
-        }
-        result
-    });
+    let result =
+        shown.native.as_ref().and_then(|native| native.to_value().ok()).unwrap_or_else(|| {
+            let mut content = Vec::new();
+            if !shown.text.is_empty() {
+                content.push(json!({ "type": "text", "text": shown.text }));
+            }
+            content.extend(shown.images.iter().map(
+                |image| json!({ "type": "image", "data": image.data, "mimeType": image.mime_type }),
+            ));
+            let mut result = json!({ "content": content, "isError": shown.is_error });
+            if let Ok(structured @ Value::Object(_)) = serde_json::from_str(&shown.text) {
+                result["structuredContent"] = structured;
+            }
+            result
+        });
     match &answer.wanted.id {
         Some(id) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         None => result,
@@ -144,7 +146,8 @@ mod tests {
 
     #[test]
     fn images_go_where_the_format_has_a_place_for_them() {
-        let url = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } });
+        let url =
+            json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } });
         let user = json!({ "role": "user", "content": [{ "type": "text", "text": "From the result of f:" }, url] });
         let note = "seen\n[its image is in the next message]";
         let tool = json!({ "role": "tool", "tool_call_id": "c", "content": note });
@@ -152,7 +155,8 @@ mod tests {
         let function = json!({ "role": "function", "name": "f", "content": note });
         check(Format::OpenAiLegacy, pictured(), json!([function, user]));
         let source = json!({ "type": "base64", "media_type": "image/png", "data": "AA==" });
-        let content = json!([{ "type": "text", "text": "seen" }, { "type": "image", "source": source }]);
+        let content =
+            json!([{ "type": "text", "text": "seen" }, { "type": "image", "source": source }]);
         let result = json!({ "type": "tool_result", "tool_use_id": "c", "content": content });
         check(Format::Anthropic, pictured(), json!([{ "role": "user", "content": [result] }]));
         let response = json!({ "id": "c", "name": "f", "response": { "result": "seen" } });

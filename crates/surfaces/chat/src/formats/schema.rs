@@ -1,13 +1,14 @@
-//! The schema of a tool's arguments as OpenAI and Anthropic take it: an object at the top, and no choice between several.
+//! Converts the schema of a tool's arguments into the form that OpenAI and Anthropic accept: an
+//! object at the top level, and no choice between several.
 //!
-//! What this leaves out is not lost: the router checks arguments against the tool's own schema, and the model is told what
-//! was wrong.
+//! The removed constraints are not lost: the router checks arguments against the tool's own schema,
+//! and the model receives the errors.
 
 use serde_json::{Map, Value, json};
 
-/// How often a reference at the top may lead to another one.
+/// The maximum length of a chain of references at the top level.
 const MAX_HOPS: usize = 8;
-/// What neither of them takes at the top.
+/// The keywords that neither of them accepts at the top level.
 const CHOICES: [&str; 10] =
     ["allOf", "anyOf", "oneOf", "not", "enum", "const", "if", "then", "else", "dependentSchemas"];
 
@@ -18,11 +19,15 @@ pub(super) fn object(schema: Option<Value>) -> Value {
     };
     let root = Value::Object(top.clone());
     for _ in 0..MAX_HOPS {
-        let Some(target) = top.get("$ref").and_then(Value::as_str).and_then(|place| follow(&root, place)) else {
+        let Some(target) =
+            top.get("$ref").and_then(Value::as_str).and_then(|place| follow(&root, place))
+        else {
             break;
         };
-        let definitions: Vec<_> =
-            ["$defs", "definitions"].into_iter().filter_map(|name| Some((name, top.get(name)?.clone()))).collect();
+        let definitions: Vec<_> = ["$defs", "definitions"]
+            .into_iter()
+            .filter_map(|name| Some((name, top.get(name)?.clone())))
+            .collect();
         top = target.as_object().cloned().unwrap_or_default();
         for (name, definitions) in definitions {
             top.entry(name).or_insert(definitions);
@@ -41,15 +46,20 @@ pub(super) fn object(schema: Option<Value>) -> Value {
     Value::Object(top)
 }
 
-/// Takes the choices apart: every property of any of them may be there, and what all of them require is required.
+/// Merges the alternatives: the result has the properties of all of them. A property is required if
+/// every alternative requires it, or with `allOf`, if any does.
 fn flatten(top: &mut Map<String, Value>, root: &Value) {
-    let mut properties = top.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut properties =
+        top.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut required = names(top.get("required"));
     for field in ["allOf", "anyOf", "oneOf"] {
-        let branches: Vec<&Value> = top.get(field).and_then(Value::as_array).into_iter().flatten().collect();
+        let branches: Vec<&Value> =
+            top.get(field).and_then(Value::as_array).into_iter().flatten().collect();
         let branches: Vec<&Value> = branches
             .into_iter()
-            .map(|branch| branch["$ref"].as_str().and_then(|place| follow(root, place)).unwrap_or(branch))
+            .map(|branch| {
+                branch["$ref"].as_str().and_then(|place| follow(root, place)).unwrap_or(branch)
+            })
             .collect();
         let mut common: Option<Vec<String>> = None;
         for branch in branches {
@@ -79,10 +89,15 @@ fn flatten(top: &mut Map<String, Value>, root: &Value) {
 }
 
 fn names(list: Option<&Value>) -> Vec<String> {
-    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+    list.and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
-/// What a reference within the same document leads to.
+/// Returns the target of a reference within the same document.
 pub(super) fn follow<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
     root.pointer(place.strip_prefix('#')?)
 }
@@ -107,8 +122,7 @@ mod tests {
 
     #[test]
     fn choices_at_the_top_are_taken_apart() {
-        let branch =
-            |name: &str| json!({ "properties": { name: { "type": "string" }, "x": {} }, "required": [name, "x"] });
+        let branch = |name: &str| json!({ "properties": { name: { "type": "string" }, "x": {} }, "required": [name, "x"] });
         let all = json!({ "a": { "type": "string" }, "b": { "type": "string" }, "x": {} });
         check(
             json!({ "anyOf": [branch("a"), branch("b")] }),
@@ -124,6 +138,9 @@ mod tests {
         assert_eq!(object(Some(schema))["properties"], json!({ "p": {} }));
         let circle = json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/a" } } });
         assert_eq!(object(Some(circle))["properties"], json!({}));
-        check(json!({ "$ref": "http://elsewhere/x" }), json!({ "type": "object", "properties": {} }));
+        check(
+            json!({ "$ref": "http://elsewhere/x" }),
+            json!({ "type": "object", "properties": {} }),
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! A stream of chat completion chunks as the events of a response.
+//! Translates a stream of chat completion chunks into the events of a response.
 //!
-//! [`crate::stream::Forward`] wrote the chunks, so that they are well-formed: a call begins with its id and name, and its
-//! arguments follow under the same index.
+//! The chunks come from [`crate::stream::Forward`] and are well-formed: a call begins with its id
+//! and name, and its arguments follow under the same index.
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -11,9 +11,14 @@ use crate::chat::Event;
 use crate::error::ChatError;
 use crate::stream::send;
 
-/// Reads chunks to their end, and sends the events of the response. Ends early when the reader is gone.
-pub(crate) async fn translate(settings: &Settings, chunks: mpsc::Receiver<Event>, events: &mpsc::Sender<Event>) {
-    // The only error is that nobody reads the events any more. Then the chunks have no reader either, which ends the run.
+/// Reads all chunks and sends the events of the response. Ends early if the reader disconnects.
+pub(crate) async fn translate(
+    settings: &Settings,
+    chunks: mpsc::Receiver<Event>,
+    events: &mpsc::Sender<Event>,
+) {
+    // The only error is that the events have no reader any more. The chunks then have no reader
+    // either, which ends the run.
     let _ = Writer::new(settings, events).run(chunks).await;
 }
 
@@ -54,10 +59,12 @@ impl<'a> Writer<'a> {
     async fn run(mut self, mut chunks: mpsc::Receiver<Event>) -> Result<(), ChatError> {
         while let Some(event) = chunks.recv().await {
             match event {
-                Event::Data(chunk) => self.chunk(&serde_json::from_str(&chunk).unwrap_or_default()).await?,
+                Event::Data(chunk) => {
+                    self.chunk(&serde_json::from_str(&chunk).unwrap_or_default()).await?;
+                }
                 Event::Done => return self.complete().await,
                 Event::Failed(error) if self.begun => return self.fail(&error).await,
-                // The client gets it as the status of the HTTP response.
+                // The client receives it as the status of the HTTP response.
                 failed @ Event::Failed(_) => return send(self.events, failed).await,
                 Event::Started { left_out } => {
                     send(self.events, Event::Started { left_out }).await?;
@@ -77,7 +84,9 @@ impl<'a> Writer<'a> {
         }
         match &chunk["switchboard"] {
             Value::Null => {}
-            end if end["event"] == "end" => drop(self.response.insert("switchboard".into(), end.clone())),
+            end if end["event"] == "end" => {
+                drop(self.response.insert("switchboard".into(), end.clone()));
+            }
             news => self.emit("switchboard", json!({ "switchboard": news })).await?,
         }
         let choice = &chunk["choices"][0];
@@ -98,7 +107,9 @@ impl<'a> Writer<'a> {
 
     async fn text(&mut self, part: Part, delta: &str) -> Result<(), ChatError> {
         let continues = |item: &Item| {
-            let Item { kind: Kind::Message { part: known, .. }, done: None } = item else { return false };
+            let Item { kind: Kind::Message { part: known, .. }, done: None } = item else {
+                return false;
+            };
             *known == part
         };
         if !self.items.last().is_some_and(continues) {
@@ -107,7 +118,9 @@ impl<'a> Writer<'a> {
             self.add(Kind::Message { id, part, text: String::new() }).await?;
         }
         let output_index = self.items.len() - 1;
-        let Some(Item { kind: Kind::Message { id, text, .. }, .. }) = self.items.last_mut() else { return Ok(()) };
+        let Some(Item { kind: Kind::Message { id, text, .. }, .. }) = self.items.last_mut() else {
+            return Ok(());
+        };
         text.push_str(delta);
         let mut data = json!({ "item_id": id, "output_index": output_index, "content_index": 0, "delta": delta });
         match part {
@@ -150,7 +163,11 @@ impl<'a> Writer<'a> {
             Kind::Call { call, .. } => (call.value("in_progress"), None),
         };
         self.items.push(Item { kind, done: None });
-        self.emit("response.output_item.added", json!({ "output_index": output_index, "item": item })).await?;
+        self.emit(
+            "response.output_item.added",
+            json!({ "output_index": output_index, "item": item }),
+        )
+        .await?;
         if let Some((id, part)) = part {
             let data = json!({ "item_id": id, "output_index": output_index, "content_index": 0, "part": part });
             self.emit("response.content_part.added", data).await?;
@@ -158,7 +175,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A message ends where another item begins. Calls stay open, because their pieces may alternate.
+    /// Closes the message when another item begins. Calls stay open, because their pieces may
+    /// alternate.
     async fn close_message(&mut self) -> Result<(), ChatError> {
         match self.items.last() {
             Some(Item { kind: Kind::Message { .. }, done: None }) => {
@@ -172,9 +190,12 @@ impl<'a> Writer<'a> {
         let item = match &self.items[output_index].kind {
             Kind::Message { id, part, text } => {
                 let value = part.value(text);
-                let place = json!({ "item_id": id, "output_index": output_index, "content_index": 0 });
+                let place =
+                    json!({ "item_id": id, "output_index": output_index, "content_index": 0 });
                 let (name, mut done) = match part {
-                    Part::Text => ("response.output_text.done", json!({ "text": text, "logprobs": [] })),
+                    Part::Text => {
+                        ("response.output_text.done", json!({ "text": text, "logprobs": [] }))
+                    }
                     Part::Refusal => ("response.refusal.done", json!({ "refusal": text })),
                 };
                 let item = message_item(id, status, Some(value.clone()));
@@ -195,7 +216,11 @@ impl<'a> Writer<'a> {
             }
         };
         self.items[output_index].done = Some(item.clone());
-        self.emit("response.output_item.done", json!({ "output_index": output_index, "item": item })).await
+        self.emit(
+            "response.output_item.done",
+            json!({ "output_index": output_index, "item": item }),
+        )
+        .await
     }
 
     async fn complete(mut self) -> Result<(), ChatError> {
@@ -207,11 +232,13 @@ impl<'a> Writer<'a> {
         }
         let output = self.items.iter_mut().filter_map(|item| item.done.take()).collect();
         ending.finish(&mut self.response, output, self.usage.as_ref());
-        let name = if ending == Ending::Completed { "response.completed" } else { "response.incomplete" };
+        let name =
+            if ending == Ending::Completed { "response.completed" } else { "response.incomplete" };
         self.lifecycle(name).await
     }
 
-    /// Some clients read `response.failed`. The official ones raise an error for an event with the member `error`.
+    /// Sends the error in two forms. Some clients read `response.failed`. The official ones raise
+    /// an error for an event with the member `error`.
     async fn fail(mut self, error: &ChatError) -> Result<(), ChatError> {
         let code = if error.status == 429 { "rate_limit_exceeded" } else { "server_error" };
         self.response.insert("status".into(), json!("failed"));
@@ -255,7 +282,10 @@ mod tests {
             match event {
                 Event::Named { name, data } => {
                     let data: Value = serde_json::from_str(&data).unwrap();
-                    assert_eq!((&data["type"], &data["sequence_number"]), (&json!(name), &json!(named.len())));
+                    assert_eq!(
+                        (&data["type"], &data["sequence_number"]),
+                        (&json!(name), &json!(named.len()))
+                    );
                     named.push((name.to_owned(), data));
                 }
                 Event::Started { left_out } => assert_eq!((left_out, named.len()), (2, 0)),
@@ -297,7 +327,8 @@ mod tests {
             Event::Done,
         ])
         .await;
-        let names: Vec<&str> = events.iter().map(|(name, _)| name.strip_prefix("response.").unwrap()).collect();
+        let names: Vec<&str> =
+            events.iter().map(|(name, _)| name.strip_prefix("response.").unwrap()).collect();
         assert_eq!(
             names,
             [
@@ -323,11 +354,17 @@ mod tests {
             ]
         );
         let response = &events.last().unwrap().1["response"];
-        assert_eq!((&response["status"], &response["usage"]["total_tokens"]), (&json!("completed"), &json!(3)));
+        assert_eq!(
+            (&response["status"], &response["usage"]["total_tokens"]),
+            (&json!("completed"), &json!(3))
+        );
         let output = response["output"].as_array().unwrap();
         assert_eq!(output[0]["content"][0]["text"], "hi");
         assert_eq!((&output[1]["call_id"], &output[1]["arguments"]), (&json!("a"), &json!("{}")));
-        assert_eq!((&output[2]["name"], &output[2]["arguments"]), (&json!("g"), &json!("{\"x\":1}")));
+        assert_eq!(
+            (&output[2]["name"], &output[2]["arguments"]),
+            (&json!("g"), &json!("{\"x\":1}"))
+        );
         let done: Vec<&Value> = events
             .iter()
             .filter(|(name, _)| name == "response.output_item.done")
@@ -338,24 +375,37 @@ mod tests {
 
     #[tokio::test]
     async fn a_cut_answer_is_incomplete() {
-        let cut = vec![Event::Started { left_out: 2 }, delta(json!({ "refusal": "no" }), json!("length")), Event::Done];
+        let cut = vec![
+            Event::Started { left_out: 2 },
+            delta(json!({ "refusal": "no" }), json!("length")),
+            Event::Done,
+        ];
         let events = translated(cut).await;
         let (name, data) = events.last().unwrap();
         assert_eq!(
             (name.as_str(), &data["response"]["output"][0]["status"]),
             ("response.incomplete", &json!("incomplete"))
         );
-        assert_eq!(data["response"]["output"][0]["content"], json!([{ "type": "refusal", "refusal": "no" }]));
+        assert_eq!(
+            data["response"]["output"][0]["content"],
+            json!([{ "type": "refusal", "refusal": "no" }])
+        );
     }
 
     #[tokio::test]
     async fn failures_before_and_after_the_first_event() {
         let error = || ChatError::new(502, "upstream_error", "upstream_cut_off", "it hung up");
-        assert_eq!(translated(vec![Event::Failed(error())]).await, [("upstream_cut_off".to_owned(), json!(502))]);
+        assert_eq!(
+            translated(vec![Event::Failed(error())]).await,
+            [("upstream_cut_off".to_owned(), json!(502))]
+        );
         let events = translated(vec![Event::Started { left_out: 2 }, Event::Failed(error())]).await;
         let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["response.created", "response.in_progress", "response.failed", "error"]);
-        assert_eq!(events[2].1["response"]["error"], json!({ "code": "server_error", "message": "it hung up" }));
+        assert_eq!(
+            events[2].1["response"]["error"],
+            json!({ "code": "server_error", "message": "it hung up" })
+        );
         assert_eq!(
             (&events[3].1["error"]["message"], &events[3].1["code"]),
             (&json!("it hung up"), &json!("upstream_cut_off"))

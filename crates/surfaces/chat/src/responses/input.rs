@@ -1,4 +1,4 @@
-//! The items of a request's input as the messages of a conversation.
+//! Converts the items of a request's input into the messages of a conversation.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,12 @@ use super::unsupported;
 use crate::error::{ChatError, quoted};
 use crate::request::MAX_MESSAGES;
 
-/// Calls that follow each other, and a message before them, become one message of the assistant.
-pub(super) fn messages(instructions: Option<String>, input: &Value) -> Result<Vec<Value>, ChatError> {
+/// Returns the messages. Consecutive calls, and a message before them, become one message of the
+/// assistant.
+pub(super) fn messages(
+    instructions: Option<String>,
+    input: &Value,
+) -> Result<Vec<Value>, ChatError> {
     let mut conversation = Conversation::default();
     if let Some(instructions) = instructions {
         conversation.push(json!({ "role": "system", "content": instructions }));
@@ -20,7 +24,7 @@ pub(super) fn messages(instructions: Option<String>, input: &Value) -> Result<Ve
             }
         }
         _ => {
-            let message = format!("input must be a text, or a list of 1 to {MAX_MESSAGES} items");
+            let message = format!("input must be a string or a list of 1 to {MAX_MESSAGES} items");
             return Err(ChatError::invalid("input", message));
         }
     }
@@ -34,7 +38,8 @@ pub(super) fn messages(instructions: Option<String>, input: &Value) -> Result<Ve
 #[derive(Default)]
 struct Conversation {
     messages: Vec<Value>,
-    /// Images and files of results: the role `tool` takes text alone, so they follow in a message of the user.
+    /// Images and files of results: the role `tool` may contain only text, so they follow in a user
+    /// message.
     attached: Vec<Value>,
 }
 
@@ -52,13 +57,13 @@ impl Conversation {
     }
 
     fn add(&mut self, place: &str, item: &Value) -> Result<(), ChatError> {
-        // A message may come without its type.
+        // A message may have no type.
         let kind = item["type"].as_str().or_else(|| item.get("role").map(|_| "message"));
         match kind {
             Some("message") => self.push(message(place, item)?),
             Some("function_call") => self.call(place, item)?,
             Some("function_call_output") => self.result(place, item)?,
-            // Its text is for people, and what is encrypted is for OpenAI's servers alone.
+            // Its text is for people, and its encrypted content is for OpenAI's servers only.
             Some("reasoning") => {}
             Some("item_reference") => {
                 let message = "item_reference is not supported: the gateway stores no items; send the item itself";
@@ -83,7 +88,9 @@ impl Conversation {
                 Some(calls) => calls.push(call),
                 None => last["tool_calls"] = json!([call]),
             },
-            None => self.messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [call] })),
+            None => self
+                .messages
+                .push(json!({ "role": "assistant", "content": null, "tool_calls": [call] })),
         }
         Ok(())
     }
@@ -93,10 +100,14 @@ impl Conversation {
         let content = match &item["output"] {
             Value::Array(output) => {
                 let (texts, attached): (Vec<Value>, Vec<Value>) =
-                    parts(&format!("{place}.output"), output)?.into_iter().partition(|part| part["type"] == "text");
-                let note = (!attached.is_empty()).then(|| "[its images and files are in the next message]".to_owned());
+                    parts(&format!("{place}.output"), output)?
+                        .into_iter()
+                        .partition(|part| part["type"] == "text");
+                let note = (!attached.is_empty())
+                    .then(|| "[its images and files are in the next message]".to_owned());
                 self.attached.extend(attached);
-                let texts = texts.iter().filter_map(|part| part["text"].as_str().map(ToOwned::to_owned));
+                let texts =
+                    texts.iter().filter_map(|part| part["text"].as_str().map(ToOwned::to_owned));
                 texts.chain(note).collect::<Vec<_>>().join("\n")
             }
             _ => text(place, item, "output")?.to_owned(),
@@ -108,7 +119,7 @@ impl Conversation {
 
 fn message(place: &str, item: &Value) -> Result<Value, ChatError> {
     let role = match item["role"].as_str() {
-        // Few servers but OpenAI's know the role `developer`.
+        // Few servers other than OpenAI's know the role `developer`.
         Some("developer" | "system") => "system",
         Some(role @ ("user" | "assistant")) => role,
         _ => {
@@ -119,7 +130,7 @@ fn message(place: &str, item: &Value) -> Result<Value, ChatError> {
     let content = match &item["content"] {
         Value::Array(content) => {
             let parts = parts(&format!("{place}.content"), content)?;
-            // Plain text is what every server understands.
+            // Every server supports plain text.
             let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
             texts.map_or_else(|| json!(parts), |texts| json!(texts.join("\n")))
         }
@@ -129,12 +140,18 @@ fn message(place: &str, item: &Value) -> Result<Value, ChatError> {
 }
 
 fn parts(place: &str, parts: &[Value]) -> Result<Vec<Value>, ChatError> {
-    parts.iter().enumerate().map(|(index, value)| part(&format!("{place}[{index}]"), value)).collect()
+    parts
+        .iter()
+        .enumerate()
+        .map(|(index, value)| part(&format!("{place}[{index}]"), value))
+        .collect()
 }
 
 fn part(place: &str, part: &Value) -> Result<Value, ChatError> {
     match part["type"].as_str() {
-        Some("input_text" | "output_text") => Ok(json!({ "type": "text", "text": text(place, part, "text")? })),
+        Some("input_text" | "output_text") => {
+            Ok(json!({ "type": "text", "text": text(place, part, "text")? }))
+        }
         Some("refusal") => Ok(json!({ "type": "text", "text": text(place, part, "refusal")? })),
         Some("input_image") if part["image_url"].is_string() => {
             let mut image = json!({ "url": part["image_url"] });
@@ -143,23 +160,31 @@ fn part(place: &str, part: &Value) -> Result<Value, ChatError> {
             }
             Ok(json!({ "type": "image_url", "image_url": image }))
         }
-        Some("input_file") if part["file_data"].is_string() => {
-            Ok(json!({ "type": "file", "file": { "file_data": part["file_data"], "filename": part["filename"] } }))
-        }
+        Some("input_file") if part["file_data"].is_string() => Ok(
+            json!({ "type": "file", "file": { "file_data": part["file_data"], "filename": part["filename"] } }),
+        ),
         Some(kind @ ("input_image" | "input_file")) => {
             let with = if kind == "input_image" { "image_url" } else { "file_data" };
-            Err(unsupported(place, format!("{kind} is supported with {with} only: the gateway stores no files")))
+            Err(unsupported(
+                place,
+                format!("{kind} is supported only with {with}: the gateway stores no files"),
+            ))
         }
         kind => {
             let kind = quoted(kind.unwrap_or_default(), &[]);
-            Err(unsupported(&format!("{place}.type"), format!("content of the type \"{kind}\" is not supported")))
+            Err(unsupported(
+                &format!("{place}.type"),
+                format!("content of the type \"{kind}\" is not supported"),
+            ))
         }
     }
 }
 
 fn text<'a>(place: &str, item: &'a Value, field: &str) -> Result<&'a str, ChatError> {
     let place = format!("{place}.{field}");
-    item[field].as_str().ok_or_else(|| ChatError::invalid(&place, format!("{place} must be a text")))
+    item[field]
+        .as_str()
+        .ok_or_else(|| ChatError::invalid(&place, format!("{place} must be a string")))
 }
 
 #[cfg(test)]
@@ -199,8 +224,7 @@ mod tests {
 
     #[test]
     fn calls_and_their_results() {
-        let item =
-            |id: &str| json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "f", "arguments": "{}" });
+        let item = |id: &str| json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "f", "arguments": "{}" });
         let call = |id: &str| json!({ "id": id, "type": "function", "function": { "name": "f", "arguments": "{}" } });
         check(
             json!([
@@ -228,13 +252,21 @@ mod tests {
     #[track_caller]
     fn check_refused(item: Value, param: &str) {
         let error = messages(None, &json!([item])).unwrap_err();
-        assert_eq!((error.status, error.param.as_deref()), (400, Some(param)), "{item}: {}", error.message);
+        assert_eq!(
+            (error.status, error.param.as_deref()),
+            (400, Some(param)),
+            "{item}: {}",
+            error.message
+        );
     }
 
     #[test]
     fn the_number_of_items_is_bounded() {
         for items in [vec![], vec![json!({ "role": "user", "content": "x" }); MAX_MESSAGES + 1]] {
-            assert_eq!(messages(None, &Value::Array(items)).unwrap_err().param.as_deref(), Some("input"));
+            assert_eq!(
+                messages(None, &Value::Array(items)).unwrap_err().param.as_deref(),
+                Some("input")
+            );
         }
     }
 
@@ -245,12 +277,18 @@ mod tests {
         check_refused(json!("hello"), "input[0].type");
         check_refused(json!({ "role": "robot", "content": "x" }), "input[0].role");
         check_refused(json!({ "role": "user" }), "input[0].content");
-        check_refused(json!({ "role": "user", "content": [{ "type": "input_audio" }] }), "input[0].content[0].type");
+        check_refused(
+            json!({ "role": "user", "content": [{ "type": "input_audio" }] }),
+            "input[0].content[0].type",
+        );
         check_refused(
             json!({ "role": "user", "content": [{ "type": "input_image", "file_id": "f" }] }),
             "input[0].content[0]",
         );
-        check_refused(json!({ "type": "function_call", "name": "f", "arguments": "" }), "input[0].call_id");
+        check_refused(
+            json!({ "type": "function_call", "name": "f", "arguments": "" }),
+            "input[0].call_id",
+        );
         check_refused(json!({ "type": "function_call_output", "call_id": "a" }), "input[0].output");
         check_refused(json!({ "type": "reasoning" }), "input");
     }

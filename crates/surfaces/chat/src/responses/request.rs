@@ -1,4 +1,4 @@
-//! The fields of a request. Every field is translated, ignored on purpose, or refused by name.
+//! The fields of a request. Every field is translated, ignored on purpose, or rejected by name.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::{input, unsupported};
 use crate::error::ChatError;
 use crate::request::{Fields, optional, raw, required};
 
-/// Fields that chat completions have under the same name.
+/// Fields that have the same name in chat completions.
 const SAME: [&str; 11] = [
     "model",
     "parallel_tool_calls",
@@ -22,21 +22,28 @@ const SAME: [&str; 11] = [
     "user",
 ];
 
-/// Fields that do not change the answer. Nothing is stored, whatever `store` says.
+/// Fields that do not change the answer. Nothing is stored, even if `store` is set.
 const IGNORED: [&str; 5] = ["include", "metadata", "store", "stream_options", "truncation"];
 
-/// The same request for chat completions, and the settings that its response repeats.
+/// Translates a request into chat completions. Also returns the settings that the response repeats.
 pub(crate) fn translate(mut fields: Fields) -> Result<(Fields, Settings), ChatError> {
-    // Clients send null for a field that they leave empty.
+    // Clients send null for empty fields.
     fields.retain(|_, value| value.get() != "null");
     let settings = Settings::of(&fields);
     let instructions: Option<String> = optional(&mut fields, "instructions")?;
-    let input: Value = required(&mut fields, "input", "a text, or a list of items")?;
+    let input: Value = required(&mut fields, "input", "a string or a list of items")?;
     let mut chat = Fields::new();
     let mut set = |name: &str, value: Value| drop(chat.insert(name.to_owned(), raw(&value)));
     set("messages", input::messages(instructions, &input)?.into());
     if let Some(tools) = optional::<Vec<Value>>(&mut fields, "tools")? {
-        set("tools", tools.iter().enumerate().map(|(index, tool)| function(index, tool)).collect::<Result<_, _>>()?);
+        set(
+            "tools",
+            tools
+                .iter()
+                .enumerate()
+                .map(|(index, tool)| function(index, tool))
+                .collect::<Result<_, _>>()?,
+        );
     }
     if let Some(choice) = optional::<Value>(&mut fields, "tool_choice")? {
         set("tool_choice", tool_choice(choice)?);
@@ -72,7 +79,12 @@ pub(crate) fn translate(mut fields: Fields) -> Result<(Fields, Settings), ChatEr
                 );
                 return Err(unsupported(&name, message));
             }
-            _ => return Err(unsupported(&name, format!("the field {name} is not supported; leave it out"))),
+            _ => {
+                return Err(unsupported(
+                    &name,
+                    format!("the field {name} is not supported; omit it"),
+                ));
+            }
         }
     }
     Ok((chat, settings))
@@ -85,7 +97,7 @@ fn function(index: usize, tool: &Value) -> Result<Value, ChatError> {
         return Err(unsupported(
             &format!("tools[{index}].type"),
             format!(
-                "tools of the type \"{kind}\" are not supported, only functions; the gateway's own tools are offered by themselves"
+                "tools of the type \"{kind}\" are not supported, only functions; the gateway offers its own tools automatically"
             ),
         ));
     }
@@ -102,13 +114,17 @@ fn function(index: usize, tool: &Value) -> Result<Value, ChatError> {
 }
 
 fn tool_choice(choice: Value) -> Result<Value, ChatError> {
-    let named = |choice: &Value| json!({ "type": "function", "function": { "name": choice["name"] } });
+    let named =
+        |choice: &Value| json!({ "type": "function", "function": { "name": choice["name"] } });
     match choice["type"].as_str() {
         None if choice.is_string() => Ok(choice),
         Some("function") => Ok(named(&choice)),
         Some("allowed_tools") => {
-            let tools: Vec<Value> = choice["tools"].as_array().into_iter().flatten().map(named).collect();
-            Ok(json!({ "type": "allowed_tools", "allowed_tools": { "mode": choice["mode"], "tools": tools } }))
+            let tools: Vec<Value> =
+                choice["tools"].as_array().into_iter().flatten().map(named).collect();
+            Ok(
+                json!({ "type": "allowed_tools", "allowed_tools": { "mode": choice["mode"], "tools": tools } }),
+            )
         }
         _ => Err(unsupported(
             "tool_choice",
@@ -117,7 +133,8 @@ fn tool_choice(choice: Value) -> Result<Value, ChatError> {
     }
 }
 
-/// Chat completions nest the schema one level deeper. Plain text is the default.
+/// Translates the format of the text. Chat completions nest the schema one level deeper, and plain
+/// text is the default.
 fn response_format(format: &Value) -> Option<Value> {
     match format["type"].as_str()? {
         "text" => None,
@@ -181,7 +198,12 @@ mod tests {
         let mut request = json!({ "model": "m", "input": "hello" });
         request[field] = value;
         let error = chat(&request).unwrap_err();
-        assert_eq!((error.status, error.param.as_deref()), (400, Some(param)), "{request}: {}", error.message);
+        assert_eq!(
+            (error.status, error.param.as_deref()),
+            (400, Some(param)),
+            "{request}: {}",
+            error.message
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! A response, made from the answer to a chat completion.
+//! Builds a response from the answer to a chat completion.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::request::{Fields, peek};
 
-/// Settings of the request that its response repeats.
+/// The settings of the request that its response repeats.
 const REPEATED: [&str; 12] = [
     "instructions",
     "max_output_tokens",
@@ -26,11 +26,13 @@ pub(crate) struct Settings(Map<String, Value>);
 
 impl Settings {
     pub(super) fn of(fields: &Fields) -> Self {
-        let repeated = REPEATED.iter().filter_map(|name| Some(((*name).to_owned(), peek(fields, name).ok()??)));
+        let repeated = REPEATED
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), peek(fields, name).ok()??)));
         Self(repeated.collect())
     }
 
-    /// A response that has just begun, with every field that the official clients require.
+    /// Returns a response that has just begun, with every field that the official clients require.
     pub(super) fn begin(&self) -> Map<String, Value> {
         let mut response = json!({
             "id": new_id("resp"), "object": "response", "created_at": sa_core::clock::now_ms() / 1_000,
@@ -46,13 +48,16 @@ impl Settings {
         response.as_object().cloned().unwrap_or_default()
     }
 
-    /// The response to a request that was not streamed.
+    /// Returns the response to a request without a stream.
     pub(crate) fn response(&self, mut completion: Map<String, Value>) -> Value {
-        let choice = completion.get("choices").map(|choices| choices[0].clone()).unwrap_or_default();
+        let choice =
+            completion.get("choices").map(|choices| choices[0].clone()).unwrap_or_default();
         let ending = Ending::of(choice["finish_reason"].as_str());
         let message = &choice["message"];
         let mut output = Vec::new();
-        for (part, text) in [(Part::Text, &message["content"]), (Part::Refusal, &message["refusal"])] {
+        for (part, text) in
+            [(Part::Text, &message["content"]), (Part::Refusal, &message["refusal"])]
+        {
             if let Some(text) = text.as_str().filter(|text| !text.is_empty()) {
                 output.push(message_item(&new_id("msg"), ending.status(), Some(part.value(text))));
             }
@@ -77,11 +82,11 @@ impl Settings {
     }
 }
 
-/// How an answer ended.
+/// The way in which an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Completed,
-    /// Why it is incomplete.
+    /// The reason why it is incomplete.
     Incomplete(&'static str),
 }
 
@@ -94,18 +99,26 @@ impl Ending {
         }
     }
 
-    /// The status of the response and of the items that were open at the end.
+    /// Returns the status of the response and of the items that were open at the end.
     pub(super) fn status(self) -> &'static str {
         if self == Self::Completed { "completed" } else { "incomplete" }
     }
 
-    pub(super) fn finish(self, response: &mut Map<String, Value>, output: Vec<Value>, usage: Option<&Value>) {
+    pub(super) fn finish(
+        self,
+        response: &mut Map<String, Value>,
+        output: Vec<Value>,
+        usage: Option<&Value>,
+    ) {
         response.insert("status".into(), json!(self.status()));
         if let Self::Incomplete(reason) = self {
             response.insert("incomplete_details".into(), json!({ "reason": reason }));
         }
         response.insert("output".into(), Value::Array(output));
-        response.insert("usage".into(), usage.filter(|usage| usage.is_object()).map(tokens).unwrap_or_default());
+        response.insert(
+            "usage".into(),
+            usage.filter(|usage| usage.is_object()).map(tokens).unwrap_or_default(),
+        );
     }
 }
 
@@ -119,7 +132,9 @@ pub(super) enum Part {
 impl Part {
     pub(super) fn value(self, text: &str) -> Value {
         match self {
-            Self::Text => json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }),
+            Self::Text => {
+                json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+            }
             Self::Refusal => json!({ "type": "refusal", "refusal": text }),
         }
     }
@@ -150,7 +165,7 @@ pub(super) fn new_id(kind: &str) -> String {
     format!("{kind}_{}", Uuid::new_v4().simple())
 }
 
-/// Tokens under the names that responses have for them.
+/// Converts the token usage to the names of the Responses API.
 fn tokens(usage: &Value) -> Value {
     let count = |value: &Value| value.as_u64().unwrap_or(0);
     let (input, output) = (count(&usage["prompt_tokens"]), count(&usage["completion_tokens"]));
@@ -203,8 +218,11 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_cut_is_incomplete() {
-        for (finish, reason) in [("length", "max_output_tokens"), ("content_filter", "content_filter")] {
-            let choice = json!({ "message": { "content": "h", "refusal": null }, "finish_reason": finish });
+        for (finish, reason) in
+            [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+        {
+            let choice =
+                json!({ "message": { "content": "h", "refusal": null }, "finish_reason": finish });
             let response = response(&json!({}), json!({ "choices": [choice] }));
             assert_eq!(
                 (&response["status"], &response["output"][0]["status"]),

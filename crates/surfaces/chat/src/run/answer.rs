@@ -1,4 +1,4 @@
-//! The answer to it all, made from the last round's.
+//! Builds the final answer from the last round's.
 
 use serde_json::{Map, Value, json};
 
@@ -6,21 +6,29 @@ use super::{End, Run};
 use crate::round::Call;
 
 impl Run<'_> {
-    /// The last round's answer as the answer to it all.
+    /// Converts the last round's answer into the final answer.
     pub(super) fn answer(&mut self, end: End) -> Map<String, Value> {
         let mut answer = self.last.take().unwrap_or_default();
-        let mut choice = answer.get("choices").and_then(|choices| choices.get(0)).cloned().unwrap_or_default();
+        let mut choice =
+            answer.get("choices").and_then(|choices| choices.get(0)).cloned().unwrap_or_default();
         let mut message = choice["message"].as_object().cloned().unwrap_or_default();
         message.remove("tool_calls");
         message.remove("function_call");
         message.insert("role".into(), json!("assistant"));
         if self.rounds > 1 || end.stopped.is_some() {
             let said = self.texts.join("\n\n");
-            let content = if said.is_empty() { end.stopped.map(|stop| json!(stop.note())) } else { Some(json!(said)) };
+            let content = if said.is_empty() {
+                end.stopped.map(|stop| json!(stop.note()))
+            } else {
+                Some(json!(said))
+            };
             message.insert("content".into(), content.unwrap_or_default());
         }
         if let (Some(call), true) = (end.calls.first(), self.asked.legacy) {
-            message.insert("function_call".into(), json!({ "name": call.name, "arguments": call.arguments }));
+            message.insert(
+                "function_call".into(),
+                json!({ "name": call.name, "arguments": call.arguments }),
+            );
         } else if !end.calls.is_empty() {
             message.insert("tool_calls".into(), end.calls.iter().map(Call::to_value).collect());
         }
@@ -38,9 +46,10 @@ impl Run<'_> {
         answer
     }
 
-    /// What the gateway did, for the client that wants to know, or has to.
+    /// Returns the report of the gateway's calls, for clients that asked for it or need it.
     pub(super) fn about(&self, end: &End) -> Value {
-        let mut about = json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.carried });
+        let mut about =
+            json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.carried });
         if let Some(stop) = end.stopped {
             about["stopped"] = json!({ "reason": stop.code(), "message": stop.words() });
         }

@@ -1,9 +1,9 @@
-//! The request for a round, in the form that the model's server knows.
+//! The request for a round, in the form that the model's server supports.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use sa_core::aside;
+use sa_limits::offload;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -13,21 +13,24 @@ use crate::legacy;
 use crate::request::{raw, tool_name};
 
 impl Run<'_> {
-    /// The request for the next round.
+    /// Returns the request for the next round.
     pub(super) async fn body(&self) -> Result<Vec<u8>, ChatError> {
-        let messages: usize = self.messages.iter().chain(&self.added).map(|message| message.get().len()).sum();
-        aside::in_turn(self.weight + messages, || self.written()).await
+        let messages: usize =
+            self.messages.iter().chain(&self.added).map(|message| message.get().len()).sum();
+        offload::run_queued(self.weight + messages, || self.written()).await
     }
 
     fn written(&self) -> Result<Vec<u8>, ChatError> {
         let spec = self.server.spec;
-        let messages: Vec<&RawValue> = self.messages.iter().chain(&self.added).map(|message| &**message).collect();
+        let messages: Vec<&RawValue> =
+            self.messages.iter().chain(&self.added).map(|message| &**message).collect();
         let old_messages = spec.legacy_functions.then(|| legacy::to_legacy(&messages));
         let messages = match &old_messages {
             Some(messages) => to_raw_value(messages),
             None => to_raw_value(&messages),
         };
-        let unwritable = |error: serde_json::Error| ChatError::invalid("messages", error.to_string());
+        let unwritable =
+            |error: serde_json::Error| ChatError::invalid("messages", error.to_string());
         let mut body: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
         for (name, value) in &self.asked.fields {
             body.insert(name, value.clone());
@@ -37,8 +40,12 @@ impl Run<'_> {
         let choice = self.asked.choice(self.rounds <= 1).map(Cow::into_owned);
         if spec.legacy_functions {
             body.remove("parallel_tool_calls");
-            let functions: Vec<&Value> =
-                self.tools.iter().filter(|tool| tool_name(tool).is_some()).map(|tool| &tool["function"]).collect();
+            let functions: Vec<&Value> = self
+                .tools
+                .iter()
+                .filter(|tool| tool_name(tool).is_some())
+                .map(|tool| &tool["function"])
+                .collect();
             if !functions.is_empty() {
                 body.insert("functions", raw(&json!(functions)));
             }
@@ -56,7 +63,11 @@ impl Run<'_> {
             }
         }
         if self.asked.stream && spec.max_total_tokens > 0 && !self.asked.include_usage {
-            let said = self.asked.fields.get("stream_options").and_then(|said| serde_json::from_str(said.get()).ok());
+            let said = self
+                .asked
+                .fields
+                .get("stream_options")
+                .and_then(|said| serde_json::from_str(said.get()).ok());
             let mut options: Value = said.filter(Value::is_object).unwrap_or_else(|| json!({}));
             options["include_usage"] = json!(true);
             body.insert("stream_options", raw(&options));

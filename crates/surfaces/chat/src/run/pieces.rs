@@ -1,4 +1,4 @@
-//! The pieces of an answer as the model's server sends them.
+//! The pieces of an answer, as the model's server sends them.
 
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -9,8 +9,11 @@ use crate::round::{Call, Round};
 use crate::server::{Begun, MAX_ANSWER};
 use crate::stream::{Forward, send};
 
-/// Reads the pieces of a round and passes them on.
-pub(super) async fn forward(mut begun: Begun, forward: &mut Forward<'_>) -> Result<(Round, Vec<Call>), ChatError> {
+/// Reads the pieces of a round and forwards them.
+pub(super) async fn forward(
+    mut begun: Begun,
+    forward: &mut Forward<'_>,
+) -> Result<(Round, Vec<Call>), ChatError> {
     let mut round = Round::default();
     let mut done = false;
     if begun.is_whole() {
@@ -43,7 +46,7 @@ pub(super) async fn forward(mut begun: Begun, forward: &mut Forward<'_>) -> Resu
     Ok((round, handed))
 }
 
-/// Passes a stream on as it is, but for errors.
+/// Forwards a stream unchanged, except for errors.
 pub(super) async fn relay(mut begun: Begun, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
     if begun.is_whole() {
         let piece = Value::Object(begun.into_piece().await?);
@@ -55,7 +58,8 @@ pub(super) async fn relay(mut begun: Begun, events: &mpsc::Sender<Event>) -> Res
             return Ok(());
         }
         let piece = parse(&begun, &data)?;
-        finished |= piece.get("choices").is_some_and(|choices| choices[0]["finish_reason"].is_string());
+        finished |=
+            piece.get("choices").is_some_and(|choices| choices[0]["finish_reason"].is_string());
         send(events, Event::Data(data)).await?;
     }
     if finished { Ok(()) } else { Err(begun.cut()) }
@@ -63,10 +67,12 @@ pub(super) async fn relay(mut begun: Begun, events: &mpsc::Sender<Event>) -> Res
 
 fn parse(begun: &Begun, data: &str) -> Result<Map<String, Value>, ChatError> {
     match serde_json::from_str::<Value>(data) {
-        Ok(Value::Object(piece)) if piece.contains_key("error") && !piece.contains_key("choices") => {
+        Ok(Value::Object(piece))
+            if piece.contains_key("error") && !piece.contains_key("choices") =>
+        {
             Err(begun.complaint(&Value::Object(piece)))
         }
         Ok(Value::Object(piece)) => Ok(piece),
-        Ok(_) | Err(_) => Err(begun.rubbish("an event of its stream is no JSON object")),
+        Ok(_) | Err(_) => Err(begun.rubbish("an event of its stream is not a JSON object")),
     }
 }

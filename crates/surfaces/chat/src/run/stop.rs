@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The limit that ended it.
+/// The limit that ended the answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     Rounds(u32),
@@ -30,7 +30,7 @@ impl Stop {
         }
     }
 
-    /// What stands in the answer's place when there is none.
+    /// Returns the text that replaces a missing answer.
     pub(super) fn note(self) -> String {
         format!("[The answer was stopped: {}.]", self.words())
     }

@@ -1,32 +1,34 @@
-//! Ranked search over tools: BM25, with a word in a tool's name counting for more than one in its schema.
+//! Ranked search over tools with BM25. A word in a tool's name has more weight than one in its
+//! schema.
 
 use std::collections::{BTreeMap, HashMap};
 
 use sa_core::directory::ToolView;
 use serde_json::Value;
 
-/// How much a word counts, by where it stands.
+/// The weight of a word, by its position.
 const NAME: f32 = 4.0;
 const TITLE: f32 = 3.0;
 const DESCRIPTION: f32 = 1.5;
 const SCHEMA: f32 = 0.5;
-/// What a word counts of which only the beginning was asked for.
+/// The weight of a word of which the query contains only a prefix.
 const BEGINNING: f32 = 0.4;
-/// Shorter beginnings fit too many words.
+/// The minimum length of a prefix; shorter ones match too many words.
 const SHORTEST_BEGINNING: usize = 3;
-/// BM25's own numbers: how soon repeating a word stops to help, and how much long texts are held back.
+/// The parameters of BM25: the saturation of repeated words, and the penalty for long texts.
 const SATURATION: f32 = 1.2;
 const LENGTH: f32 = 0.6;
-/// Longer words and deeper schemas are no description.
+/// Longer words and deeper schemas are not indexed.
 const MAX_WORD: usize = 40;
 const MAX_DEPTH: usize = 6;
 
 pub(super) struct Index {
     tools: Vec<ToolView>,
-    /// The weight of all words of each tool.
+    /// The total weight of each tool's words.
     lengths: Vec<f32>,
     average: f32,
-    /// For each word, the tools that have it, with its weight there. In order, so that beginnings can be looked up.
+    /// For each word, the tools that contain it, with its weight there. The map is sorted, so that
+    /// prefixes can be looked up.
     words: BTreeMap<String, Vec<(u32, f32)>>,
 }
 
@@ -45,8 +47,14 @@ impl Index {
         Self { tools, lengths, average: average.max(1.0), words }
     }
 
-    /// The tools that fit best, of those for which `keep` holds; equals in the order of their names.
-    pub(super) fn find(&self, query: &str, limit: usize, keep: impl Fn(&ToolView) -> bool) -> Vec<&ToolView> {
+    /// Returns the best matches among the tools for which `keep` returns true. Equal matches are
+    /// sorted by name.
+    pub(super) fn find(
+        &self,
+        query: &str,
+        limit: usize,
+        keep: impl Fn(&ToolView) -> bool,
+    ) -> Vec<&ToolView> {
         let mut scores: HashMap<u32, f32> = HashMap::new();
         let mut asked = words(query);
         asked.sort();
@@ -55,7 +63,7 @@ impl Index {
             self.score(word, &mut scores);
         }
         for (number, score) in &mut scores {
-            // Whoever knows the name wants this one.
+            // An exact name is the best match.
             if self.tools[*number as usize].name.eq_ignore_ascii_case(query.trim()) {
                 *score += 1_000.0;
             }
@@ -70,21 +78,25 @@ impl Index {
             .collect()
     }
 
-    /// Adds what one word of the question counts for each tool: as it is, or as the beginning of another.
+    /// Adds the score of one query word for each tool: as an exact match, or as a prefix.
     fn score(&self, word: &str, scores: &mut HashMap<u32, f32>) {
         let mut best: HashMap<u32, f32> = HashMap::new();
-        let from = self.words.range::<str, _>((std::ops::Bound::Included(word), std::ops::Bound::Unbounded));
+        let from = self
+            .words
+            .range::<str, _>((std::ops::Bound::Included(word), std::ops::Bound::Unbounded));
         for (found, tools) in from.take_while(|(found, _)| found.starts_with(word)) {
             let exact = found.len() == word.len();
             if !exact && word.len() < SHORTEST_BEGINNING {
                 break;
             }
-            let share = if exact { 1.0 } else { BEGINNING * word.len() as f32 / found.len() as f32 };
+            let share =
+                if exact { 1.0 } else { BEGINNING * word.len() as f32 / found.len() as f32 };
             let (all, having) = (self.tools.len() as f32, tools.len() as f32);
             let rarity = (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
             for &(number, weight) in tools {
                 let length = 1.0 - LENGTH + LENGTH * self.lengths[number as usize] / self.average;
-                let score = share * rarity * weight * (SATURATION + 1.0) / (weight + SATURATION * length);
+                let score =
+                    share * rarity * weight * (SATURATION + 1.0) / (weight + SATURATION * length);
                 let known = best.entry(number).or_default();
                 *known = known.max(score);
             }
@@ -109,14 +121,18 @@ fn weigh(tool: &ToolView) -> HashMap<String, f32> {
     if let Some(description) = &tool.tool.description {
         add(description, DESCRIPTION);
     }
-    let schema = tool.tool.input.as_ref().and_then(|schema| serde_json::from_str(schema.raw().as_str()).ok());
+    let schema = tool
+        .tool
+        .input
+        .as_ref()
+        .and_then(|schema| serde_json::from_str(schema.raw().as_str()).ok());
     if let Some(schema) = schema {
         texts(&schema, 0, &mut |text| add(text, SCHEMA));
     }
     weights
 }
 
-/// The words of a schema: what its properties are called, what is said of them, and what they may be.
+/// Passes the words of a schema to `take`: names of properties, descriptions, and enum values.
 fn texts(schema: &Value, depth: usize, take: &mut impl FnMut(&str)) {
     let Value::Object(fields) = schema else { return };
     if depth > MAX_DEPTH {
@@ -125,7 +141,9 @@ fn texts(schema: &Value, depth: usize, take: &mut impl FnMut(&str)) {
     for (field, value) in fields {
         match (field.as_str(), value) {
             ("title" | "description", Value::String(text)) => take(text),
-            ("enum", Value::Array(values)) => values.iter().filter_map(Value::as_str).for_each(&mut *take),
+            ("enum", Value::Array(values)) => {
+                values.iter().filter_map(Value::as_str).for_each(&mut *take);
+            }
             ("properties", Value::Object(properties)) => {
                 for (name, property) in properties {
                     take(name);
@@ -143,8 +161,8 @@ fn texts(schema: &Value, depth: usize, take: &mut impl FnMut(&str)) {
     }
 }
 
-/// The words of a text, in small letters. `readFile`, `read_file` and `READ-file` are two words each, and a plural is its
-/// singular.
+/// Returns the words of a text in lowercase. `readFile`, `read_file` and `READ-file` are two words
+/// each, and a plural becomes its singular.
 fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut word = String::new();
@@ -161,8 +179,9 @@ fn words(text: &str) -> Vec<String> {
             continue;
         }
         let before = at.checked_sub(1).map(|before| letters[before]);
-        let small_before = before.is_some_and(|before| before.is_lowercase() || before.is_numeric());
-        // The last capital of `HTTPServer` begins the next word.
+        let small_before =
+            before.is_some_and(|before| before.is_lowercase() || before.is_numeric());
+        // The last capital letter of `HTTPServer` begins the next word.
         let small_after = letters.get(at + 1).is_some_and(|after| after.is_lowercase());
         let capital_before = before.is_some_and(char::is_uppercase);
         if letter.is_uppercase() && (small_before || (capital_before && small_after)) {
@@ -235,9 +254,14 @@ mod tests {
     fn the_right_one_of_thousands_comes_first() {
         let (verbs, things) = (["create", "delete", "list", "search", "update"], 1_000);
         let many = verbs.iter().flat_map(|verb| {
-            (0..things).map(move |n| view(&format!("app{n}__{verb}_item"), &format!("Will {verb} an item of app {n}.")))
+            (0..things).map(move |n| {
+                view(&format!("app{n}__{verb}_item"), &format!("Will {verb} an item of app {n}."))
+            })
         });
-        let special = view("invoices__export_pdf", "Writes an invoice as a PDF file that can be sent to a customer.");
+        let special = view(
+            "invoices__export_pdf",
+            "Writes an invoice as a PDF file that can be sent to a customer.",
+        );
         let index = Index::new(many.chain([special]).collect());
         for (query, first) in [
             ("export an invoice as pdf", "invoices__export_pdf"),
@@ -256,7 +280,10 @@ mod tests {
         assert!(office().find("zebra", 10, |_| true).is_empty());
         assert!(office().find("", 10, |_| true).is_empty());
         assert!(
-            office().find("mail", 10, |tool| !tool.name.contains("mail") && !tool.name.contains("weather")).is_empty()
+            office()
+                .find("mail", 10, |tool| !tool.name.contains("mail")
+                    && !tool.name.contains("weather"))
+                .is_empty()
         );
         assert_eq!(office().find("mail", 1, |_| true).len(), 1);
     }

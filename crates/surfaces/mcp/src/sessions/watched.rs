@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification, RequestId,
-    ServerJsonRpcMessage,
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
+    RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use sa_core::Attendance;
@@ -17,32 +17,37 @@ use tokio::sync::mpsc;
 
 use super::Session;
 
-/// A request without an answer by then is answered with a stream, which has keep-alive comments and can be resumed. HTTP
-/// clients give up on a response that does not begin: `httpx`, which Python's MCP clients use, after 5 s by default.
+/// The time after which an unanswered request gets a stream, which has keep-alive comments and can
+/// be resumed. HTTP clients give up on a response that does not begin: `httpx`, which Python's MCP
+/// clients use, after 5 s by default.
 const FIRST_MESSAGE: Duration = Duration::from_secs(4);
 
-/// A stream to the client, which notices when it is left before its end.
+/// A stream to the client. It detects when the client leaves before its end.
 pub(super) struct Watched {
     pub(super) inner: mpsc::Receiver<ServerSseMessage>,
     pub(super) over: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     pub(super) session: Arc<Session>,
-    /// The request that is answered here, until it is.
+    /// The request that is answered on this stream, until it is answered.
     pub(super) request: Option<(u64, RequestId)>,
-    /// Says that its owner hears notices, where it is a stream that carries them.
+    /// Marks the owner as present, if this stream carries notices.
     pub(super) attending: Option<Attendance>,
 }
 
 impl Stream for Watched {
     type Item = ServerSseMessage;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<ServerSseMessage>> {
         let polled = loop {
             let polled = match self.over.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(None),
                 Poll::Pending => self.inner.poll_recv(context),
             };
             match &polled {
-                Poll::Ready(Some(event)) if event.message.is_none() && !self.session.takes_empty_events() => {}
+                Poll::Ready(Some(event))
+                    if event.message.is_none() && !self.session.takes_empty_events() => {}
                 _ => break polled,
             }
         };
@@ -51,7 +56,7 @@ impl Stream for Watched {
             Poll::Ready(None) => true,
             Poll::Pending => false,
         };
-        // A client may use the id again as soon as it has the answer.
+        // A client may reuse the id as soon as it has the answer.
         if is_over && let Some((_, request)) = self.request.take() {
             self.session.running().remove(&request);
         }
@@ -60,8 +65,8 @@ impl Stream for Watched {
 }
 
 impl Watched {
-    /// Waits for the first message, but not for longer than [`FIRST_MESSAGE`]. Returns the events received by then, which
-    /// may include an empty one before the message.
+    /// Waits for the first message, at most for [`FIRST_MESSAGE`]. Returns the events received by
+    /// then, which may include an empty one before the message.
     pub(super) async fn first(&mut self) -> Vec<ServerSseMessage> {
         let mut events = Vec::new();
         let message = async {
@@ -97,9 +102,17 @@ impl Drop for Watched {
             let abandoned = session.broken().remove(&stream);
             if let Some(request) = abandoned {
                 session.running().remove(&request);
-                let gone = CancelledNotificationParam::new(Some(request), Some("nobody came back for it".into()));
-                let word = ClientNotification::CancelledNotification(CancelledNotification::new(gone));
-                session.handle.push_message(ClientJsonRpcMessage::notification(word), None).await.ok();
+                let gone = CancelledNotificationParam::new(
+                    Some(request),
+                    Some("the client did not reconnect".into()),
+                );
+                let word =
+                    ClientNotification::CancelledNotification(CancelledNotification::new(gone));
+                session
+                    .handle
+                    .push_message(ClientJsonRpcMessage::notification(word), None)
+                    .await
+                    .ok();
             }
         });
     }

@@ -1,17 +1,19 @@
-//! The MCP surface in front of four tools, without a socket.
+//! The MCP surface in front of five tools, without a socket.
 #![allow(dead_code, reason = "each test file uses the part that it needs")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, Response};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use sa_core::audit::NoJournal;
 use sa_core::retention::{Reading, TrustedClock};
 use sa_core::{
-    Attach, Call, Catalog, Directory, Grant, Notices, Outcome, Output, Policy, Principal, Provider, ProviderId,
-    RawJson, Registration, Role, Router, RouterOptions, Scope, Tool, Trimmer, Update, Updates,
+    Attach, Call, Catalog, Directory, Grant, Notices, Outcome, Output, Policy, Principal, Provider,
+    ProviderId, RawJson, Registration, Role, Router, RouterOptions, Schema, Scope, Tool, Trimmer,
+    Update, Updates,
 };
 use sa_mcp::{Caller, Mcp, Options};
 use sa_store::{OpenOptions, Store};
@@ -23,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const NEWER: &str = "2026-07-28";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `text` returns as many bytes as `bytes` says, `report` reports progress first, `wait` waits for [`Surface::release`].
+/// `text` returns as many bytes as `bytes` says, `short` too, with an output schema that allows
+/// three; `report` reports progress first, `wait` waits for [`Surface::release`].
 #[derive(Default)]
 struct Tools {
     release: Notify,
@@ -36,14 +39,18 @@ impl Provider for ToolsProvider {
     fn call(&self, call: Arc<Call>, updates: Updates) -> BoxFuture<'static, Outcome> {
         let tools = Arc::clone(&self.0);
         Box::pin(async move {
-            tools.traces.lock().unwrap().push(call.trace.traceparent());
+            tools.traces.lock().push(call.trace.traceparent());
             match &*call.tool {
-                "report" => updates.send(Update::Progress { progress: 1.0, total: None, message: None }),
+                "report" => {
+                    updates.send(Update::Progress { progress: 1.0, total: None, message: None });
+                }
                 "wait" => tools.release.notified().await,
                 _ => {}
             }
             let bytes = call.args.to_value().unwrap()["bytes"].as_u64().unwrap_or(1);
-            Ok(Output::json(RawJson::of(&json!({ "text": "x".repeat(usize::try_from(bytes).unwrap()) }))))
+            Ok(Output::json(RawJson::of(
+                &json!({ "text": "x".repeat(usize::try_from(bytes).unwrap()) }),
+            )))
         })
     }
 }
@@ -63,13 +70,17 @@ impl Surface {
         let notices = Notices::new();
         let directory = Directory::new(notices.clone(), MINUTE);
         let tools = Arc::new(Tools::default());
+        let output = json!({ "type": "object", "properties": { "text": { "maxLength": 3 } } });
+        let short =
+            Tool { output: Some(Schema::new(RawJson::of(&output))), ..Tool::named("short") };
+        let plain = ["text", "report", "wait", "caller_tool_response"].map(Tool::named);
         let attach = Attach {
             id: ProviderId::new("test", "tools"),
             scope: Scope::Everyone,
             grant: Grant::installed("tools"),
             provider: Arc::new(ToolsProvider(Arc::clone(&tools))),
             catalog: Catalog {
-                tools: ["text", "report", "wait", "caller_tool_response"].map(Tool::named).into(),
+                tools: plain.into_iter().chain([short]).collect(),
                 ..Catalog::default()
             },
             max_running: 100,
@@ -77,7 +88,13 @@ impl Surface {
             may_take_over: false,
         };
         let registration = directory.attach(attach).unwrap();
-        let router = Router::new(directory, Arc::new(NoJournal), None, Policy::default(), RouterOptions::default());
+        let router = Router::new(
+            directory,
+            Arc::new(NoJournal),
+            None,
+            Policy::default(),
+            RouterOptions::default(),
+        );
         let options = Options {
             version: "0",
             max_body_bytes: 1 << 20,
@@ -88,7 +105,10 @@ impl Surface {
             search: false,
             task_after: MINUTE,
             task_result_bytes: 1 << 20,
-            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading { wall_ms: 0, uptime_ms: 0 })),
+            trimmer: Arc::new(Trimmer::new(TrustedClock::new(None), || Reading {
+                wall_ms: 0,
+                uptime_ms: 0,
+            })),
         };
         let closing = CancellationToken::new();
         let mcp = Mcp::new(router, notices, store, &options, closing.clone());
@@ -100,12 +120,17 @@ impl Surface {
         self.tools.release.notify_one();
     }
 
-    /// The trace contexts of the calls so far.
+    /// Returns the trace contexts of the calls so far.
     pub(crate) fn traces(&self) -> Vec<String> {
-        self.tools.traces.lock().unwrap().clone()
+        self.tools.traces.lock().clone()
     }
 
-    pub(crate) async fn send(&self, method: &str, headers: &[(&str, &str)], body: &Value) -> Response<Body> {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Response<Body> {
         let mut request = Request::builder()
             .method(method)
             .uri("http://gateway/mcp")
@@ -123,8 +148,7 @@ impl Surface {
 
     /// Opens a session of this revision.
     pub(crate) async fn open(&self, revision: &str) -> (String, Response<Body>) {
-        let params =
-            json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
+        let params = json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
         let response = self.send("POST", &[], &body).await;
         assert_eq!(response.status(), 200);

@@ -1,4 +1,4 @@
-//! Tools and a prompt that want to know something first.
+//! Tools and a prompt that ask the client for input first.
 
 use rmcp::model::*;
 use rmcp::service::RequestContext;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::fixtures::LONG;
 use crate::{made, text};
 
-/// Whether whoever made the request said that it can answer this.
+/// Returns whether the client declared this capability.
 pub(crate) fn can(context: &RequestContext<RoleServer>, what: &str) -> bool {
     let can = serde_json::to_value(context.client_capabilities()).unwrap_or_default();
     can.get(what).is_some()
@@ -28,7 +28,7 @@ fn name() -> Value {
     form("What is your name?", &json!({ "name": { "type": "string" } }))
 }
 
-/// Calls a tool that asks.
+/// Calls a tool that asks for input.
 pub(crate) async fn call(
     tool: &str,
     args: &Value,
@@ -56,12 +56,19 @@ pub(crate) async fn call(
         "test_missing_capability" | "test_input_required_result_sampling" => {
             vec![json!({ "answer": sample("Capital?") })]
         }
-        "test_input_required_result_elicitation" | "test_streaming_elicitation" | "test_tool_with_task" => {
+        "test_input_required_result_elicitation"
+        | "test_streaming_elicitation"
+        | "test_tool_with_task" => {
             vec![json!({ "user_name": name() })]
         }
-        "test_input_required_result_list_roots" => vec![json!({ "roots": { "method": "roots/list" } })],
-        "test_input_required_result_request_state" | "test_input_required_result_tampered_state" => {
-            vec![json!({ "confirm": form("Please confirm", &json!({ "ok": { "type": "boolean" } })) })]
+        "test_input_required_result_list_roots" => {
+            vec![json!({ "roots": { "method": "roots/list" } })]
+        }
+        "test_input_required_result_request_state"
+        | "test_input_required_result_tampered_state" => {
+            vec![
+                json!({ "confirm": form("Please confirm", &json!({ "ok": { "type": "boolean" } })) }),
+            ]
         }
         "test_input_required_result_multiple_inputs" => vec![json!({
             "user_name": name(), "greeting": sample("Generate a greeting"), "client_roots": { "method": "roots/list" } })],
@@ -79,7 +86,9 @@ pub(crate) async fn call(
             }
             vec![Value::Object(asked)]
         }
-        "confirm_delete" => vec![json!({ "confirm": form("Sure?", &json!({ "confirm": { "type": "boolean" } })) })],
+        "confirm_delete" => {
+            vec![json!({ "confirm": form("Sure?", &json!({ "confirm": { "type": "boolean" } })) })]
+        }
         "multi_input" => vec![json!({ "first": name(), "second": name() })],
         _ => return Err(ErrorData::invalid_params(format!("there is no tool {tool}"), None)),
     };
@@ -90,9 +99,9 @@ pub(crate) async fn call(
     let answers = request.input_responses.clone().unwrap_or_default();
     let asked = &rounds[round];
     let answered = asked.as_object().into_iter().flatten().all(|(key, question)| {
-        answers
-            .get(key)
-            .is_some_and(|answer| question["method"] != "elicitation/create" || answer["action"].is_string())
+        answers.get(key).is_some_and(|answer| {
+            question["method"] != "elicitation/create" || answer["action"].is_string()
+        })
     });
     let next = match (answered, rounds.get(round + 1)) {
         (false, _) => Some((round, asked)),
@@ -101,7 +110,10 @@ pub(crate) async fn call(
     };
     if let Some((round, asked)) = next {
         let state = Some(format!("{tool}/{round}"));
-        return Ok(CallToolResponse::InputRequired(InputRequiredResult::new(Some(made(asked.clone())?), state)));
+        return Ok(CallToolResponse::InputRequired(InputRequiredResult::new(
+            Some(made(asked.clone())?),
+            state,
+        )));
     }
     if tool == "test_tool_with_task" {
         tokio::time::sleep(LONG).await;
@@ -109,21 +121,30 @@ pub(crate) async fn call(
     text(&format!("state-ok {}", serde_json::to_value(answers).unwrap_or_default()))
 }
 
-/// Which round a request goes on with. What was not made here is refused.
+/// Returns the round that a request continues. State that this server did not create is an error.
 fn round(tool: &str, state: Option<&str>, rounds: usize) -> Result<usize, ErrorData> {
     let Some(state) = state else { return Ok(0) };
-    let round = state.strip_prefix(tool).and_then(|rest| rest.strip_prefix('/')).and_then(|round| round.parse().ok());
-    round.filter(|round| *round < rounds).ok_or_else(|| ErrorData::invalid_params("the requestState is not mine", None))
+    let round = state
+        .strip_prefix(tool)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .and_then(|round| round.parse().ok());
+    round
+        .filter(|round| *round < rounds)
+        .ok_or_else(|| ErrorData::invalid_params("the requestState is not mine", None))
 }
 
-/// A prompt that asks.
+/// Returns a prompt that asks for input.
 pub(crate) fn prompt(request: &GetPromptRequestParams) -> Result<GetPromptResponse, ErrorData> {
     let answers = request.input_responses.clone().unwrap_or_default();
     let Some(answer) = answers.get("user_context") else {
         let question = json!({ "user_context": form("Which context?", &json!({ "context": { "type": "string" } })) });
-        return Ok(GetPromptResponse::InputRequired(InputRequiredResult::new(Some(made(question)?), None)));
+        return Ok(GetPromptResponse::InputRequired(InputRequiredResult::new(
+            Some(made(question)?),
+            None,
+        )));
     };
-    let message = json!({ "role": "user", "content": { "type": "text", "text": answer.to_string() } });
+    let message =
+        json!({ "role": "user", "content": { "type": "text", "text": answer.to_string() } });
     Ok(GetPromptResponse::Complete(made(json!({ "messages": [message] }))?))
 }
 

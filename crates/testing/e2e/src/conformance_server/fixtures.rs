@@ -1,4 +1,4 @@
-//! What the suite expects to find: tools, resources and prompts by these very names.
+//! The tools, resources and prompts that the suite expects, with exactly these names.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 pub(crate) const SILENCE: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAA";
 
-/// Long enough for a gateway to make a task of a call.
+/// Long enough that a gateway turns the call into a task.
 pub(crate) const LONG: Duration = Duration::from_millis(400);
 
 /// Tools without arguments.
@@ -55,14 +55,17 @@ pub(crate) fn tools() -> Value {
         })
         .collect();
     for (name, field) in [("test_sampling", "prompt"), ("test_elicitation", "message")] {
-        tools.push(json!({ "name": name, "description": "Asks.", "inputSchema": { "type": "object",
+        tools
+            .push(json!({ "name": name, "description": "Asks.", "inputSchema": { "type": "object",
             "properties": { field: { "type": "string" } }, "required": [field] } }));
     }
-    tools.push(json!({ "name": "test_custom_headers", "description": "Repeats an argument in a header.",
+    tools.push(
+        json!({ "name": "test_custom_headers", "description": "Repeats an argument in a header.",
         "inputSchema": { "type": "object", "required": ["region"],
             "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } },
         "icons": [{ "src": "https://example.com/region.png", "mimeType": "image/png" }],
-        "_meta": { "example.com/kept": true } }));
+        "_meta": { "example.com/kept": true } }),
+    );
     tools.push(json!({ "name": "json_schema_2020_12_tool", "description": "Has a modern schema.", "inputSchema": {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -101,7 +104,9 @@ pub(crate) fn read(uri: &str) -> Option<Value> {
         ("test://static-text" | "test://watched-resource", _) => {
             json!({ "uri": uri, "mimeType": "text/plain", "text": "This is the content of the resource." })
         }
-        ("test://static-binary", _) => json!({ "uri": uri, "mimeType": "image/png", "blob": PIXEL }),
+        ("test://static-binary", _) => {
+            json!({ "uri": uri, "mimeType": "image/png", "blob": PIXEL })
+        }
         (_, Some(id)) => {
             json!({ "uri": uri, "mimeType": "application/json", "text": json!({ "id": id }).to_string() })
         }
@@ -109,10 +114,11 @@ pub(crate) fn read(uri: &str) -> Option<Value> {
     })
 }
 
-/// All prompts; `late_prompt` is one that comes and goes.
+/// Returns all prompts; `late_prompt` appears and disappears.
 pub(crate) fn prompts(late: bool) -> Value {
     let prompt = |name: &str, arguments: &[&str]| {
-        let arguments: Vec<_> = arguments.iter().map(|name| json!({ "name": name, "required": true })).collect();
+        let arguments: Vec<_> =
+            arguments.iter().map(|name| json!({ "name": name, "required": true })).collect();
         json!({ "name": name, "description": format!("What the suite calls {name}."), "arguments": arguments })
     };
     let mut prompts = vec![
@@ -134,7 +140,10 @@ pub(crate) fn messages(prompt: &str, args: &Value) -> Option<Value> {
     Some(match prompt {
         "test_simple_prompt" => json!([text("This is a simple prompt for testing.")]),
         "test_prompt_with_arguments" => {
-            json!([text(&format!("Prompt with arguments: arg1={}, arg2={}", args["arg1"], args["arg2"]))])
+            json!([text(&format!(
+                "Prompt with arguments: arg1={}, arg2={}",
+                args["arg1"], args["arg2"]
+            ))])
         }
         "test_prompt_with_embedded_resource" => {
             let uri = args["resourceUri"].as_str().unwrap_or_default();

@@ -1,10 +1,14 @@
-//! What the official conformance suite wants to see of a server, made with the official Rust library: over Streamable HTTP
-//! on a free port, whose address it says on stdout.
+//! The server that the official conformance suite requires, built with the official Rust library.
+//! It serves Streamable HTTP on a free port and prints its address on stdout.
 //!
-//! As the library's own conformance server does, it asks its client in the older era while a call runs, and in the newer
-//! one by its answer, and makes no effort to do either in the other. It answers `initialize` with the requested revision.
+//! Like the library's own conformance server, it asks its client for input in two ways. With older
+//! revisions it sends a request during the call, and with newer ones it asks in its answer. It does
+//! not convert between the two. It answers `initialize` with the requested revision.
 
-#![expect(deprecated, reason = "sampling, roots, logging and subscriptions are what some of the suite is about")]
+#![expect(
+    deprecated,
+    reason = "sampling, roots, logging and subscriptions are what some of the suite is about"
+)]
 
 mod ask;
 mod echo;
@@ -22,7 +26,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
 
-/// How often each of these has changed, or is said to have: the list of tools is always the same.
+/// How often each list has changed, or has been announced as changed. The list of tools is always
+/// the same.
 #[derive(Clone, Default)]
 struct Changes {
     tools: u64,
@@ -30,7 +35,7 @@ struct Changes {
     resource: (u64, String),
 }
 
-/// A client of the older era, and which resource it watches.
+/// A client of an older revision, and the resource that it watches.
 type Watcher = (Peer<RoleServer>, String);
 
 #[derive(Clone)]
@@ -40,7 +45,8 @@ struct Server {
 }
 
 fn made<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 fn content(blocks: Value) -> Result<CallToolResponse, ErrorData> {
@@ -63,14 +69,21 @@ impl Server {
             let _ = peer.notify_prompt_list_changed().await;
         }
         if now.resource != before.resource {
-            for (peer, _) in self.watchers.lock().await.iter().filter(|(_, uri)| *uri == now.resource.1) {
-                let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(&*now.resource.1)).await;
+            for (peer, _) in
+                self.watchers.lock().await.iter().filter(|(_, uri)| *uri == now.resource.1)
+            {
+                let _ = peer
+                    .notify_resource_updated(ResourceUpdatedNotificationParam::new(
+                        &*now.resource.1,
+                    ))
+                    .await;
             }
         }
     }
 
     async fn log(context: &RequestContext<RoleServer>, words: &str) {
-        let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(words)).with_logger("conformance");
+        let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(words))
+            .with_logger("conformance");
         let _ = context.peer.notify_logging_message(message).await;
     }
 }
@@ -87,7 +100,8 @@ impl ServerHandler for Server {
             .enable_completions()
             .enable_logging()
             .build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new("conformance-server", "1"))
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("conformance-server", "1"))
     }
 
     async fn list_tools(
@@ -112,10 +126,12 @@ impl ServerHandler for Server {
         match &*request.name {
             "test_simple_text" => text("This is a simple text response for testing."),
             "test_image_content" => content(json!([fixtures::image()])),
-            "test_audio_content" => {
-                content(json!([{ "type": "audio", "data": fixtures::SILENCE, "mimeType": "audio/wav" }]))
+            "test_audio_content" => content(
+                json!([{ "type": "audio", "data": fixtures::SILENCE, "mimeType": "audio/wav" }]),
+            ),
+            "test_embedded_resource" => {
+                content(json!([fixtures::embedded("test://embedded-resource")]))
             }
-            "test_embedded_resource" => content(json!([fixtures::embedded("test://embedded-resource")])),
             "test_multiple_content_types" => content(json!([
                 { "type": "text", "text": "Multiple content types test:" },
                 fixtures::image(),
@@ -132,7 +148,9 @@ impl ServerHandler for Server {
                 }))?))
             }
             "test_tool_with_logging" => {
-                for words in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
+                for words in
+                    ["Tool execution started", "Tool processing data", "Tool execution completed"]
+                {
                     Self::log(&context, words).await;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -145,9 +163,12 @@ impl ServerHandler for Server {
                 text("logged for those who want to know")
             }
             "test_tool_with_progress" => {
-                let Some(token) = context.meta.get_progress_token() else { return text("nobody wants to know") };
+                let Some(token) = context.meta.get_progress_token() else {
+                    return text("nobody wants to know");
+                };
                 for progress in [0.0, 50.0, 100.0] {
-                    let report = ProgressNotificationParam::new(token.clone(), progress).with_total(100.0);
+                    let report =
+                        ProgressNotificationParam::new(token.clone(), progress).with_total(100.0);
                     let _ = context.peer.notify_progress(report).await;
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -163,7 +184,10 @@ impl ServerHandler for Server {
             }
             "test_touch_resource" => {
                 let uri = args["uri"].as_str().unwrap_or_default().to_owned();
-                self.change(&context.peer, |changes| changes.resource = (changes.resource.0 + 1, uri)).await;
+                self.change(&context.peer, |changes| {
+                    changes.resource = (changes.resource.0 + 1, uri);
+                })
+                .await;
                 text("touched")
             }
             "greet" => text(&format!("Hello, {}!", args["name"].as_str().unwrap_or_default())),
@@ -177,7 +201,9 @@ impl ServerHandler for Server {
                 tokio::time::sleep(fixtures::LONG).await;
                 Err(ErrorData::internal_error("it broke", None))
             }
-            "test_custom_headers" | "json_schema_2020_12_tool" | "test_reconnection" => text("fine"),
+            "test_custom_headers" | "json_schema_2020_12_tool" | "test_reconnection" => {
+                text("fine")
+            }
             "test_missing_capability" if !ask::can(&context, "sampling") => {
                 Err(ErrorData::missing_required_client_capability(made(json!({ "sampling": {} }))?))
             }
@@ -198,8 +224,10 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        made(json!({ "resourceTemplates": [{ "uriTemplate": "test://template/{id}/data", "name": "template",
-            "description": "By id.", "mimeType": "application/json" }] }))
+        made(
+            json!({ "resourceTemplates": [{ "uriTemplate": "test://template/{id}/data", "name": "template",
+            "description": "By id.", "mimeType": "application/json" }] }),
+        )
     }
 
     async fn read_resource(
@@ -207,8 +235,9 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = fixtures::read(&request.uri)
-            .ok_or_else(|| ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri }))))?;
+        let contents = fixtures::read(&request.uri).ok_or_else(|| {
+            ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": request.uri })))
+        })?;
         Ok(ReadResourceResponse::Complete(made(json!({ "contents": [contents] }))?))
     }
 
@@ -257,14 +286,23 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        made(json!({ "completion": { "values": [format!("{}ing", request.argument.value)], "hasMore": false } }))
+        made(
+            json!({ "completion": { "values": [format!("{}ing", request.argument.value)], "hasMore": false } }),
+        )
     }
 
-    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    async fn set_level(
+        &self,
+        _: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
         Ok(())
     }
 
-    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
         let mut accepted = requested.clone();
         accepted.resources_list_changed = None;
         Some(accepted)
@@ -286,7 +324,10 @@ impl ServerHandler for Server {
             if now.prompts != seen.prompts && wants.prompts_list_changed == Some(true) {
                 let _ = sink.notify_prompt_list_changed().await;
             }
-            let watched = wants.resource_subscriptions.as_ref().is_some_and(|uris| uris.contains(&now.resource.1));
+            let watched = wants
+                .resource_subscriptions
+                .as_ref()
+                .is_some_and(|uris| uris.contains(&now.resource.1));
             if now.resource != seen.resource && watched {
                 let _ = sink.notify_resource_updated(&*now.resource.1).await;
             }
@@ -297,8 +338,12 @@ impl ServerHandler for Server {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let server = Server { changes: Arc::new(watch::Sender::new(Changes::default())), watchers: Arc::default() };
-    let config = StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(5)));
+    let server = Server {
+        changes: Arc::new(watch::Sender::new(Changes::default())),
+        watchers: Arc::default(),
+    };
+    let config =
+        StreamableHttpServerConfig::default().with_sse_keep_alive(Some(Duration::from_secs(5)));
     let sessions = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

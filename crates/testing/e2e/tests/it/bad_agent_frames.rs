@@ -1,4 +1,4 @@
-//! An agent's mistakes on the socket for calls are answered, and cost nobody else anything.
+//! An agent's bad frames on the WebSocket for calls are answered and do not affect others.
 
 use futures_util::SinkExt as _;
 use sa_testkit::{Gateway, Hello, Message, Setup, Traffic};
@@ -28,7 +28,7 @@ async fn frames_that_cannot_be_read_are_answered() {
         "{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}",
         "{\"type\":\"call\",\"id\":\"1\",\"id\":\"2\",\"tool\":\"a.b\"}",
         "{\"type\":\"cancel\"}",
-        // Left to itself, the reader takes the fields of a frame in their order.
+        // By default the deserializer would read a list as the fields of a frame in order.
         "[\"listen\"]",
         "[\"call\",\"1\",\"a.b\",{}]",
         &deep,
@@ -36,20 +36,32 @@ async fn frames_that_cannot_be_read_are_answered() {
     for frame in frames {
         socket.send_raw(Message::text(frame)).await;
         let answer = socket.recv().await;
-        assert_eq!((&answer["type"], &answer["kind"]), (&json!("error"), &json!("invalid_args")), "{frame}: {answer}");
+        assert_eq!(
+            (&answer["type"], &answer["kind"]),
+            (&json!("error"), &json!("invalid_args")),
+            "{frame}: {answer}"
+        );
     }
     assert_eq!(gateway.refused("calls_ws", "bad_frame").await, frames.len() as u64);
-    // What can be read and cannot be meant is refused like over REST.
+    // Valid frames with invalid values are refused, as over REST.
     for (field, value) in [("timeout_ms", json!(0)), ("idempotency_key", json!("k".repeat(257)))] {
         let mut call = json!({ "type": "call", "id": "1", "tool": "a.b", "args": {} });
         call[field] = value;
         socket.send(call).await;
         let answer = socket.recv().await;
-        assert_eq!((&answer["id"], &answer["kind"]), (&json!("1"), &json!("invalid_args")), "{answer}");
+        assert_eq!(
+            (&answer["id"], &answer["kind"]),
+            (&json!("1"), &json!("invalid_args")),
+            "{answer}"
+        );
         assert!(answer["message"].as_str().unwrap().contains(field), "{answer}");
     }
-    // The frame names its call where it can.
-    socket.send_raw(Message::text("{\"type\":\"call\",\"id\":\"7\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}")).await;
+    // The answer names the call if its id can be read.
+    socket
+        .send_raw(Message::text(
+            "{\"type\":\"call\",\"id\":\"7\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}",
+        ))
+        .await;
     assert_eq!(socket.recv().await["id"], "7");
     traffic.end().await;
 }
@@ -59,13 +71,15 @@ async fn a_type_that_is_not_known_is_answered_where_somebody_waits_for_an_answer
     let gateway = gateway().await;
     let mut socket = gateway.operator().socket().await;
     for kind in ["cal", "Call", "done"] {
-        socket.send(json!({ "type": kind, "id": "4", "tool": "a.b", "timeout_ms": "ignored" })).await;
+        socket
+            .send(json!({ "type": kind, "id": "4", "tool": "a.b", "timeout_ms": "ignored" }))
+            .await;
         let answer = socket.recv().await;
         assert_eq!((&answer["type"], &answer["id"]), (&json!("error"), &json!("4")), "{answer}");
         assert_eq!(answer["kind"], "invalid_args", "{answer}");
         assert!(answer["message"].as_str().unwrap().contains(&format!("\"{kind}\"")), "{answer}");
     }
-    // Without an id nobody waits; what a later version says is left alone.
+    // A frame without an id gets no answer, and frames of a later version are ignored.
     socket.send(json!({ "type": "from_the_future" })).await;
     socket.send(json!({ "type": "from_the_future", "id": [1] })).await;
     socket.send(json!({ "type": "ping", "timestamp": 7 })).await;
@@ -92,7 +106,8 @@ async fn arguments_that_are_too_deep_are_refused_and_the_node_never_sees_them() 
 async fn what_breaks_the_protocol_ends_that_connection() {
     let gateway = gateway().await;
     let traffic = Traffic::start(&gateway).await;
-    let text = |bytes: Vec<u8>| Message::Frame(Frame::message(bytes, OpCode::Data(Data::Text), true));
+    let text =
+        |bytes: Vec<u8>| Message::Frame(Frame::message(bytes, OpCode::Data(Data::Text), true));
     for (message, code, reason) in [
         (Message::binary(vec![1]), 1003, "binary"),
         (text(vec![b'"', 0xff, b'"']), 1007, "not_utf8"),
@@ -101,8 +116,10 @@ async fn what_breaks_the_protocol_ends_that_connection() {
         let mut socket = gateway.operator().socket().await;
         let _ = socket.socket.send(message).await;
         assert_eq!(socket.closed().await.0, code);
-        sa_testkit::eventually(reason, || async { (gateway.refused("calls_ws", reason).await == 1).then_some(()) })
-            .await;
+        sa_testkit::eventually(reason, || async {
+            (gateway.refused("calls_ws", reason).await == 1).then_some(())
+        })
+        .await;
     }
     traffic.end().await;
 }
@@ -118,7 +135,7 @@ async fn an_id_in_use_is_a_conflict_and_the_first_call_goes_on() {
     assert_eq!(socket.recv().await["kind"], "conflict");
     node.answer(&request.id, json!("first")).await;
     assert_eq!(socket.wait_for("done", "1").await["result"], "first");
-    // Free again.
+    // The id is free again.
     socket.call("1", "a.b", json!({})).await;
     let request = node.request().await;
     node.answer(&request.id, json!("second")).await;

@@ -1,5 +1,5 @@
-//! A hello that cannot be used is answered with a close that says what is wrong with it; a node that says none is not
-//! waited for.
+//! An unusable hello is answered with a close that names the error, and a node that sends no hello
+//! is disconnected.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
 use serde_json::{Value, json};
@@ -10,7 +10,10 @@ async fn gateway() -> Gateway {
 
 #[track_caller]
 fn named(closed: &(u16, String), code: u16, words: &str) {
-    assert!(closed.0 == code && closed.1.contains(words), "{closed:?} should be {code} and name {words:?}");
+    assert!(
+        closed.0 == code && closed.1.contains(words),
+        "{closed:?} should be {code} and name {words:?}"
+    );
 }
 
 #[tokio::test]
@@ -54,7 +57,8 @@ async fn each_mistake_is_named() {
 async fn a_first_frame_that_is_too_deep_or_too_large_is_refused() {
     let gateway = gateway().await;
     let traffic = Traffic::start(&gateway).await;
-    let deep = format!("{{\"type\":\"node_hello\",\"x\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep =
+        format!("{{\"type\":\"node_hello\",\"x\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let cases = [(Message::text(deep), 4400), (Message::text("x".repeat(1_000_001)), 1009)];
     for (message, code) in cases {
         let mut node = FakeNode::upgrade(&gateway, "").await.unwrap();
@@ -67,8 +71,13 @@ async fn a_first_frame_that_is_too_deep_or_too_large_is_refused() {
 #[tokio::test]
 async fn frames_before_the_hello_are_skipped() {
     let gateway = Setup::new().config("[nodes]\nhello_timeout_ms = 1_000").start().await;
-    let early =
-        || [Message::text(r#"{"type":"ping","timestamp":1}"#), Message::text("nonsense"), Message::binary(vec![1])];
+    let early = || {
+        [
+            Message::text(r#"{"type":"ping","timestamp":1}"#),
+            Message::text("nonsense"),
+            Message::binary(vec![1]),
+        ]
+    };
     let mut node = FakeNode::upgrade(&gateway, "").await.unwrap();
     for message in early() {
         node.try_send(message).await;
@@ -79,7 +88,7 @@ async fn frames_before_the_hello_are_skipped() {
     for message in early() {
         silent.try_send(message).await;
     }
-    named(&silent.closed().await, 4408, "3 frames");
+    named(&silent.closed().await, 4408, "3 other frames");
 }
 
 #[tokio::test]
@@ -94,7 +103,10 @@ async fn names_that_cannot_be_used_are_left_out_and_shown() {
     let _node = hello.connect(&gateway).await;
     assert_eq!(gateway.operator().tool_names().await, ["fine_one", "ok"]);
     let nodes = gateway.operator().get("/v1/nodes").await;
-    assert_eq!(nodes.body["nodes"][0]["about"]["ignored"].as_array().unwrap().len(), names.len() + 1);
+    assert_eq!(
+        nodes.body["nodes"][0]["about"]["ignored"].as_array().unwrap().len(),
+        names.len() + 1
+    );
     assert_eq!(nodes.body["nodes"][0]["capabilities"], json!(["ok"]));
 }
 
@@ -104,7 +116,7 @@ async fn a_node_that_never_says_hello_is_let_go() {
     let traffic = Traffic::start(&gateway).await;
     let mut silent = FakeNode::upgrade(&gateway, "").await.unwrap();
     assert_eq!(silent.closed().await.0, 4408);
-    // Pings are no hello.
+    // Pings do not count as a hello.
     let mut pinging = FakeNode::upgrade(&gateway, "").await.unwrap();
     let closed = loop {
         if !pinging.try_send(Message::Ping(Vec::new().into())).await {
@@ -128,7 +140,8 @@ async fn a_node_that_leaves_before_its_hello_leaves_nothing_behind() {
     }
     eventually("the connections ended", || async {
         let metrics = gateway.operator().get_text("/metrics").await;
-        let open = metrics.lines().find_map(|line| line.strip_prefix("switchboard_connections "))?;
+        let open =
+            metrics.lines().find_map(|line| line.strip_prefix("switchboard_connections "))?;
         (open.parse::<u32>().unwrap() <= 2).then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! HTTP requests that make no sense are refused with a problem, counted, and cost nobody else anything.
+//! Invalid HTTP requests are refused with a problem, counted, and do not affect others.
 
 use reqwest::Method;
 use sa_testkit::{Gateway, Hello, RawHttp, Reply, Setup, Traffic, eventually};
@@ -15,7 +15,15 @@ async fn start() -> (Gateway, Traffic) {
 async fn routes_and_methods_that_are_not_there() {
     let (gateway, traffic) = start().await;
     let operator = gateway.operator();
-    for path in ["/v1", "/v2/tools", "/v1/tools/", "/v1/tools/a/b/c", "/v1/calls/x/y", "/etc/passwd", "/%2e%2e/x"] {
+    for path in [
+        "/v1",
+        "/v2/tools",
+        "/v1/tools/",
+        "/v1/tools/a/b/c",
+        "/v1/calls/x/y",
+        "/etc/passwd",
+        "/%2e%2e/x",
+    ] {
         let reply = operator.get(path).await;
         reply.assert_problem(404, "not_found");
         assert!(reply.body["hint"].as_str().unwrap().contains("openapi"), "{}", reply.text);
@@ -52,13 +60,14 @@ async fn where_there_is_no_websocket_the_sockets_are_named() {
         ("sec-websocket-version", "13"),
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
-    // What is wrong is the path: whoever comes without a token is not sent to look for one.
+    // The path is wrong, so the error is about the path even when the token is missing.
     for token in [None, Some(("authorization", bearer.as_str()))] {
         for path in ["/v1/nodes", "/v1/nodes/ws/", "/ws", "/mcp", "/v1/tools"] {
             let headers: Vec<_> = upgrade.into_iter().chain(token).collect();
             let (status, answer) = RawHttp::ask(&gateway, "GET", path, &headers).await;
-            let named =
-                ["/v1/nodes/ws", "/v1/calls/ws", "/v1/channels/ws"].iter().all(|socket| answer.contains(socket));
+            let named = ["/v1/nodes/ws", "/v1/calls/ws", "/v1/channels/ws"]
+                .iter()
+                .all(|socket| answer.contains(socket));
             assert!(status == 404 && named, "{path}: {answer}");
         }
     }
@@ -75,7 +84,8 @@ async fn requests_for_a_websocket_that_are_none() {
         gateway.address(),
         gateway.operator
     );
-    let (version, key) = ("sec-websocket-version: 13\r\n", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
+    let (version, key) =
+        ("sec-websocket-version: 13\r\n", "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
     let mut refused = 0;
     for (protocol, headers, rest, words) in [
         ("HTTP/1.1", format!("{version}sec-websocket-key: x\r\n"), "", "Sec-WebSocket-Key"),
@@ -83,7 +93,12 @@ async fn requests_for_a_websocket_that_are_none() {
         ("HTTP/1.1", format!("{version}{key}{key}"), "", "Sec-WebSocket-Key"),
         ("HTTP/1.1", format!("{version}{version}{key}"), "", "Sec-WebSocket-Version"),
         ("HTTP/1.1", format!("{version}{key}content-length: 2\r\n"), "hi", "body"),
-        ("HTTP/1.1", format!("{version}{key}transfer-encoding: chunked\r\n"), "2\r\nhi\r\n0\r\n\r\n", "body"),
+        (
+            "HTTP/1.1",
+            format!("{version}{key}transfer-encoding: chunked\r\n"),
+            "2\r\nhi\r\n0\r\n\r\n",
+            "body",
+        ),
         ("HTTP/1.0", format!("{version}{key}"), "", "HTTP/1.1"),
     ] {
         for path in ["/v1/calls/ws", "/v1/channels/ws?channel=x", "/?channel=x"] {
@@ -92,7 +107,10 @@ async fn requests_for_a_websocket_that_are_none() {
             raw.stream.shutdown().await.unwrap();
             let answer = raw.read_to_end().await;
             let status = answer.split(' ').nth(1);
-            assert!(status == Some("400") && answer.contains(words), "{path} {protocol} {headers}: {answer}");
+            assert!(
+                status == Some("400") && answer.contains(words),
+                "{path} {protocol} {headers}: {answer}"
+            );
             refused += 1;
         }
     }
@@ -107,15 +125,17 @@ async fn bodies_that_are_too_large() {
     let operator = gateway.operator();
     let large = json!({ "args": { "x": "x".repeat(100_000) }, "tool": "a.b" }).to_string();
     for path in ["/v1/tools/a.b/call", "/v1/tools/invoke", "/v1/tokens"] {
-        Reply::of(operator.request(Method::POST, path).body(large.clone())).await.assert_problem(413, "too_large");
+        Reply::of(operator.request(Method::POST, path).body(large.clone()))
+            .await
+            .assert_problem(413, "too_large");
     }
-    // Without a length that gives it away.
+    // Without a content length, which would reveal the size.
     let chunks = (0..200).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1_000]));
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
     let request = operator.request(Method::POST, "/v1/tools/a.b/call").body(body);
     Reply::of(request).await.assert_problem(413, "too_large");
     assert_eq!(gateway.refused("http", "too_large").await, 4);
-    // As large as is allowed.
+    // The largest allowed body.
     assert_eq!(operator.call("a.b", json!({ "x": "x".repeat(99_000) })).await.status, 200);
     traffic.end().await;
 }
@@ -124,14 +144,20 @@ async fn bodies_that_are_too_large() {
 async fn values_that_cannot_be_read() {
     let (gateway, traffic) = start().await;
     let operator = gateway.operator();
-    for path in ["/v1/tools?limit=many", "/v1/tools?colour=red", "/v1/calls?state=gone", "/v1/calls?cursor=-1"] {
+    for path in [
+        "/v1/tools?limit=many",
+        "/v1/tools?colour=red",
+        "/v1/calls?state=gone",
+        "/v1/calls?cursor=-1",
+    ] {
         operator.get(path).await.assert_problem(400, "bad_request");
     }
     for path in ["/v1/calls/not-an-id", "/v1/calls/%00", "/v1/calls/%ff"] {
         operator.get(path).await.assert_problem(400, "bad_request");
         operator.delete(path).await.assert_problem(400, "bad_request");
     }
-    let utf8 = operator.request(Method::POST, "/v1/tools/a.b/call").body(b"{\"args\":\"\xff\"}".to_vec());
+    let utf8 =
+        operator.request(Method::POST, "/v1/tools/a.b/call").body(b"{\"args\":\"\xff\"}".to_vec());
     Reply::of(utf8).await.assert_problem(400, "bad_request");
     let long = "x".repeat(300);
     let key = json!({ "args": {}, "idempotency_key": long });
@@ -168,16 +194,26 @@ async fn bytes_that_are_no_http() {
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1} TLS to a port without\r\n\r\n".to_owned(),
         "GET\r\n\r\n".to_owned(),
         "GET / HTTP/9.9\r\n\r\n".to_owned(),
-        format!("GET /healthz HTTP/1.1\r\nhost: {}\r\nx: {}\r\n\r\n", gateway.address(), "x".repeat(500_000)),
+        format!(
+            "GET /healthz HTTP/1.1\r\nhost: {}\r\nx: {}\r\n\r\n",
+            gateway.address(),
+            "x".repeat(500_000)
+        ),
         format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n{many}\r\n", gateway.address()),
-        format!("POST /v1/tools/a/call HTTP/1.1\r\nhost: {}\r\ncontent-length: minus\r\n\r\n", gateway.address()),
+        format!(
+            "POST /v1/tools/a/call HTTP/1.1\r\nhost: {}\r\ncontent-length: minus\r\n\r\n",
+            gateway.address()
+        ),
     ] {
         let mut raw = RawHttp::connect(&gateway).await;
         let _ = raw.stream.write_all(text.as_bytes()).await;
         let answer = raw.read_to_end().await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
-    eventually("them counted", || async { (gateway.refused("http", "malformed").await >= 5).then_some(()) }).await;
+    eventually("them counted", || async {
+        (gateway.refused("http", "malformed").await >= 5).then_some(())
+    })
+    .await;
     traffic.end().await;
 }
 

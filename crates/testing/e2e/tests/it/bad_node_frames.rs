@@ -1,5 +1,6 @@
-//! Whatever a node writes after its hello, it disturbs nobody: frames that cannot be read are dropped and counted, one that is
-//! too large ends its own call, and what breaks the protocol ends that one connection with a code that says why.
+//! Bad frames from a node never affect others. Unreadable frames are dropped and counted, and a
+//! frame that is too large ends its own call. A protocol violation closes that connection with a
+//! code for the reason.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Message, Reply, Request, Setup, Traffic, eventually};
 use serde_json::{Value, json};
@@ -15,7 +16,8 @@ async fn start() -> (Gateway, Traffic, FakeNode) {
 }
 
 async fn counted(gateway: &Gateway, reason: &str) {
-    eventually(reason, || async { (gateway.refused("node", reason).await > 0).then_some(()) }).await;
+    eventually(reason, || async { (gateway.refused("node", reason).await > 0).then_some(()) })
+        .await;
 }
 
 fn piece(bytes: Vec<u8>, opcode: Data, last: bool) -> Message {
@@ -25,7 +27,11 @@ fn piece(bytes: Vec<u8>, opcode: Data, last: bool) -> Message {
 #[tokio::test]
 async fn frames_that_cannot_be_read_are_dropped_and_counted() {
     let (gateway, traffic, mut node) = start().await;
-    let deep = format!("{{\"type\":\"tool_response\",\"result\":{}1{}}}", "[".repeat(50_000), "]".repeat(50_000));
+    let deep = format!(
+        "{{\"type\":\"tool_response\",\"result\":{}1{}}}",
+        "[".repeat(50_000),
+        "]".repeat(50_000)
+    );
     let id = "01890000-0000-7000-8000-000000000000";
     let frames = [
         "",
@@ -55,7 +61,7 @@ async fn frames_that_cannot_be_read_are_dropped_and_counted() {
     let count = gateway.refused("node", "bad_frame").await;
     assert!(count >= frames.len() as u64 - 2, "{count} of {} were counted", frames.len());
 
-    // And the node is as good as before.
+    // The node still works.
     let call = gateway.operator().call_later("bad.x", json!({}));
     let request = node.request().await;
     node.answer(&request.id, json!(1)).await;
@@ -86,7 +92,8 @@ async fn a_second_hello_changes_nothing() {
     node.send(Hello::new("bad").capability("other").frame()).await;
     node.settle().await;
     let nodes = gateway.operator().get("/v1/nodes").await.body;
-    let ids: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
+    let ids: Vec<_> =
+        nodes["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
     assert_eq!(ids, ["bad", "bystander"]);
     gateway.operator().call("other.x", json!({})).await.assert_problem(404, "not_found");
     traffic.end().await;
@@ -101,7 +108,7 @@ async fn a_huge_message_ends_the_connection_with_1009() {
     traffic.end().await;
 }
 
-/// Two calls that run on a node.
+/// Starts two calls on a node.
 async fn two_calls(gateway: &Gateway, node: &mut FakeNode) -> [(Request, JoinHandle<Reply>); 2] {
     let first = gateway.operator().call_later("bad.large", json!({}));
     let first = (node.request().await, first);
@@ -109,7 +116,7 @@ async fn two_calls(gateway: &Gateway, node: &mut FakeNode) -> [(Request, JoinHan
     [first, (node.request().await, second)]
 }
 
-/// As much as this gateway does not take.
+/// Returns a text that is larger than this gateway's limit.
 fn too_much() -> String {
     "é".repeat(1_000_001)
 }
@@ -126,7 +133,11 @@ async fn an_answer_that_is_too_large_ends_its_own_call_alone() {
     for words in ["\"bad\"", &bytes, "2000000"] {
         assert!(reply.detail().contains(words), "{words}: {}", reply.text);
     }
-    assert!(reply.body["hint"].as_str().unwrap().contains("limits.max_frame_bytes"), "{}", reply.text);
+    assert!(
+        reply.body["hint"].as_str().unwrap().contains("limits.max_frame_bytes"),
+        "{}",
+        reply.text
+    );
     node.answer(&other.id, json!("as ever")).await;
     assert_eq!(goes_on.await.unwrap().result(), "as ever");
     assert_eq!(gateway.refused("node", "too_large").await, 1);
@@ -159,14 +170,15 @@ async fn a_part_that_is_too_large_ends_its_call_and_the_node_is_told() {
     let (gateway, traffic, mut node) = start().await;
     let [(large, larger), (other, goes_on)] = two_calls(&gateway, &mut node).await;
     let (id, text) = (&large.id, too_much());
-    let chunk = format!("{{\"type\":\"tool_chunk\",\"request_id\":\"{id}\",\"content\":\"{text}\"}}");
+    let chunk =
+        format!("{{\"type\":\"tool_chunk\",\"request_id\":\"{id}\",\"content\":\"{text}\"}}");
     node.send_raw(Message::text(chunk)).await;
     larger.await.unwrap().assert_problem(502, "failed");
     node.cancelled(&large).await;
-    // What is about no call is dropped.
+    // A large frame that belongs to no call is dropped.
     let event = format!("{{\"type\":\"node_event\",\"event\":\"a.b\",\"data\":\"{text}\"}}");
     node.send_raw(Message::text(event)).await;
-    // And an answer to nobody's call is that, whatever its size.
+    // A large answer to an unknown call is counted as a stray reply, whatever its size.
     node.answer(id, json!(text)).await;
     node.answer(&other.id, json!("as ever")).await;
     assert_eq!(goes_on.await.unwrap().result(), "as ever");
@@ -180,7 +192,9 @@ async fn where_nobody_can_tell_whose_answer_it_is_every_call_hears_why_the_conne
     let (gateway, traffic, mut node) = start().await;
     let [(large, larger), (_, other)] = two_calls(&gateway, &mut node).await;
     let (text, id) = (too_much(), large.id);
-    let answer = format!("{{\"type\":\"tool_response\",\"ok\":true,\"result\":\"{text}\",\"request_id\":\"{id}\"}}");
+    let answer = format!(
+        "{{\"type\":\"tool_response\",\"ok\":true,\"result\":\"{text}\",\"request_id\":\"{id}\"}}"
+    );
     node.send_raw(Message::text(answer)).await;
     assert_eq!(node.closed().await.0, 1009);
     for call in [larger, other] {
@@ -197,7 +211,8 @@ async fn where_nobody_can_tell_whose_answer_it_is_every_call_hears_why_the_conne
 async fn a_message_of_endless_fragments_ends_with_1009() {
     let (gateway, traffic, mut node) = start().await;
     node.send_raw(piece(vec![b' '; 10_000], Data::Text, false)).await;
-    // What is too large is read on for a while, for the sake of other calls, and not for ever.
+    // The gateway skips an oversized message for a while, to keep other calls alive, but not
+    // without a limit.
     for _ in 0..4_000 {
         if !node.try_send(piece(vec![b' '; 10_000], Data::Continue, false)).await {
             break;
@@ -229,7 +244,7 @@ async fn binary_frames_end_with_1003() {
 #[tokio::test]
 async fn frames_against_the_protocol_end_with_1002() {
     let (gateway, traffic, mut node) = start().await;
-    // A continuation of nothing.
+    // A continuation without a message.
     node.send_raw(piece(b"x".to_vec(), Data::Continue, true)).await;
     assert_eq!(node.closed().await.0, 1002);
     counted(&gateway, "protocol").await;
@@ -257,11 +272,16 @@ async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
         let call = gateway.operator().call_later("bad.x", json!({}));
         let request = node.request().await;
         let rest = rest.replace("ID", &request.id);
-        let frame = format!("{{\"type\":\"tool_response\",\"request_id\":\"{}\",{rest}}}", request.id);
+        let frame =
+            format!("{{\"type\":\"tool_response\",\"request_id\":\"{}\",{rest}}}", request.id);
         node.send_raw(Message::text(frame)).await;
         let reply = call.await.unwrap();
         reply.assert_problem(502, "failed");
-        assert!(reply.detail().contains("the node \"bad\" gave an answer that cannot be read"), "{}", reply.text);
+        assert!(
+            reply.detail().contains("the node \"bad\" returned an invalid response"),
+            "{}",
+            reply.text
+        );
     }
     assert_eq!(gateway.refused("node", "bad_frame").await, unreadable.len() as u64);
     traffic.end().await;
@@ -270,7 +290,8 @@ async fn an_answer_that_cannot_be_read_ends_its_call_at_once() {
 #[tokio::test]
 async fn what_cannot_be_read_of_a_chunk_ends_its_call_and_says_what_it_is() {
     let (gateway, traffic, mut node) = start().await;
-    let file = |name: &str, data: &str| json!({ "mime_type": "text/plain", "name": name, "data": data });
+    let file =
+        |name: &str, data: &str| json!({ "mime_type": "text/plain", "name": name, "data": data });
     let call = gateway.operator().call_later("bad.x", json!({}));
     let request = node.request().await;
     let attachments = [file("good.txt", "aGk="), file("bad.txt", "not base64")];
@@ -288,8 +309,8 @@ async fn a_close_is_logged_as_what_it_was() {
     let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
     let closes = [
         ("without", None, 1005, "closed by the peer"),
-        // On the wire no frame may have it.
-        ("with", Some(1005_u16), 1002, "the peer closed with a code that no close frame may have"),
+        // This code must not appear in a close frame.
+        ("with", Some(1005_u16), 1002, "the peer closed with an invalid close code"),
         ("own", Some(4_000), 4_000, "why"),
     ];
     for (id, code, logged, reason) in closes {
@@ -298,7 +319,8 @@ async fn a_close_is_logged_as_what_it_was() {
         node.send_raw(Message::Frame(Frame::close(frame))).await;
         let line = eventually("the end in the log", || async {
             let lines = gateway.stderr();
-            let mut lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let mut lines =
+                lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             lines.find(|line| line["message"] == "node disconnected" && line["node"] == id)
         })
         .await;

@@ -1,4 +1,4 @@
-//! One agent neither sees nor ends what another one does.
+//! An agent cannot see or end another agent's calls.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::json;
@@ -35,7 +35,7 @@ async fn calls_belong_to_whoever_made_them() {
     assert_eq!(seen.body["args"]["json"]["x"], "alice's");
     assert_eq!(gateway.operator().get(&path).await.status, 200, "an operator sees all");
 
-    // Bob's feed has his own call, and not Alice's before it.
+    // Bob's feed contains his own call and no earlier call of Alice.
     let bobs = bob.call_later("a.b", json!({}));
     let request = node.request().await;
     node.answer(&request.id, json!(1)).await;

@@ -1,4 +1,5 @@
-//! A cancel, a caller who leaves, and the deadline each reach the node at once, and the caller gets one outcome.
+//! A cancel, a disconnected caller and a timeout each reach the node at once, and the caller gets
+//! one outcome.
 
 use futures_util::SinkExt as _;
 use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, eventually};
@@ -10,7 +11,7 @@ async fn start() -> (Gateway, FakeNode) {
     (gateway, node)
 }
 
-/// The one record of the one call, once it has ended.
+/// Returns the record of the only call, once it has ended.
 async fn record(gateway: &Gateway) -> Value {
     let calls = eventually("the record", || async {
         let body = gateway.operator().get("/v1/calls?state=ended").await.body;
@@ -44,7 +45,8 @@ async fn a_reader_of_events_hangs_up() {
     assert_eq!(record(&gateway).await["error"]["kind"], "cancelled");
 }
 
-/// What lies unread behind a request hides its caller's end from whoever reads the connection.
+/// Unread data behind a request hides the caller's disconnect from the task that reads the
+/// connection.
 #[tokio::test]
 async fn a_caller_hangs_up_with_something_behind_the_request() {
     use tokio::io::AsyncWriteExt as _;
@@ -61,7 +63,12 @@ async fn a_caller_hangs_up_with_something_behind_the_request() {
             caller.write_all(request.as_bytes()).await.unwrap();
             let request = node.request().await;
             drop(caller);
-            assert_eq!(node.cancelled(&request).await, "disconnected", "{accept}, {} bytes behind", behind.len());
+            assert_eq!(
+                node.cancelled(&request).await,
+                "disconnected",
+                "{accept}, {} bytes behind",
+                behind.len()
+            );
         }
     }
 }
@@ -112,19 +119,20 @@ async fn a_call_with_a_key_goes_on_without_its_caller_and_ends_when_it_is_told_t
     assert_eq!(gateway.operator().call_with("a.b", body).await.result(), "kept");
 }
 
-/// A socket may be over before a call that came on it has had its first turn.
+/// A socket may close before a call that arrived on it was first polled.
 #[tokio::test]
 async fn a_call_with_a_key_goes_on_though_its_caller_closes_in_the_same_breath() {
     let (gateway, mut node) = start().await;
     let mut socket = gateway.operator().socket().await;
-    let call = json!({ "type": "call", "id": "1", "tool": "a.b", "args": {}, "idempotency_key": "k" });
-    // The frames are written once the last of them is there.
+    let call =
+        json!({ "type": "call", "id": "1", "tool": "a.b", "args": {}, "idempotency_key": "k" });
+    // Both frames are sent with one flush.
     socket.socket.feed(Message::text(call.to_string())).await.unwrap();
     socket.socket.feed(Message::Close(None)).await.unwrap();
     socket.socket.flush().await.unwrap();
     let request = node.request().await;
     drop(socket);
-    // More than a reader who has left would be kept waiting for.
+    // The caller is disconnected, so nothing reads the chunk, but the result must still be stored.
     node.chunk(&request.id, json!("a piece")).await;
     node.answer(&request.id, json!("kept")).await;
     let body = json!({ "args": {}, "idempotency_key": "k" });
@@ -148,7 +156,8 @@ async fn a_retry_ends_with_its_caller_and_the_call_that_it_joined_does_not() {
     assert_eq!(some["calls"].as_array().unwrap().len(), 3);
     assert_eq!(some["more_running"], 7);
     drop(socket);
-    eventually("the first one alone", async || (gateway.running_calls().await == 1).then_some(())).await;
+    eventually("the first one alone", async || (gateway.running_calls().await == 1).then_some(()))
+        .await;
     node.answer(&request.id, json!("kept")).await;
     let body = json!({ "args": {}, "idempotency_key": "k" });
     assert_eq!(operator.call_with("a.b", body).await.result(), "kept");
@@ -167,7 +176,10 @@ async fn the_deadline_passes() {
 #[tokio::test]
 async fn the_tools_own_limit_counts_when_the_caller_sets_none() {
     let gateway = Setup::new().start().await;
-    let mut node = Hello::new("n").describe(json!({ "name": "a.b", "timeout_ms": 100 })).connect(&gateway).await;
+    let mut node = Hello::new("n")
+        .describe(json!({ "name": "a.b", "timeout_ms": 100 }))
+        .connect(&gateway)
+        .await;
     let reply = gateway.operator().call("a.b", json!({})).await;
     reply.assert_problem(504, "timeout");
     assert!(reply.detail().contains("100 ms"), "{}", reply.text);
@@ -182,7 +194,7 @@ async fn progress_extends_the_deadline_up_to_the_longest_that_a_call_may_take() 
     let started = tokio::time::Instant::now();
     let call = gateway.operator().call_later("a.b", json!({ "idle_timeout_ms": 400 }));
     let request = node.request().await;
-    // Three times its limit, a sign of life at a time.
+    // Runs for three times the timeout, with regular progress.
     let mut beat = tokio::time::interval(std::time::Duration::from_millis(100));
     while started.elapsed() < std::time::Duration::from_millis(1_200) {
         beat.tick().await;
@@ -198,7 +210,7 @@ async fn progress_extends_the_deadline_up_to_the_longest_that_a_call_may_take() 
 #[tokio::test]
 async fn a_slow_reader_of_events_does_not_stop_the_clock() {
     let (gateway, mut node) = start().await;
-    // Nobody reads this stream, so that its connection fills up.
+    // The stream is not read, so the buffers of its connection fill up.
     let events = gateway.operator().stream("a.b", json!({ "timeout_ms": 700 })).await;
     let request = node.request().await;
     let large = "x".repeat(500_000);
@@ -206,6 +218,7 @@ async fn a_slow_reader_of_events_does_not_stop_the_clock() {
         node.chunk(&request.id, json!(large)).await;
     }
     assert_eq!(node.cancelled(&request).await, "deadline");
-    eventually("the call gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("the call gone", || async { (gateway.running_calls().await == 0).then_some(()) })
+        .await;
     drop(events);
 }

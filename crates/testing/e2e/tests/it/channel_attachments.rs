@@ -1,4 +1,4 @@
-//! Attachments arrive byte for byte, live and later, and survive a restart.
+//! Attachments arrive byte for byte, live and in replays, and survive a restart.
 
 use futures_util::SinkExt as _;
 use sa_protocol::channel::binary;
@@ -10,7 +10,11 @@ use crate::SWITCHBOARD;
 async fn attach(participant: &mut Participant, meta: Value, bytes: &[u8]) -> Value {
     let frame = json!({ "action": "publish", "type": "message", "payload": { "id": uuid::Uuid::new_v4(), "content": "look" },
         "persist": true, "ref": 77, "attachmentMeta": meta });
-    participant.socket.send(Message::binary(binary::join(&frame.to_string(), bytes))).await.unwrap();
+    participant
+        .socket
+        .send(Message::binary(binary::join(&frame.to_string(), bytes)))
+        .await
+        .unwrap();
     participant.answer(77).await
 }
 
@@ -40,8 +44,11 @@ async fn bytes_arrive_as_they_were_sent() {
 
     let gateway = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
     let token = Participant::token(&gateway, "cid").await;
-    let mut cid =
-        Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room&sinceId=0")).await;
+    let mut cid = Participant::connect(
+        &gateway,
+        &format!("/v1/channels/ws?token={token}&channel=room&sinceId=0"),
+    )
+    .await;
     let replayed = cid.message("message").await;
     assert_eq!((&replayed["kind"], &replayed["attachmentMeta"]), (&json!("replay"), &expected));
     assert!(replayed["bytes"] == json!(large), "after a restart");
@@ -51,7 +58,12 @@ async fn bytes_arrive_as_they_were_sent() {
 
     let id = replayed["id"].as_u64().unwrap();
     let path = format!("/v1/channels/room/messages/{id}/attachments");
-    let response = gateway.operator().request(reqwest::Method::GET, &format!("{path}/mine")).send().await.unwrap();
+    let response = gateway
+        .operator()
+        .request(reqwest::Method::GET, &format!("{path}/mine"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.headers()["content-type"], "application/octet-stream");
     assert!(response.bytes().await.unwrap() == large[4..]);
     gateway.operator().get(&format!("{path}/nope")).await.assert_problem(404, "not_found");
@@ -65,7 +77,8 @@ async fn a_large_attachment_does_not_hold_up_small_messages() {
     let mut bob = Participant::join(&gateway, "room", "bob").await;
     let large = vec![5_u8; 25 * 1024 * 1024];
     let sending = tokio::spawn(async move {
-        let sent = attach(&mut ann, json!([{ "mimeType": "a/b", "size": large.len() }]), &large).await;
+        let sent =
+            attach(&mut ann, json!([{ "mimeType": "a/b", "size": large.len() }]), &large).await;
         (ann, sent)
     });
     let mut before = 0;

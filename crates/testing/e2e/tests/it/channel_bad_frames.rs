@@ -1,4 +1,4 @@
-//! Whatever a participant sends that cannot be used, it alone is told, nothing is stored, and nobody else is disturbed.
+//! Unusable frames from a participant are reported only to that participant, and nothing is stored.
 
 use futures_util::SinkExt as _;
 use sa_testkit::{Message, Participant, Setup};
@@ -6,22 +6,31 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn bad_frames_are_answered_and_harm_nobody() {
-    let gateway =
-        Setup::new().config("[channels]\nmax_message_bytes = 20000\nmax_attachment_bytes = 10000").start().await;
+    let gateway = Setup::new()
+        .config("[channels]\nmax_message_bytes = 20000\nmax_attachment_bytes = 10000")
+        .start()
+        .await;
     let mut other = Participant::join(&gateway, "room", "other").await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     other.message("presence").await;
     let check = async |ann: &mut Participant, message: Message, code: &str| {
         ann.socket.send(message.clone()).await.unwrap();
         let answer = ann.recv().await;
-        assert_eq!((&answer["kind"], &answer["code"]), (&json!("error"), &json!(code)), "{message:?}: {answer}");
+        assert_eq!(
+            (&answer["kind"], &answer["code"]),
+            (&json!("error"), &json!(code)),
+            "{message:?}: {answer}"
+        );
     };
     let publish = |kind: &str, payload: Value| {
-        Message::text(json!({ "action": "publish", "type": kind, "payload": payload, "ref": 5 }).to_string())
+        Message::text(
+            json!({ "action": "publish", "type": kind, "payload": payload, "ref": 5 }).to_string(),
+        )
     };
     let long = "x".repeat(20_001);
     let deep = format!("{}{}", "[".repeat(110), "]".repeat(110));
-    let deep = Message::text(format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{deep}}}"));
+    let deep =
+        Message::text(format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{deep}}}"));
     let invalid = "validation-error";
     for (message, code) in [
         (Message::text("{"), invalid),
@@ -50,8 +59,12 @@ async fn bad_frames_are_answered_and_harm_nobody() {
     assert_eq!(ann.say("note", json!("still here")).await["kind"], "persisted");
     assert_eq!(other.recv().await["payload"], "still here", "nobody else was disturbed");
     let history = gateway.operator().get("/v1/channels/room/messages").await.body;
-    let kinds: Vec<_> =
-        history["messages"].as_array().unwrap().iter().map(|message| message["type"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = history["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["type"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["presence", "presence", "note"], "and nothing was stored");
     gateway.stop().await;
 }
@@ -65,8 +78,10 @@ fn attached(size: usize, bytes: &[u8]) -> Message {
 
 #[tokio::test]
 async fn a_frame_larger_than_any_message_ends_that_connection_alone() {
-    let gateway =
-        Setup::new().config("[channels]\nmax_message_bytes = 1000\nmax_attachment_bytes = 1000").start().await;
+    let gateway = Setup::new()
+        .config("[channels]\nmax_message_bytes = 1000\nmax_attachment_bytes = 1000")
+        .start()
+        .await;
     let mut other = Participant::join(&gateway, "room", "other").await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     ann.socket.send(Message::text("x".repeat(5_000))).await.unwrap();
@@ -97,15 +112,23 @@ async fn a_message_is_its_authors() {
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
     ann.say("message", json!({ "id": FIRST, "content": "a" })).await;
-    let ephemeral = ann.publish_as(json!({ "type": "message", "payload": { "id": SECOND }, "persist": false })).await;
+    let ephemeral = ann
+        .publish_as(json!({ "type": "message", "payload": { "id": SECOND }, "persist": false }))
+        .await;
     ann.answer(ephemeral).await;
     for id in [FIRST, SECOND] {
         for kind in ["update-message", "error"] {
             let refused = eve.say(kind, json!({ "id": id, "content": "b", "error": "b" })).await;
             assert_eq!(refused["code"], "not-allowed", "{kind} {id}");
         }
-        assert_eq!(ann.say("update-message", json!({ "id": id, "content": "b" })).await["kind"], "persisted");
-        assert_eq!(eve.say("message", json!({ "id": id, "content": "mine" })).await["code"], "conflict");
+        assert_eq!(
+            ann.say("update-message", json!({ "id": id, "content": "b" })).await["kind"],
+            "persisted"
+        );
+        assert_eq!(
+            eve.say("message", json!({ "id": id, "content": "mine" })).await["code"],
+            "conflict"
+        );
     }
     gateway.stop().await;
 }

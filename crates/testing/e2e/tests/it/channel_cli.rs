@@ -1,4 +1,4 @@
-//! `switchboard channel`: what a person sees of a channel, and does in it.
+//! `switchboard channel` shows a channel and can act in it.
 
 use rustix::process::Signal;
 use sa_testkit::{Participant, Setup};
@@ -21,29 +21,39 @@ async fn a_channel_from_the_command_line() {
     tail.says("operator: hello there").await;
     assert_eq!(worker.message("message").await["payload"]["content"], "hello there");
     let evil = "\u{1b}[2Jgone";
-    worker.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": evil })).await;
+    worker
+        .say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": evil }))
+        .await;
     tail.says("gone").await;
     tail.signal(Signal::INT);
     let tail = tail.end().await;
     tail.assert_code(0);
-    assert!(tail.stdout.contains("* worker is here") && !tail.stdout.contains('\u{1b}'), "{}", tail.stdout);
+    assert!(
+        tail.stdout.contains("* worker joined") && !tail.stdout.contains('\u{1b}'),
+        "{}",
+        tail.stdout
+    );
 
     let list = gateway.cli(&["channel", "ls"]).run().await.stdout;
     assert!(list.lines().nth(1).unwrap().starts_with("room"), "{list}");
     let roster = gateway.cli(&["channel", "roster", "room"]).run().await.stdout;
     assert!(roster.contains("worker") && roster.contains("greet"), "{roster}");
 
-    let calling = gateway.cli(&["channel", "call", "room", "pubsub_worker_greet", "name=ann"]).start();
+    let calling =
+        gateway.cli(&["channel", "call", "room", "pubsub_worker_greet", "name=ann"]).start();
     let call = worker.message("method-call").await;
     assert_eq!(call["payload"]["args"], json!({ "name": "ann" }));
     worker
-        .say("method-result", json!({ "callId": call["payload"]["callId"], "content": "hi ann", "complete": true }))
+        .say(
+            "method-result",
+            json!({ "callId": call["payload"]["callId"], "content": "hi ann", "complete": true }),
+        )
         .await;
     let called = calling.end().await;
     called.assert_code(0);
     assert!(called.stdout.contains("hi ann"), "{}", called.stdout);
 
-    // As its participant calls it, where that says enough.
+    // The short name of a method is enough where it is unique.
     for name in ["greet", "worker.greet"] {
         let calling = gateway.cli(&["channel", "call", "room", name, "name=bob"]).start();
         let call = worker.message("method-call").await;

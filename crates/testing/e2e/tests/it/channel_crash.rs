@@ -1,4 +1,5 @@
-//! `kill -9` of the gateway under load: nothing that was acknowledged is lost or doubled, and the order is one.
+//! After `kill -9` of the gateway under load, no acknowledged message is lost or duplicated, and
+//! all readers see one order.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,11 +17,12 @@ const READERS: usize = 2;
 const FOREVER: Duration = Duration::from_secs(86_400);
 
 fn setup() -> Setup {
-    // The archive is filled as fast as it goes.
+    // The archive is filled as fast as possible.
     Setup::new().config("[channels]\nmax_messages_per_second = 1_000_000")
 }
 
-/// Stores so many messages in a channel of their own: what has to be there after each start, in no time.
+/// Stores this number of messages in a separate channel. After each start they must be available at
+/// once.
 async fn fill(gateway: &Gateway, messages: usize) {
     const AT_ONCE: usize = 1_000;
     let mut archivist = Participant::join(gateway, "archive", "archivist").await;
@@ -39,8 +41,14 @@ async fn fill(gateway: &Gateway, messages: usize) {
     }
 }
 
-/// Publishes until the connection breaks, and says what was acknowledged. What was not, is sent again by the next one.
-async fn write(mut socket: Participant, name: String, mut next: u64, news: mpsc::Sender<(String, u64, u64)>) -> u64 {
+/// Publishes until the connection breaks, and reports each acknowledgement. The next call sends the
+/// unacknowledged messages again.
+async fn write(
+    mut socket: Participant,
+    name: String,
+    mut next: u64,
+    news: mpsc::Sender<(String, u64, u64)>,
+) -> u64 {
     let mut sent = next;
     loop {
         while sent < next + 16 {
@@ -68,7 +76,11 @@ async fn write(mut socket: Participant, name: String, mut next: u64, news: mpsc:
 async fn stored(gateway: &Gateway) -> Vec<Value> {
     let (mut before, mut all) = (u64::MAX >> 1, Vec::new());
     loop {
-        let page = gateway.operator().get(&format!("/v1/channels/room/messages?limit=500&before={before}")).await.body;
+        let page = gateway
+            .operator()
+            .get(&format!("/v1/channels/room/messages?limit=500&before={before}"))
+            .await
+            .body;
         let messages = page["messages"].as_array().unwrap();
         if let Some(first) = messages.first() {
             before = first["id"].as_u64().unwrap();
@@ -82,7 +94,8 @@ async fn stored(gateway: &Gateway) -> Vec<Value> {
 
 #[tokio::test]
 async fn no_acknowledged_message_is_lost_or_doubled() {
-    let (kills, archive) = (count("SWITCHBOARD_CHANNEL_KILLS", 5), count("SWITCHBOARD_CHANNEL_STORED", 1_000));
+    let (kills, archive) =
+        (count("SWITCHBOARD_CHANNEL_KILLS", 5), count("SWITCHBOARD_CHANNEL_STORED", 1_000));
     let mut gateway = setup().spawn(SWITCHBOARD).await;
     let address = gateway.address().to_owned();
     fill(&gateway, archive).await;
@@ -103,20 +116,27 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
     for kill in 0..kills {
         let mut writers = Vec::new();
         for (at, (name, token)) in tokens.iter().enumerate() {
-            let mut socket =
-                Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+            let mut socket = Participant::connect(
+                &gateway,
+                &format!("/v1/channels/ws?token={token}&channel=room"),
+            )
+            .await;
             socket.here(name).await;
             writers.push(tokio::spawn(write(socket, name.clone(), next[at], news.clone())));
         }
-        // Another moment each time.
+        // The kill happens at a different moment each time.
         for _ in 0..100 + 37 * (kill % 10) {
             let (name, n, id) = acknowledged.recv().await.unwrap();
-            assert_eq!(*acks.entry((name, n)).or_insert(id), id, "a duplicate has the first one's id");
+            assert_eq!(
+                *acks.entry((name, n)).or_insert(id),
+                id,
+                "a duplicate has the first one's id"
+            );
         }
         gateway.kill().await;
         for (at, writer) in writers.into_iter().enumerate() {
             tokio::pin!(writer);
-            // Those that are told meanwhile count, too.
+            // Acknowledgements that arrive meanwhile count too.
             next[at] = loop {
                 tokio::select! {
                     ended = &mut writer => break ended.unwrap(),
@@ -138,7 +158,10 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
     assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
     let mut found: BTreeMap<(String, u64), u64> = BTreeMap::new();
     for message in stored.iter().filter(|message| message["type"] == "note") {
-        let key = (message["senderId"].as_str().unwrap().to_owned(), message["payload"]["n"].as_u64().unwrap());
+        let key = (
+            message["senderId"].as_str().unwrap().to_owned(),
+            message["payload"]["n"].as_u64().unwrap(),
+        );
         let double = found.insert(key.clone(), message["id"].as_u64().unwrap());
         assert_eq!(double, None, "{key:?} is there twice");
     }
@@ -151,8 +174,9 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
         acks.len()
     );
 
-    // All readers have had exactly this, in this order.
-    let mut order: Vec<_> = found.iter().map(|((writer, n), id)| (*id, writer.clone(), *n)).collect();
+    // All readers received exactly these messages in this order.
+    let mut order: Vec<_> =
+        found.iter().map(|((writer, n), id)| (*id, writer.clone(), *n)).collect();
     order.sort();
     end.send_replace(order.last().unwrap().0);
     for reader in readers {
@@ -160,16 +184,21 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
         assert!(reader.seen == order, "a reader saw {} of {}", reader.seen.len(), order.len());
         assert!(reader.visits > 1, "it was never cut off");
     }
-    // What is sent again was stored once, also several kills ago.
+    // A message that is sent again was stored only once, even several kills ago.
     for (name, token) in &tokens {
-        let mut writer = Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+        let mut writer =
+            Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room"))
+                .await;
         let own: Vec<_> = acks.iter().filter(|((writer, _), _)| writer == name).collect();
         for ((_, n), id) in own.iter().step_by(own.len().div_ceil(50)) {
-            let frame =
-                json!({ "type": "note", "payload": { "n": n }, "persist": true, "clientMessageId": format!("n{n}") });
+            let frame = json!({ "type": "note", "payload": { "n": n }, "persist": true, "clientMessageId": format!("n{n}") });
             let reference = writer.publish_as(frame).await;
             let answer = writer.answer(reference).await;
-            assert_eq!((answer["id"].as_u64(), &answer["duplicate"]), (Some(**id), &json!(true)), "the first one's id");
+            assert_eq!(
+                (answer["id"].as_u64(), &answer["duplicate"]),
+                (Some(**id), &json!(true)),
+                "the first one's id"
+            );
         }
     }
     gateway.kill().await;

@@ -1,4 +1,4 @@
-//! Clients that are cut off at random, and resume: none misses a message, and none gets one twice.
+//! Clients that are disconnected at random and resume miss no message and receive none twice.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::SWITCHBOARD;
 use crate::channel_support::{OPEN, Reader};
 
-/// Several clients share a participant, for a presence that nobody looks at costs everybody.
+/// Several clients share a participant, because every presence event costs time for every reader.
 const CLIENTS_OF_ONE: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,10 +29,11 @@ async fn clients_that_are_cut_miss_nothing_and_get_nothing_twice() {
         }
         let mut dice = Dice(client as u64);
         let stay = move || Duration::from_millis(longest / 25 + dice.roll(longest));
-        tasks.push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
+        tasks
+            .push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
     }
 
-    // The more readers there are, the less there is to read, so that it is the cuts that count.
+    // With more readers there are fewer messages, so that the disconnects dominate the load.
     let mut pace = tokio::time::interval(Duration::from_millis(10 * clients.div_ceil(100) as u64));
     let (until, mut written) = (Instant::now() + Duration::from_secs(seconds), Vec::new());
     while Instant::now() < until {
@@ -45,7 +46,12 @@ async fn clients_that_are_cut_miss_nothing_and_get_nothing_twice() {
     let mut visits = 0;
     for (client, task) in tasks.into_iter().enumerate() {
         let reader = task.await.unwrap();
-        assert!(reader.seen == written, "client {client} saw {} of {}", reader.seen.len(), written.len());
+        assert!(
+            reader.seen == written,
+            "client {client} saw {} of {}",
+            reader.seen.len(),
+            written.len()
+        );
         visits += reader.visits;
     }
     assert!(visits > clients, "{clients} clients came {visits} times");

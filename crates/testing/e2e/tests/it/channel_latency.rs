@@ -1,7 +1,8 @@
-//! While one reader of many stands still, the others are served as soon as they are without it.
+//! While one of many readers does not read, the others are served as fast as without it.
 //!
-//! Rounds with and without it take turns, so that what else the machine does counts for both. `cargo xtask prove` has as
-//! many readers and rounds as it takes for a ratio of latencies to mean something, and holds it against its limit.
+//! Rounds with and without that reader alternate, so that other load on the machine affects both.
+//! `cargo xtask prove` uses enough readers and rounds for a meaningful ratio of latencies, and
+//! compares it with its limit.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,13 @@ use tokio::sync::mpsc;
 use crate::SWITCHBOARD;
 
 const QUEUE: usize = 256 << 10;
-/// All messages of a round are more than the kernel and the queue hold for one that does not read.
+/// All messages of a round exceed what kernel and queue buffer for a reader that does not read.
 const FILLER: usize = 20_000;
 const MESSAGES: usize = 250;
-/// How much later the last of a hundred may be.
+/// The highest allowed ratio of the 99th percentiles.
 const MOST: f64 = 1.2;
 
-/// Reads to the end of the connection, and tells how long each note was on its way.
+/// Reads until the connection ends, and reports the latency of each note.
 async fn read(mut reader: Participant, base: Instant, arrivals: mpsc::UnboundedSender<Duration>) {
     while let Some(Ok(message)) = reader.socket.next().await {
         let Message::Text(text) = message else { continue };
@@ -44,7 +45,8 @@ struct Room {
 }
 
 impl Room {
-    /// One message after the other, each when everybody has the last one; how long the slowest of a hundred arrivals took.
+    /// Sends one message after the other, each when every reader has the last one. Returns the 99th
+    /// percentile of the latencies.
     async fn round(&mut self) -> Duration {
         let filler = "x".repeat(FILLER);
         let mut taken = Vec::with_capacity(MESSAGES * self.readers);
@@ -57,7 +59,7 @@ impl Room {
             for _ in 0..self.readers {
                 taken.push(soon(self.arrivals.recv()).await.expect("a reader"));
             }
-            // Its own message, and who came and went.
+            // Skips other events until its own message arrives.
             while !matches!(soon(self.writer.socket.next()).await, Some(Ok(Message::Text(text))) if sent_at(&text).is_some())
             {
             }
@@ -66,7 +68,7 @@ impl Room {
         taken[taken.len() * 99 / 100]
     }
 
-    /// A round in which somebody is there that reads nothing, or one in which it reads as the others do.
+    /// Runs a round with another participant, which either does not read or reads like the others.
     async fn beside(&mut self, reads: bool) -> Duration {
         let token = Participant::token(&self.gateway, "other").await;
         let path = format!("/v1/channels/ws?token={token}&channel=room");
@@ -90,12 +92,17 @@ async fn the_others_do_not_notice_one_that_stands_still() {
     let readers = count("SWITCHBOARD_CHANNEL_READERS", 20);
     let pairs = count("SWITCHBOARD_CHANNEL_LATENCY_PAIRS", 1);
     raise_file_limit();
-    let gateway = Setup::new().config(&format!("[channels]\nmax_queue_bytes = {QUEUE}")).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .config(&format!("[channels]\nmax_queue_bytes = {QUEUE}"))
+        .spawn(SWITCHBOARD)
+        .await;
     let token = Participant::token(&gateway, "reader").await;
     let (base, (sender, arrivals)) = (Instant::now(), mpsc::unbounded_channel());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..readers {
-        let mut reader = Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+        let mut reader =
+            Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room"))
+                .await;
         reader.here("reader").await;
         tasks.spawn(read(reader, base, sender.clone()));
     }
@@ -104,20 +111,25 @@ async fn the_others_do_not_notice_one_that_stands_still() {
     room.round().await;
     let mut ratios = Vec::new();
     for pair in 0..pairs {
-        // Which of the two comes first takes turns as well.
+        // The order within a pair alternates too.
         let first = room.beside(pair % 2 == 0).await;
         let second = room.beside(pair % 2 != 0).await;
         let (without, with) = if pair % 2 == 0 { (first, second) } else { (second, first) };
-        eprintln!("99 of 100 had it within {without:?}, and within {with:?} beside one that stands still");
+        eprintln!(
+            "99 of 100 had it within {without:?}, and within {with:?} beside one that stands still"
+        );
         ratios.push(with.as_secs_f64() / without.as_secs_f64());
     }
-    assert!(room.gateway.refused("channel", "too_slow").await >= pairs as u64, "it was not closed each time");
+    assert!(
+        room.gateway.refused("channel", "too_slow").await >= pairs as u64,
+        "it was not closed each time"
+    );
     assert_eq!(tasks.len(), readers);
     assert!(tasks.try_join_next().is_none(), "nobody else was");
     ratios.sort_unstable_by(f64::total_cmp);
     let median = ratios[ratios.len() / 2];
     eprintln!("{readers} readers, {pairs} pairs of rounds: {median:.2} times as long");
-    // One pair of rounds says that it works, and nothing about time.
+    // A single pair only shows that the test works; its times prove nothing.
     assert!(pairs == 1 || median <= MOST, "the others wait {median:.2} times as long");
     drop(room.sender);
     tasks.abort_all();

@@ -1,5 +1,5 @@
-//! A participant's methods are tools in its channel's scope, and a call ends once, at once when it cannot be answered, and
-//! only by who was asked.
+//! A participant's methods are tools in its channel's scope. A call ends exactly once, at once if
+//! there is no provider, and only its provider can answer it.
 
 use std::sync::Arc;
 
@@ -11,10 +11,12 @@ use crate::mcp_support::{ERAS, connect, names, request, value};
 
 async fn provider(gateway: &Gateway, name: &str) -> Participant {
     let mut participant = Participant::join(gateway, "room", name).await;
-    let parameters = json!({ "type": "object", "properties": { "q": { "type": "string" } }, "required": ["q"] });
+    let parameters =
+        json!({ "type": "object", "properties": { "q": { "type": "string" } }, "required": ["q"] });
     let method = json!({ "name": "search", "description": "Search", "parameters": parameters, "streaming": true, "timeout": 30000 });
-    let answer =
-        participant.update(json!({ "name": name, "type": "worker", "handle": name, "methods": [method] })).await;
+    let answer = participant
+        .update(json!({ "name": name, "type": "worker", "handle": name, "methods": [method] }))
+        .await;
     assert_eq!(answer["kind"], "persisted", "{answer}");
     participant
 }
@@ -29,17 +31,23 @@ async fn an_agent_calls_a_participants_method() {
     let mut worker = provider(&gateway, "worker").await;
     let agent = gateway.new_agent("agent").await;
     let tool = "pubsub_worker_search";
-    let listed =
-        async |path: &str| agent.get(path).await.body["tools"].as_array().unwrap().iter().any(|t| t["name"] == tool);
+    let listed = async |path: &str| {
+        agent.get(path).await.body["tools"].as_array().unwrap().iter().any(|t| t["name"] == tool)
+    };
     assert!(!listed("/v1/tools").await, "only who is in the channel sees it");
     assert!(listed("/v1/tools?channel=room").await);
     let path = format!("/v1/tools/{tool}/call");
     agent.post(&path, &json!({ "args": { "q": "x" } })).await.assert_problem(404, "not_found");
-    agent.post(&format!("{path}?channel=room"), &json!({ "args": {} })).await.assert_problem(422, "invalid_args");
+    agent
+        .post(&format!("{path}?channel=room"), &json!({ "args": {} }))
+        .await
+        .assert_problem(422, "invalid_args");
 
     let calling = {
         let (agent, path) = (agent.clone(), path.clone());
-        tokio::spawn(async move { agent.post(&format!("{path}?channel=room"), &json!({ "args": { "q": "x" } })).await })
+        tokio::spawn(async move {
+            agent.post(&format!("{path}?channel=room"), &json!({ "args": { "q": "x" } })).await
+        })
     };
     let call = worker.message("method-call").await;
     assert_eq!(call["senderId"], "agent");
@@ -58,10 +66,12 @@ async fn an_agent_calls_a_participants_method() {
     assert_eq!((reply.status, &reply.body["result"]), (200, &json!({ "found": 3 })));
     assert_eq!(worker.say("method-result", result(&call, json!(4))).await["kind"], "error", "once");
 
-    // A token that is for the channel by name has it in view by itself.
-    let (_, token) = gateway.token(json!({ "name": "insider", "role": "agent", "channels": ["room"] })).await;
+    // A token that names the channel has it in scope without further settings.
+    let (_, token) =
+        gateway.token(json!({ "name": "insider", "role": "agent", "channels": ["room"] })).await;
     let insider = gateway.agent(&token);
-    let calling = tokio::spawn(async move { insider.post(&path, &json!({ "args": { "q": "y" } })).await });
+    let calling =
+        tokio::spawn(async move { insider.post(&path, &json!({ "args": { "q": "y" } })).await });
     let call = worker.message("method-call").await;
     let failure = json!({ "callId": call["payload"]["callId"], "content": { "error": "no luck", "code": "execution-error" }, "complete": true, "isError": true });
     worker.say("method-result", failure).await;
@@ -85,7 +95,10 @@ async fn a_provider_that_leaves_fails_its_calls_at_once_and_a_cancel_reaches_it(
     let id = call["payload"]["callId"].as_str().unwrap();
     let mut eve = Participant::join(&gateway, "room", "eve").await;
     assert_eq!(eve.say("method-cancel", json!({ "callId": id })).await["code"], "not-allowed");
-    assert_eq!(eve.say("method-result", result(&call, json!("forged"))).await["code"], "not-allowed");
+    assert_eq!(
+        eve.say("method-result", result(&call, json!("forged"))).await["code"],
+        "not-allowed"
+    );
     agent.delete(&format!("/v1/calls/{id}")).await;
     let cancel = worker.message("method-cancel").await;
     assert_eq!((&cancel["payload"]["callId"], &cancel["senderId"]), (&json!(id), &json!("agent")));
@@ -106,31 +119,53 @@ async fn participants_call_each_other() {
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
     let call = |id: &str, provider: &str, method: &str| json!({ "callId": id, "methodName": method, "providerId": provider, "args": { "q": "x" } });
-    for (id, provider, method, code) in
-        [("c1", "nobody", "search", "provider-not-found"), ("c2", "worker", "dance", "method-not-found")]
-    {
+    for (id, provider, method, code) in [
+        ("c1", "nobody", "search", "provider-not-found"),
+        ("c2", "worker", "dance", "method-not-found"),
+    ] {
         ann.say("method-call", call(id, provider, method)).await;
         let failed = ann.message("method-result").await;
         assert_eq!(failed["payload"]["content"]["code"], code);
         assert_eq!(
-            (&failed["payload"]["callId"], &failed["payload"]["isError"], &failed["payload"]["complete"]),
+            (
+                &failed["payload"]["callId"],
+                &failed["payload"]["isError"],
+                &failed["payload"]["complete"]
+            ),
             (&json!(id), &json!(true), &json!(true))
         );
     }
     let first = ann.say("method-call", call("c4", "worker", "search")).await;
     let again = ann.say("method-call", call("c4", "worker", "search")).await;
-    assert_eq!((&again["id"], &again["duplicate"]), (&first["id"], &json!(true)), "the call is made once");
+    assert_eq!(
+        (&again["id"], &again["duplicate"]),
+        (&first["id"], &json!(true)),
+        "the call is made once"
+    );
     assert_eq!(eve.say("method-call", call("c4", "worker", "search")).await["code"], "conflict");
     let asked = worker.until(|frame| frame["payload"]["callId"] == "c4").await;
-    assert_eq!(eve.say("method-result", result(&asked, json!("forged"))).await["code"], "not-allowed");
+    assert_eq!(
+        eve.say("method-result", result(&asked, json!("forged"))).await["code"],
+        "not-allowed"
+    );
     assert_eq!(eve.say("method-cancel", json!({ "callId": "c4" })).await["code"], "not-allowed");
-    worker.say("method-result", json!({ "callId": "c4", "content": "part", "complete": false })).await;
+    worker
+        .say("method-result", json!({ "callId": "c4", "content": "part", "complete": false }))
+        .await;
     worker.say("method-result", result(&asked, json!("real"))).await;
     assert_eq!(ann.message("method-result").await["payload"]["content"], "part");
-    assert_eq!(ann.message("method-result").await["payload"]["content"], "real", "and nothing that was forged");
+    assert_eq!(
+        ann.message("method-result").await["payload"]["content"],
+        "real",
+        "and nothing that was forged"
+    );
 
     let late = ann.say("method-call", call("c4", "worker", "search")).await;
-    assert_eq!((&late["id"], &late["duplicate"]), (&first["id"], &json!(true)), "also after its end");
+    assert_eq!(
+        (&late["id"], &late["duplicate"]),
+        (&first["id"], &json!(true)),
+        "also after its end"
+    );
     ann.say("method-call", call("c5", "worker", "search")).await;
     let asked = worker.message("method-call").await;
     assert_eq!(asked["payload"]["callId"], "c5", "the worker was asked for c4 once");
@@ -164,7 +199,10 @@ async fn a_participant_calls_a_tool_on_a_node() {
         (&json!("switchboard"), &json!({ "b": 2 }), &json!(true))
     );
     ann.say("method-call", call("c2", "nothing.there")).await;
-    assert_eq!(ann.message("method-result").await["payload"]["content"]["code"], "method-not-found");
+    assert_eq!(
+        ann.message("method-result").await["payload"]["content"]["code"],
+        "method-not-found"
+    );
     ann.say("method-call", call("c3", "demo.slow")).await;
     let request = node.request().await;
     ann.say("method-cancel", json!({ "callId": "c3" })).await;
@@ -182,16 +220,24 @@ async fn an_mcp_client_calls_a_participants_method() {
     for era in ERAS {
         let mut worker = provider(&gateway, "worker").await;
         let outside = connect(&gateway, &token, "", era, ()).await.unwrap();
-        assert!(!names(&outside).await.contains(&tool.to_owned()), "only who asks for the channel sees it");
+        assert!(
+            !names(&outside).await.contains(&tool.to_owned()),
+            "only who asks for the channel sees it"
+        );
         let client = Arc::new(connect(&gateway, &token, "?channel=room", era, ()).await.unwrap());
         assert!(names(&client).await.contains(&tool.to_owned()));
         let calling = || {
             let client = Arc::clone(&client);
-            tokio::spawn(async move { client.call_tool(request(tool, json!({ "q": "x" }))).await.unwrap() })
+            tokio::spawn(async move {
+                client.call_tool(request(tool, json!({ "q": "x" }))).await.unwrap()
+            })
         };
         let answer = calling();
         let call = worker.message("method-call").await;
-        assert_eq!((&call["senderId"], &call["payload"]["args"]), (&json!("agent"), &json!({ "q": "x" })));
+        assert_eq!(
+            (&call["senderId"], &call["payload"]["args"]),
+            (&json!("agent"), &json!({ "q": "x" }))
+        );
         worker.say("method-result", result(&call, json!({ "found": 3 }))).await;
         let answer = value(&soon(answer).await.unwrap());
         assert!(answer.to_string().contains("found") && answer["isError"] != true, "{answer}");
@@ -201,14 +247,16 @@ async fn an_mcp_client_calls_a_participants_method() {
         drop(worker);
         let answer = value(&soon(answer).await.unwrap());
         assert_eq!(answer["isError"], true, "{answer}");
-        assert!(answer.to_string().contains("left in the middle"), "{answer}");
-        eventually("the method gone", || async { (!names(&client).await.contains(&tool.to_owned())).then_some(()) })
-            .await;
+        assert!(answer.to_string().contains("left during the call"), "{answer}");
+        eventually("the method gone", || async {
+            (!names(&client).await.contains(&tool.to_owned())).then_some(())
+        })
+        .await;
     }
     gateway.stop().await;
 }
 
-/// The gateway's own limit is for methods that say nothing about how long they take.
+/// The gateway's own timeout applies only to methods that declare none.
 #[tokio::test]
 async fn a_method_has_the_time_that_it_says_it_needs() {
     let gateway = Setup::new().config("[limits]\ndefault_timeout_ms = 300").start().await;
@@ -224,19 +272,32 @@ async fn a_method_has_the_time_that_it_says_it_needs() {
     };
     let long = call("long");
     let asked = worker.message("method-call").await;
-    let between = json!({ "callId": "c1", "methodName": "short", "providerId": "worker", "args": {} });
+    let between =
+        json!({ "callId": "c1", "methodName": "short", "providerId": "worker", "args": {} });
     ann.say("method-call", between).await;
     let asked_by_ann = worker.message("method-call").await;
     let short = call("short");
-    // The last of the three is the first to run out of time, which says that more than the limit has passed for all.
+    // The last of the three calls is the first to time out. That shows that the default timeout has
+    // passed for all of them.
     let late = worker.message("method-call").await;
-    assert_eq!(worker.message("method-cancel").await["payload"]["callId"], late["payload"]["callId"]);
+    assert_eq!(
+        worker.message("method-cancel").await["payload"]["callId"],
+        late["payload"]["callId"]
+    );
     soon(short).await.unwrap().assert_problem(504, "timeout");
     worker.say("method-result", result(&asked, json!("in time"))).await;
     assert_eq!(soon(long).await.unwrap().body["result"], "in time");
-    assert_eq!(worker.say("method-result", result(&asked_by_ann, json!("too"))).await["kind"], "persisted");
-    let answer = ann.until(|frame| frame["payload"]["callId"] == "c1" && frame["type"] == "method-result").await;
-    assert_eq!(answer["payload"]["content"], "too", "how long a participant waits is its own business");
+    assert_eq!(
+        worker.say("method-result", result(&asked_by_ann, json!("too"))).await["kind"],
+        "persisted"
+    );
+    let answer = ann
+        .until(|frame| frame["payload"]["callId"] == "c1" && frame["type"] == "method-result")
+        .await;
+    assert_eq!(
+        answer["payload"]["content"], "too",
+        "how long a participant waits is its own business"
+    );
     gateway.stop().await;
 }
 
@@ -251,13 +312,18 @@ async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
     let first = ann.say("method-call", call.clone()).await;
     let request = node.request().await;
     assert_eq!(ann.say("method-call", call.clone()).await["duplicate"], true);
-    let unstored = ann.publish_as(json!({ "type": "method-call", "payload": call, "persist": false })).await;
+    let unstored =
+        ann.publish_as(json!({ "type": "method-call", "payload": call, "persist": false })).await;
     assert_eq!(ann.answer(unstored).await["code"], "conflict", "the answer is the first one's");
     node.answer(&request.id, json!("once")).await;
     assert_eq!(ann.message("method-result").await["payload"]["content"], "once");
 
-    // One whose end the gateway did not live to see.
-    ann.say("method-call", json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" })).await;
+    // A call that was still running when the gateway ended.
+    ann.say(
+        "method-call",
+        json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" }),
+    )
+    .await;
     node.request().await;
     gateway.kill().await;
     gateway = Setup::new().on(&gateway).spawn(SWITCHBOARD).await;
@@ -265,7 +331,11 @@ async fn a_tool_is_not_run_again_for_a_call_that_is_sent_again() {
     let mut ann = Participant::connect(&gateway, &path).await;
     let again = ann.say("method-call", call).await;
     assert_eq!((&again["duplicate"], &again["id"]), (&json!(true), &first["id"]));
-    ann.say("method-call", json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" })).await;
+    ann.say(
+        "method-call",
+        json!({ "callId": "c2", "methodName": "demo.echo", "providerId": "switchboard" }),
+    )
+    .await;
     let failed = ann.message("method-result").await;
     assert_eq!(failed["payload"]["callId"], "c2", "the other one has had its result");
     assert_eq!(failed["payload"]["content"]["code"], "execution-error");

@@ -1,4 +1,5 @@
-//! A channel has one order for everybody, and an answer to a publish means that it is on disk, once.
+//! All participants see one message order in a channel, and the answer to a publish means that the
+//! message is on disk, once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +18,19 @@ async fn everybody_sees_the_same_messages_in_the_same_order() {
     for name in ["ann", "bob", "cid", "dan"] {
         writers.push(Participant::join(&gateway, "room", name).await);
     }
-    let mut readers =
-        vec![Participant::join(&gateway, "room", "r1").await, Participant::join(&gateway, "room", "r2").await];
+    let mut readers = vec![
+        Participant::join(&gateway, "room", "r1").await,
+        Participant::join(&gateway, "room", "r2").await,
+    ];
     let tasks: Vec<_> = writers
         .into_iter()
         .map(|mut writer| {
             tokio::spawn(async move {
                 for n in 0..50 {
-                    // Some are stored and some are not; the order is one for both.
-                    writer.publish_as(json!({ "type": "note", "payload": n, "persist": n % 3 != 0 })).await;
+                    // Some messages are stored and some are not; both share one order.
+                    writer
+                        .publish_as(json!({ "type": "note", "payload": n, "persist": n % 3 != 0 }))
+                        .await;
                 }
                 let mut seen = Vec::new();
                 while seen.len() < 200 {
@@ -36,7 +41,12 @@ async fn everybody_sees_the_same_messages_in_the_same_order() {
         })
         .collect();
     let essence = |frame: &serde_json::Value| {
-        (frame["kind"].clone(), frame["id"].clone(), frame["senderId"].clone(), frame["payload"].clone())
+        (
+            frame["kind"].clone(),
+            frame["id"].clone(),
+            frame["senderId"].clone(),
+            frame["payload"].clone(),
+        )
     };
     let mut orders = Vec::new();
     for task in tasks {
@@ -65,8 +75,8 @@ async fn everybody_sees_the_same_messages_in_the_same_order() {
     gateway.stop().await;
 }
 
-/// Publishes so many notes, is cut off again and again in between, and sends what it has no answer to once more. Returns
-/// the ids under which they were stored.
+/// Publishes this number of notes with repeated disconnects, and sends unacknowledged notes again.
+/// Returns the ids under which they were stored.
 async fn write(address: String, token: String, notes: u64, mut dice: Dice) -> Vec<u64> {
     let path = format!("/v1/channels/ws?token={token}&channel=room&roster=snapshot");
     let mut ids = Vec::new();
@@ -80,12 +90,14 @@ async fn write(address: String, token: String, notes: u64, mut dice: Dice) -> Ve
                 .publish_as(json!({ "type": "note", "payload": { "n": n }, "persist": true, "clientMessageId": id }))
                 .await;
         }
-        // Some of the answers are not waited for. Those to what was stored before may come later than the others.
+        // The writer does not wait for all answers. Answers for messages that were already stored
+        // may arrive after the others.
         let wanted = last - dice.roll(last - first);
         let mut answers = BTreeMap::new();
         while (first..wanted).any(|n| !answers.contains_key(&n)) {
             let answer = socket.until(|frame| frame["ref"].is_i64()).await;
-            answers.insert(answer["payload"]["n"].as_u64().unwrap(), answer["id"].as_u64().unwrap());
+            answers
+                .insert(answer["payload"]["n"].as_u64().unwrap(), answer["id"].as_u64().unwrap());
         }
         ids.extend((first..wanted).map(|n| answers[&n]));
     }
@@ -103,15 +115,21 @@ async fn writers_and_readers_that_come_and_go_agree_on_one_order() {
         let token = Participant::token(&gateway, &format!("r{n}")).await;
         let mut dice = Dice(n as u64);
         let stay = move || Duration::from_millis(20 + dice.roll(200));
-        readers.push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
+        readers
+            .push(tokio::spawn(Reader::new(gateway.address(), &token).follow(ended.clone(), stay)));
     }
     for n in 0..EACH {
         let token = Participant::token(&gateway, &format!("w{n}")).await;
-        writers.push(tokio::spawn(write(gateway.address().into(), token, notes, Dice(100 + n as u64))));
+        writers.push(tokio::spawn(write(
+            gateway.address().into(),
+            token,
+            notes,
+            Dice(100 + n as u64),
+        )));
     }
     let mut written = Vec::new();
     for (writer, task) in writers.into_iter().enumerate() {
-        // As long as it takes: each of its steps has its bound.
+        // No overall timeout here, because each step has its own.
         let ids = task.await.unwrap();
         assert!(ids.is_sorted(), "a sender's own order is kept: {ids:?}");
         written.extend((0..).zip(ids).map(|(n, id)| (id, format!("w{writer}"), n)));
@@ -120,7 +138,11 @@ async fn writers_and_readers_that_come_and_go_agree_on_one_order() {
     end.send_replace(written.last().unwrap().0);
     for (n, reader) in readers.into_iter().enumerate() {
         let reader = reader.await.unwrap();
-        assert!(reader.seen == written, "reader {n} saw {} notes and not the same", reader.seen.len());
+        assert!(
+            reader.seen == written,
+            "reader {n} saw {} notes and not the same",
+            reader.seen.len()
+        );
         assert!(reader.visits > 1, "it was never cut off");
     }
     gateway.stop().await;
@@ -154,10 +176,19 @@ async fn what_was_acknowledged_survives_a_kill_and_what_is_resent_is_stored_once
     for (n, id) in ids.iter().enumerate() {
         let reference = ann.publish_as(frame(n)).await;
         let answer = ann.answer(reference).await;
-        assert_eq!((answer["id"].as_u64(), &answer["duplicate"]), (Some(*id), &json!(true)), "the first one's id");
+        assert_eq!(
+            (answer["id"].as_u64(), &answer["duplicate"]),
+            (Some(*id), &json!(true)),
+            "the first one's id"
+        );
     }
     let history = gateway.operator().get("/v1/channels/room/messages?limit=500").await.body;
-    let notes = history["messages"].as_array().unwrap().iter().filter(|message| message["type"] == "note").count();
+    let notes = history["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|message| message["type"] == "note")
+        .count();
     assert_eq!(notes, 20);
     gateway.stop().await;
 }
@@ -171,10 +202,16 @@ async fn the_gateways_own_address_is_a_channels_socket_too() {
     assert_eq!((&ready["kind"], &ready["participantId"]), (&json!("ready"), &json!("ann")));
     let join = ann.recv().await;
     assert_eq!(join["payload"], json!({ "action": "join", "metadata": {} }));
-    let sent = ann.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "hello" })).await;
+    let sent = ann
+        .say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "hello" }))
+        .await;
     assert_eq!((&sent["kind"], &sent["senderId"]), (&json!("persisted"), &json!("ann")));
     assert!(sent["ts"].as_i64().unwrap() > 1_700_000_000_000);
-    let page = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let page = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap();
     let page = page.get(&gateway.url).send().await.unwrap();
     assert_eq!(page.headers()["location"], "/console/", "people are shown the console");
     gateway.stop().await;

@@ -1,5 +1,5 @@
-//! Presence is true: one for each participant however it is connected, no ghosts after a crash of either side, handles
-//! that belong to one.
+//! Presence is correct: one entry per participant for any number of connections, no stale presence
+//! after a crash of either side, and unique handles.
 
 use std::process::Stdio;
 
@@ -30,7 +30,9 @@ async fn whoever_comes_is_told_who_is_there() {
     let answer = ann.update(json!({ "handle": "annie", "name": "Ann", "type": "agent" })).await;
     assert_eq!(answer["payload"]["action"], "update");
     let token = Participant::token(&gateway, "bob").await;
-    let mut bob = Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+    let mut bob =
+        Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room"))
+            .await;
     let there = bob.recv().await;
     assert_eq!((&there["kind"], &there["senderId"]), (&json!("replay"), &json!("ann")));
     assert_eq!(there["payload"]["metadata"]["handle"], "annie");
@@ -38,10 +40,16 @@ async fn whoever_comes_is_told_who_is_there() {
     assert_eq!(presence(&bob.recv().await), ("bob".into(), "join".into(), None));
     assert_eq!(presence(&ann.message("presence").await), ("bob".into(), "join".into(), None));
 
-    let mut cid =
-        Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room&roster=snapshot")).await;
+    let mut cid = Participant::connect(
+        &gateway,
+        &format!("/v1/channels/ws?token={token}&channel=room&roster=snapshot"),
+    )
+    .await;
     let ready = cid.recv().await;
-    assert_eq!(ready["roster"]["ann"]["metadata"]["name"], "Ann", "as one document, for who asks for it");
+    assert_eq!(
+        ready["roster"]["ann"]["metadata"]["name"], "Ann",
+        "as one document, for who asks for it"
+    );
     gateway.stop().await;
 }
 
@@ -63,14 +71,21 @@ async fn several_connections_are_one_presence() {
     let mut seen = Vec::new();
     while seen.len() < 3 {
         let frame = watcher.until(|frame| frame["senderId"] == "ann").await;
-        seen.push(if frame["type"] == "note" { ("ann".into(), "note".into(), None) } else { presence(&frame) });
+        seen.push(if frame["type"] == "note" {
+            ("ann".into(), "note".into(), None)
+        } else {
+            presence(&frame)
+        });
     }
     let expected = [("join", None), ("note", None), ("leave", Some("graceful".to_owned()))];
-    assert_eq!(seen, expected.map(|(action, reason)| ("ann".to_owned(), action.to_owned(), reason)));
+    assert_eq!(
+        seen,
+        expected.map(|(action, reason)| ("ann".to_owned(), action.to_owned(), reason))
+    );
     gateway.stop().await;
 }
 
-/// A client in a process of its own, which is there when this returns.
+/// Starts a client in a separate process, and returns when it has joined.
 async fn client(gateway: &Gateway, name: &str) -> Child {
     let token = Participant::token(gateway, name).await;
     let url = format!("ws://{}/v1/channels/ws?token={token}&channel=room", gateway.address());
@@ -87,10 +102,13 @@ fn signal(child: &Child, signal: Signal) {
 
 #[tokio::test]
 async fn a_client_that_dies_leaves_no_ghost() {
-    let gateway = Setup::new().config("[nodes]\nping_interval_ms = 500\ndead_after_ms = 2500").spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .config("[nodes]\nping_interval_ms = 500\ndead_after_ms = 2500")
+        .spawn(SWITCHBOARD)
+        .await;
     let mut watcher = Participant::join(&gateway, "room", "watcher").await;
     for round in 0..count("SWITCHBOARD_CHANNEL_CLIENT_KILLS", 3) {
-        // One that is dead is found by its connection, and one that only does not answer by the ping.
+        // A killed client is detected by its closed connection, a stopped one by its missing pong.
         for (name, what) in [("dead", Signal::KILL), ("mute", Signal::STOP)] {
             let name = format!("{name}{round}");
             let mut process = watcher.while_reading(client(&gateway, &name)).await;

@@ -1,4 +1,5 @@
-//! Whoever comes back gets everything that it missed, once and in order, or is told that it cannot.
+//! A client that reconnects receives all missed messages, once and in order, or an error that this
+//! is impossible.
 
 use sa_testkit::{Participant, Setup};
 use serde_json::json;
@@ -16,11 +17,15 @@ async fn a_gap_is_closed_without_a_miss_or_a_double() {
     let token = Participant::token(&gateway, "reader").await;
     let (mut last, mut epoch, mut seen) = (0, String::new(), Vec::new());
     while seen.len() < 600 {
-        let path = format!("/v1/channels/ws?token={token}&channel=room&sinceId={last}&epoch={epoch}");
         let path =
-            if epoch.is_empty() { format!("/v1/channels/ws?token={token}&channel=room&sinceId=0") } else { path };
+            format!("/v1/channels/ws?token={token}&channel=room&sinceId={last}&epoch={epoch}");
+        let path = if epoch.is_empty() {
+            format!("/v1/channels/ws?token={token}&channel=room&sinceId=0")
+        } else {
+            path
+        };
         let mut reader = Participant::connect(&gateway, &path).await;
-        // Cut off again and again, while it catches up and afterwards.
+        // Disconnects again and again, while catching up and afterwards.
         for _ in 0..97 {
             if seen.len() == 600 {
                 break;
@@ -54,8 +59,11 @@ async fn who_cannot_resume_is_told() {
     gateway.inner().channels.keep_house().await;
     let token = Participant::token(&gateway, "bob").await;
     let ready = async |query: &str| {
-        let mut bob =
-            Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room{query}")).await;
+        let mut bob = Participant::connect(
+            &gateway,
+            &format!("/v1/channels/ws?token={token}&channel=room{query}"),
+        )
+        .await;
         let mut replayed = 0;
         loop {
             let frame = bob.recv().await;
@@ -92,7 +100,10 @@ async fn history_comes_in_pages() {
     }
     let (mut before, mut seen) = (None, Vec::new());
     loop {
-        ann.send(json!({ "action": "get-messages-before", "before": before, "limit": 10, "ref": 99 })).await;
+        ann.send(
+            json!({ "action": "get-messages-before", "before": before, "limit": 10, "ref": 99 }),
+        )
+        .await;
         let page = ann.answer(99).await;
         assert_eq!(page["kind"], "history");
         let messages = page["messages"].as_array().unwrap();

@@ -1,4 +1,5 @@
-//! A roster that is too large for one frame is told one by one, at the pace at which it is read, and is right in the end.
+//! A roster that is too large for one frame is sent participant by participant. It follows the
+//! reader's speed and is correct in the end.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::messaging_support::client;
 const QUEUE: usize = 256 << 10;
 const TALKATIVE: usize = 40;
 
-/// A channel of participants that say so much about themselves that no queue holds all of it.
+/// Joins participants with more metadata than any queue can hold.
 async fn crowd(gateway: &Gateway) -> Vec<Participant> {
     let mut crowd = Vec::new();
     for number in 0..TALKATIVE {
@@ -19,11 +20,12 @@ async fn crowd(gateway: &Gateway) -> Vec<Participant> {
     crowd
 }
 
-/// Somebody that is told nothing of what the others say.
+/// Joins a participant without the right to read, so it receives no messages of others.
 async fn talkative(gateway: &Gateway, name: &str) -> Participant {
     let token = json!({ "name": name, "role": "participant", "channel_rights": ["publish"] });
     let token = gateway.token(token).await.1;
-    let mut participant = Participant::connect(gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+    let mut participant =
+        Participant::connect(gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
     participant.until(|frame| frame["kind"] == "ready").await;
     participant.update(json!({ "about": "x".repeat(60_000) })).await;
     participant
@@ -33,7 +35,8 @@ fn setup() -> Setup {
     Setup::new().config(&format!("[channels]\nmax_queue_bytes = {QUEUE}"))
 }
 
-/// Who is here by what a newcomer is told, up to its own arrival; and whether there was history in between.
+/// Returns the participants that a newcomer is sent before its own join, the ready frame, and the
+/// number of history messages between them.
 async fn told(newcomer: &mut Participant, name: &str) -> (BTreeSet<String>, Value, usize) {
     let (mut here, mut ready, mut said) = (BTreeSet::new(), Value::Null, 0);
     loop {
@@ -62,10 +65,13 @@ async fn told(newcomer: &mut Participant, name: &str) -> (BTreeSet<String>, Valu
 async fn listed(gateway: &Gateway, limit: usize) -> BTreeSet<String> {
     let (mut here, mut cursor) = (BTreeSet::new(), String::new());
     loop {
-        let page = gateway.operator().get(&format!("/v1/channels/room?limit={limit}{cursor}")).await.body;
+        let page =
+            gateway.operator().get(&format!("/v1/channels/room?limit={limit}{cursor}")).await.body;
         let participants = page["participants"].as_array().unwrap();
         assert!((1..=limit).contains(&participants.len()), "{}", participants.len());
-        here.extend(participants.iter().map(|participant| participant["id"].as_str().unwrap().to_owned()));
+        here.extend(
+            participants.iter().map(|participant| participant["id"].as_str().unwrap().to_owned()),
+        );
         let Some(next) = page["next_cursor"].as_str() else { return here };
         cursor = format!("&cursor={next}");
     }
@@ -83,19 +89,25 @@ async fn a_large_roster_is_told_at_the_readers_pace() {
         let token = Participant::token(&gateway, name).await;
         let path = format!("/v1/channels/ws?token={token}&channel=room{more}");
         let mut slow = Participant::connect_narrowly(&gateway, &path).await;
-        // It has been told of the first ones, at most, and of none of what happens now.
+        // The reader has received at most the first participants, and none of the changes that
+        // follow.
         drop(crowd.remove(0));
         let late = format!("late-{name}");
         crowd.push(talkative(&gateway, &late).await);
-        eventually("somebody's leaving", || async { (listed(&gateway, 1_000).await.len() == before).then_some(()) })
-            .await;
+        eventually("somebody's leaving", || async {
+            (listed(&gateway, 1_000).await.len() == before).then_some(())
+        })
+        .await;
         let (here, ready, said) = told(&mut slow, name).await;
         assert_eq!(ready.get("roster"), None, "it does not fit");
         assert_eq!(said, history, "{name}");
         assert!(here.contains(&late) && here.contains("p39") && here.contains(name));
         assert_eq!(here, listed(&gateway, 7).await);
         drop(slow);
-        eventually("its leaving", || async { (listed(&gateway, 1_000).await.len() == before).then_some(()) }).await;
+        eventually("its leaving", || async {
+            (listed(&gateway, 1_000).await.len() == before).then_some(())
+        })
+        .await;
     }
     gateway.stop().await;
 }

@@ -1,5 +1,5 @@
-//! One reader among many that stops reading costs the gateway no more than its queue, is closed with a reason and with
-//! where to go on, and nobody else notices.
+//! A reader that stops reading costs the gateway no more than its queue. It is closed with a reason
+//! and a position to resume from, and other readers are not affected.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Message, Participant, Setup, count, raise_file_limit, resident, soon};
@@ -9,22 +9,24 @@ use crate::SWITCHBOARD;
 
 const QUEUE: usize = 2_000_000;
 const FILLER: usize = 50_000;
-/// Messages that are sent before everybody who reads has them all: fewer than a queue holds, on a machine however slow.
+/// Messages that are sent before all active readers have them: fewer than a queue holds, even on a
+/// slow machine.
 const BATCH: u64 = 20;
-/// What the kernel and the queue hold of a connection is far less.
+/// Far more than kernel and queue buffer for one connection.
 const ENOUGH: u64 = 80_000_000;
-/// What the process takes for other reasons: buffers of everybody's, pages that the allocator keeps.
+/// Allowance for other memory: buffers of all connections, and pages that the allocator retains.
 const SLACK: u64 = 8 << 20;
 const SLACK_OF_ONE: u64 = 16 << 10;
 
-/// A number in a frame that is too large to be parsed by each of a thousand readers. It stands near the beginning.
+/// Reads a number near the beginning of a frame. The frame is too large for a thousand readers to
+/// parse it.
 fn number(frame: &str, name: &str) -> Option<u64> {
     let from = frame.find(name)? + name.len();
     let digits = frame[from..].bytes().take_while(u8::is_ascii_digit).count();
     frame[from..from + digits].parse().ok()
 }
 
-/// Reads notes from `next` on, all of them and in order, and tells of each batch.
+/// Reads notes from `next` on, checks that all are there and in order, and reports each batch.
 async fn read(mut reader: Participant, mut next: u64, batches: mpsc::UnboundedSender<()>) {
     while let Some(Ok(message)) = reader.socket.next().await {
         let Message::Text(text) = message else { continue };
@@ -51,9 +53,14 @@ impl Writer {
             let frame = format!(
                 r#"{{"action":"publish","type":"note","payload":{{"n":{n},"filler":"{filler}"}},"persist":true,"ref":1}}"#
             );
-            futures_util::SinkExt::send(&mut self.participant.socket, Message::text(frame)).await.unwrap();
+            futures_util::SinkExt::send(&mut self.participant.socket, Message::text(frame))
+                .await
+                .unwrap();
             loop {
-                let Some(Ok(Message::Text(text))) = soon(self.participant.socket.next()).await else { continue };
+                let Some(Ok(Message::Text(text))) = soon(self.participant.socket.next()).await
+                else {
+                    continue;
+                };
                 if number(&text, "\"n\":") == Some(n) {
                     break;
                 }
@@ -70,19 +77,25 @@ impl Writer {
 async fn one_reader_that_stops_costs_its_queue_and_nobody_notices() {
     let readers = count("SWITCHBOARD_CHANNEL_READERS", 100);
     raise_file_limit();
-    let gateway = Setup::new().config(&format!("[channels]\nmax_queue_bytes = {QUEUE}")).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .config(&format!("[channels]\nmax_queue_bytes = {QUEUE}"))
+        .spawn(SWITCHBOARD)
+        .await;
     let mut slow = Participant::join(&gateway, "room", "slow").await;
     let token = Participant::token(&gateway, "reader").await;
     let (done, mut batches) = mpsc::unbounded_channel();
     let mut tasks = Vec::new();
     for _ in 0..readers {
-        let mut reader = Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room")).await;
+        let mut reader =
+            Participant::connect(&gateway, &format!("/v1/channels/ws?token={token}&channel=room"))
+                .await;
         reader.here("reader").await;
         tasks.push(tokio::spawn(read(reader, 0, done.clone())));
     }
     let participant = Participant::join(&gateway, "room", "writer").await;
     let mut writer = Writer { participant, sent: 0, filler: "x".repeat(FILLER) };
-    // Everybody's buffers have their size after this, and the kernel still holds all of it for the slow one.
+    // After this batch all buffers have their final size, and the kernel still buffers everything
+    // for the slow reader.
     writer.batch(readers, &mut batches).await;
     let before = resident(gateway.pid());
     let mut peak = before;
@@ -92,12 +105,17 @@ async fn one_reader_that_stops_costs_its_queue_and_nobody_notices() {
         peak = peak.max(resident(gateway.pid()));
     }
     let (grown, sent) = (peak - before, writer.sent);
-    // What waits, and as much again that has been taken from the queue to be written.
+    // The queue, plus the same amount that was taken from it to be written.
     let bound = 2 * QUEUE as u64 + SLACK + SLACK_OF_ONE * readers as u64;
-    eprintln!("closed after {sent} messages; the gateway grew by {} KB of at most {} KB", grown >> 10, bound >> 10);
+    eprintln!(
+        "closed after {sent} messages; the gateway grew by {} KB of at most {} KB",
+        grown >> 10,
+        bound >> 10
+    );
     assert!(grown < bound, "{grown} bytes more, and {bound} were expected at most");
 
-    // What it had been sent can still be read; then it is told where to go on, which is after the last of that.
+    // The slow reader can still read the data that was sent. Then it receives the position to
+    // resume from, which is after the last message.
     let (mut next, mut last) = (0, 0);
     let reason = loop {
         match soon(slow.socket.next()).await {
@@ -116,7 +134,7 @@ async fn one_reader_that_stops_costs_its_queue_and_nobody_notices() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(reason, format!("read too slowly; go on with sinceId={last}"));
+    assert_eq!(reason, format!("read too slowly; reconnect with sinceId={last}"));
     assert!(next < sent);
     writer.batch(readers, &mut batches).await;
     let token = Participant::token(&gateway, "slow-again").await;

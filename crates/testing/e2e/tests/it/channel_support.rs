@@ -1,13 +1,13 @@
-//! A reader that comes back as often as it is cut off, and notes what it was sent.
+//! A reader that reconnects after every disconnect and records the messages that it receives.
 
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use sa_testkit::{Message, PATIENCE, Participant};
+use sa_testkit::{Message, Participant, TIMEOUT};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// The end of a history that has none yet.
+/// The end of a history while it is still unknown.
 pub(crate) const OPEN: u64 = u64::MAX;
 
 /// A stored note: its id, its sender, and its payload's `n`.
@@ -19,7 +19,7 @@ pub(crate) struct Reader {
     last: u64,
     epoch: Option<String>,
     pub(crate) seen: Vec<Note>,
-    /// How often it was there.
+    /// The number of connections.
     pub(crate) visits: usize,
 }
 
@@ -29,17 +29,17 @@ impl Reader {
         Self { address: address.into(), path, last: 0, epoch: None, seen: Vec::new(), visits: 0 }
     }
 
-    /// Reads to the end, which becomes known while it reads. Until then no visit is longer than `stay` says, and a visit
-    /// ends without a word.
+    /// Reads to the end, which becomes known during the run. Until then no connection lasts longer
+    /// than `stay` returns, and a connection ends without a close frame.
     pub(crate) async fn follow(
         mut self,
         mut end: watch::Receiver<u64>,
         mut stay: impl FnMut() -> Duration + Send,
     ) -> Self {
         while self.last < *end.borrow_and_update() {
-            let limit = if *end.borrow() == OPEN { stay() } else { PATIENCE };
+            let limit = if *end.borrow() == OPEN { stay() } else { TIMEOUT };
             if let Ok(None) = tokio::time::timeout(limit, self.visit(&mut end)).await {
-                // The gateway is away; nothing tells when it is back.
+                // The gateway is down, and no event reports when it is back.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }

@@ -1,5 +1,5 @@
-//! A model is offered the principal's tools; the gateway runs the calls that it makes, several at once, and gives it the
-//! results, until it answers: whole and in pieces alike.
+//! The gateway offers the principal's tools to a model, runs its tool calls concurrently, and
+//! returns the results until the model answers. Streamed and whole answers work the same way.
 
 use sa_testkit::{FakeNode, Gateway, Hello, ModelReply, Reply, ScriptedModel, SdkNode, Setup};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ pub(crate) async fn behind(model: &ScriptedModel, more: &str) -> Gateway {
     Setup::new().config(&model.config(more)).start().await
 }
 
-/// A request with this as its only message.
+/// A request with this text as its only message.
 pub(crate) fn ask(text: &str) -> Value {
     json!({ "model": "scripted", "messages": [{ "role": "user", "content": text }] })
 }
@@ -22,13 +22,13 @@ pub(crate) async fn complete(gateway: &Gateway, body: &Value) -> Reply {
     gateway.operator().post("/v1/chat/completions", body).await
 }
 
-/// A stream that has been read to its end and put together as a client does it.
+/// A stream that was read to its end and assembled as a client does it.
 #[derive(Debug, Default)]
 pub(crate) struct Streamed {
     pub(crate) status: u16,
     pub(crate) text: String,
     pub(crate) finish: String,
-    /// Calls by their index.
+    /// Tool calls by their index.
     pub(crate) calls: Vec<Value>,
     pub(crate) function_call: Value,
     pub(crate) usage: Value,
@@ -40,7 +40,8 @@ pub(crate) struct Streamed {
 impl Streamed {
     pub(crate) async fn of(gateway: &Gateway, body: Value) -> Self {
         let reply = complete(gateway, &with(body, "stream", json!(true))).await;
-        let mut streamed = Self { status: reply.status, error: reply.body["error"].clone(), ..Self::default() };
+        let mut streamed =
+            Self { status: reply.status, error: reply.body["error"].clone(), ..Self::default() };
         let mut ids: Vec<String> = Vec::new();
         for event in reply.text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")) {
             assert!(!streamed.done, "nothing comes after the end: {event}");
@@ -76,13 +77,18 @@ impl Streamed {
             finish.clone_into(&mut self.finish);
         }
         let join = |known: &mut Value, more: &Value| {
-            *known = json!(format!("{}{}", known.as_str().unwrap_or_default(), more.as_str().unwrap_or_default()));
+            *known = json!(format!(
+                "{}{}",
+                known.as_str().unwrap_or_default(),
+                more.as_str().unwrap_or_default()
+            ));
         };
         for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
             let index = call["index"].as_u64().unwrap() as usize;
             if index == self.calls.len() {
                 assert!(call["id"].is_string() && call["function"]["name"].is_string(), "{call}");
-                self.calls.push(json!({ "id": call["id"], "function": { "name": "", "arguments": "" } }));
+                self.calls
+                    .push(json!({ "id": call["id"], "function": { "name": "", "arguments": "" } }));
             }
             for field in ["name", "arguments"] {
                 join(&mut self.calls[index]["function"][field], &call["function"][field]);
@@ -99,15 +105,23 @@ impl Streamed {
     }
 }
 
-/// The contents of a request's results, by the ids of their calls.
+/// Returns the content of a request's tool result, by the id of its call.
 pub(crate) fn result(request: &Value, id: &str) -> String {
     let messages = request["messages"].as_array().unwrap();
     let result = messages.iter().find(|message| message["tool_call_id"] == id);
-    result.unwrap_or_else(|| panic!("no result of {id}: {request}"))["content"].as_str().unwrap().to_owned()
+    result.unwrap_or_else(|| panic!("no result of {id}: {request}"))["content"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 pub(crate) fn tool_names(request: &Value) -> Vec<&str> {
-    request["tools"].as_array().into_iter().flatten().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
+    request["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect()
 }
 
 fn search() -> Value {
@@ -130,20 +144,28 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
                         (&json!("notes_search"), &json!("Searches notes."))
                     );
                     assert_eq!(function["parameters"]["required"], json!(["query"]));
-                    assert_eq!(request.get("stream"), if stream { Some(&json!(true)) } else { None });
+                    assert_eq!(
+                        request.get("stream"),
+                        if stream { Some(&json!(true)) } else { None }
+                    );
                 },
-                ModelReply::calls(&[("c1", "notes_search", json!({ "query": "größe" }))]).saying("Let me look."),
+                ModelReply::calls(&[("c1", "notes_search", json!({ "query": "größe" }))])
+                    .saying("Let me look."),
             )
             .then(
                 |request| {
                     let call = &request["messages"][1];
                     assert_eq!(call["content"], "Let me look.", "{request}");
-                    assert_eq!(call["tool_calls"][0]["function"]["arguments"], "{\"query\":\"größe\"}");
+                    assert_eq!(
+                        call["tool_calls"][0]["function"]["arguments"],
+                        "{\"query\":\"größe\"}"
+                    );
                     assert_eq!(result(request, "c1"), "{\"query\":\"größe\"}");
                 },
                 ModelReply::text("Found it."),
             );
-        let body = with(ask("Where is my note?"), "stream_options", json!({ "include_usage": true }));
+        let body =
+            with(ask("Where is my note?"), "stream_options", json!({ "include_usage": true }));
         let body = if stream { body } else { ask("Where is my note?") };
         let (text, finish, usage) = if stream {
             let answer = Streamed::of(&gateway, body).await;
@@ -152,10 +174,17 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
         } else {
             let answer = complete(&gateway, &body).await.body;
             let message = &answer["choices"][0]["message"];
-            assert!(message.get("tool_calls").is_none() && answer.get("switchboard").is_none(), "{answer}");
+            assert!(
+                message.get("tool_calls").is_none() && answer.get("switchboard").is_none(),
+                "{answer}"
+            );
             assert_eq!(answer["system_fingerprint"], "fp_1", "what the server adds passes");
             let text = |value: &Value| value.as_str().unwrap().to_owned();
-            (text(&message["content"]), text(&answer["choices"][0]["finish_reason"]), answer["usage"].clone())
+            (
+                text(&message["content"]),
+                text(&answer["choices"][0]["finish_reason"]),
+                answer["usage"].clone(),
+            )
         };
         assert_eq!((text.as_str(), finish.as_str()), ("Let me look.\n\nFound it.", "stop"));
         assert_eq!(
@@ -167,7 +196,8 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
     model.finish();
 }
 
-/// Waits for requests of two tools, and answers them in the other order: only calls that run at once come to an end.
+/// Waits for requests of two tools, and answers them in reverse order. Only concurrent calls can
+/// complete this way.
 async fn answer_backwards(mut node: FakeNode) -> FakeNode {
     let (first, second) = (node.request().await, node.request().await);
     for request in [second, first] {
@@ -185,8 +215,10 @@ async fn calls_of_one_round_run_at_once_and_keep_their_order() {
     let calls = ModelReply::calls(&[("c1", "a_x", json!({})), ("c2", "a_y", json!({}))]);
     model.then(|_| {}, calls).then(
         |request| {
-            let results: Vec<_> =
-                request["messages"].as_array().unwrap()[2..].iter().map(|m| m["content"].clone()).collect();
+            let results: Vec<_> = request["messages"].as_array().unwrap()[2..]
+                .iter()
+                .map(|m| m["content"].clone())
+                .collect();
             assert_eq!(results, [json!("a.x done"), json!("a.y done")]);
         },
         ModelReply::text("both"),
@@ -209,7 +241,7 @@ async fn without_parallel_calls_they_run_one_after_another() {
         .then(|_| {}, ModelReply::text("both"));
     let node = tokio::spawn(async move {
         let first = node.request().await;
-        // Nothing but the pong comes: the second call waits for the first.
+        // Only the pong arrives: the second call waits for the first.
         node.settle().await;
         node.answer(&first.id, json!(1)).await;
         let second = node.request().await;
@@ -236,7 +268,12 @@ async fn what_goes_wrong_is_told_to_the_model() {
     ];
     model.then(|_| {}, ModelReply::raw_calls(&calls)).then(
         |request| {
-            for (id, words) in [("bad", "not JSON"), ("list", "object"), ("wrong", "query"), ("none", "not_found")] {
+            for (id, words) in [
+                ("bad", "not valid JSON"),
+                ("list", "object"),
+                ("wrong", "query"),
+                ("none", "not_found"),
+            ] {
                 let result = result(request, id);
                 assert!(result.starts_with("Error: ") && result.contains(words), "{id}: {result}");
             }
@@ -244,7 +281,10 @@ async fn what_goes_wrong_is_told_to_the_model() {
         },
         ModelReply::text("I see."),
     );
-    assert_eq!(complete(&gateway, &ask("go")).await.body["choices"][0]["message"]["content"], "I see.");
+    assert_eq!(
+        complete(&gateway, &ask("go")).await.body["choices"][0]["message"]["content"],
+        "I see."
+    );
     model.finish();
 }
 
@@ -274,7 +314,10 @@ async fn images_follow_the_results_as_a_message_of_the_users() {
             },
             ModelReply::text("a cat"),
         );
-        assert_eq!(complete(&gateway, &ask("look")).await.body["choices"][0]["message"]["content"], "a cat");
+        assert_eq!(
+            complete(&gateway, &ask("look")).await.body["choices"][0]["message"]["content"],
+            "a cat"
+        );
         model.finish();
     }
 }
@@ -283,21 +326,34 @@ async fn images_follow_the_results_as_a_message_of_the_users() {
 async fn a_principal_s_tools_are_offered_and_no_others() {
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "tools = [\"a_*\", \"b_*\"]\nmax_tools = 2").await;
-    let _node = Hello::new("n").tool("a.x").tool("a.y").tool("b.z").tool("c.w").connect(&gateway).await.echo();
-    let check = |expected: &'static [&'static str]| move |request: &Value| assert_eq!(tool_names(request), expected);
+    let _node = Hello::new("n")
+        .tool("a.x")
+        .tool("a.y")
+        .tool("b.z")
+        .tool("c.w")
+        .connect(&gateway)
+        .await
+        .echo();
+    let check = |expected: &'static [&'static str]| {
+        move |request: &Value| assert_eq!(tool_names(request), expected)
+    };
     let answer = || ModelReply::text("hello");
     model.then(check(&["a_x", "a_y"]), answer());
     let reply = complete(&gateway, &ask("hello")).await;
     assert_eq!(reply.headers["x-switchboard-tools-left-out"], "1", "the server takes two");
     model.then(check(&["b_z"]), answer());
-    complete(&gateway, &with(ask("hello"), "switchboard", json!({ "tools": ["b_*", "c_w"] }))).await;
+    complete(&gateway, &with(ask("hello"), "switchboard", json!({ "tools": ["b_*", "c_w"] })))
+        .await;
     model.then(check(&[]), answer());
     complete(&gateway, &with(ask("hello"), "switchboard", json!({ "tools": "none" }))).await;
     model.then(check(&[]), answer());
     let body = ask("hello");
-    let request = gateway.operator().request(reqwest::Method::POST, "/v1/chat/completions").json(&body);
+    let request =
+        gateway.operator().request(reqwest::Method::POST, "/v1/chat/completions").json(&body);
     Reply::of(request.header("x-switchboard-tools", "none")).await;
-    let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent", "tools": ["a_y"], "models": ["*"] })).await;
+    let (_, token) = gateway
+        .token(json!({ "name": "bot", "role": "agent", "tools": ["a_y"], "models": ["*"] }))
+        .await;
     model.then(check(&["a_y"]), answer());
     assert_eq!(gateway.agent(&token).post("/v1/chat/completions", &body).await.status, 200);
     let (_, token) = gateway.token(json!({ "name": "node", "role": "node" })).await;
@@ -315,7 +371,9 @@ async fn unknown_fields_pass_as_they_were_written() {
         assert_eq!(request["future"], json!({ "b": [1, null], "a": "ä" }));
         assert_eq!(request["messages"][0]["strange"], true);
     };
-    model.then(check, ModelReply::calls(&[("c1", "a_x", json!({}))])).then(check, ModelReply::text("done"));
+    model
+        .then(check, ModelReply::calls(&[("c1", "a_x", json!({}))]))
+        .then(check, ModelReply::text("done"));
     let body = json!({ "model": "scripted", "temperature": 0.1, "future": { "b": [1, null], "a": "ä" },
         "messages": [{ "role": "user", "content": "x", "strange": true }] });
     assert_eq!(complete(&gateway, &body).await.status, 200);
@@ -327,16 +385,22 @@ async fn what_the_gateway_does_is_told_to_those_who_ask() {
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
     let mut node = Hello::new("n").tool("a.x").connect(&gateway).await;
-    model.then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({ "k": 1 }))])).then(|_| {}, ModelReply::text("done"));
+    model
+        .then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({ "k": 1 }))]))
+        .then(|_| {}, ModelReply::text("done"));
     let node = tokio::spawn(async move {
         let request = node.request().await;
         node.progress(&request.id, 0.5).await;
         node.answer(&request.id, json!("r")).await;
     });
-    let answer = Streamed::of(&gateway, with(ask("go"), "switchboard", json!({ "events": true }))).await;
+    let answer =
+        Streamed::of(&gateway, with(ask("go"), "switchboard", json!({ "events": true }))).await;
     let events: Vec<_> = answer.news.iter().map(|news| news["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["tool_call", "tool_progress", "tool_result", "end"], "{answer:?}");
-    assert_eq!((&answer.news[0]["name"], &answer.news[0]["arguments"]), (&json!("a_x"), &json!("{\"k\":1}")));
+    assert_eq!(
+        (&answer.news[0]["name"], &answer.news[0]["arguments"]),
+        (&json!("a_x"), &json!("{\"k\":1}"))
+    );
     assert_eq!((&answer.news[2]["ok"], &answer.news[2]["result"]), (&json!(true), &json!("r")));
     let call = answer.news[0]["call_id"].as_str().unwrap();
     let record = gateway.operator().get(&format!("/v1/calls/{call}")).await.body;
@@ -372,12 +436,26 @@ async fn models_are_listed_and_an_unknown_one_is_not_found() {
     assert_eq!(operator.get("/v1/models/scripted").await.body["object"], "model");
     let reply = complete(&gateway, &with(ask("x"), "model", json!("gpt-9"))).await;
     assert_eq!((reply.status, &reply.body["error"]["code"]), (404, &json!("model_not_found")));
-    assert!(reply.body["error"]["message"].as_str().unwrap().contains("scripted"), "{}", reply.text);
-    assert_eq!(complete(&gateway, &json!({ "model": "scripted" })).await.body["error"]["param"], "messages");
+    assert!(
+        reply.body["error"]["message"].as_str().unwrap().contains("scripted"),
+        "{}",
+        reply.text
+    );
+    assert_eq!(
+        complete(&gateway, &json!({ "model": "scripted" })).await.body["error"]["param"],
+        "messages"
+    );
     model.then(|request| assert_eq!(request["n"], 2), ModelReply::text("hello"));
-    assert_eq!(complete(&gateway, &with(ask("x"), "n", json!(2))).await.status, 200, "without tools it just passes");
+    assert_eq!(
+        complete(&gateway, &with(ask("x"), "n", json!(2))).await.status,
+        200,
+        "without tools it just passes"
+    );
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    assert_eq!(complete(&gateway, &with(ask("x"), "n", json!(2))).await.body["error"]["param"], "n");
+    assert_eq!(
+        complete(&gateway, &with(ask("x"), "n", json!(2))).await.body["error"]["param"],
+        "n"
+    );
     model.finish();
 }
 
@@ -388,7 +466,10 @@ async fn fifty_chats_at_once() {
         let messages = request["messages"].as_array().unwrap();
         let text = messages[0]["content"].as_str().unwrap();
         if messages.len() == 1 {
-            let calls = [("c1", "n_echo", json!({ "who": text })), ("c2", "n_echo", json!({ "again": text }))];
+            let calls = [
+                ("c1", "n_echo", json!({ "who": text })),
+                ("c2", "n_echo", json!({ "again": text })),
+            ];
             return ModelReply::calls(&calls);
         }
         assert_eq!(result(request, "c1"), json!({ "who": text }).to_string());

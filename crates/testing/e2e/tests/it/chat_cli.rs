@@ -1,5 +1,5 @@
-//! `switchboard chat`: answers on stdout, what the tools do on stderr, Ctrl-C for the answer, and help for those who have
-//! configured no model.
+//! `switchboard chat` prints answers on stdout and tool activity on stderr. Ctrl-C stops the
+//! answer, and without a configured model there is help.
 
 use rustix::process::Signal;
 use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, Setup};
@@ -22,11 +22,17 @@ async fn one_question_and_its_answer() {
     let ended = gateway.cli(&["chat", "-m", "what is k?"]).run().await;
     ended.assert_code(0);
     assert_eq!(ended.stdout, "It is 1.\n");
-    assert!(ended.stderr.contains("→ a_x {\"k\":1}") && ended.stderr.contains("✓ a_x"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("→ a_x {\"k\":1}") && ended.stderr.contains("✓ a_x"),
+        "{}",
+        ended.stderr
+    );
 
     model.then(|request| assert!(request.get("tools").is_none()), ModelReply::text("plain"));
-    let ended =
-        gateway.cli(&["chat", "--once", "hello", "--tools", "none", "--model", "scripted", "--json"]).run().await;
+    let ended = gateway
+        .cli(&["chat", "--once", "hello", "--tools", "none", "--model", "scripted", "--json"])
+        .run()
+        .await;
     assert_eq!(ended.assert_code(0).json()["choices"][0]["message"]["content"], "plain");
     model.finish();
 }
@@ -36,7 +42,9 @@ async fn a_conversation_on_stdin() {
     let model = ScriptedModel::start().await;
     let gateway = spawn(&model).await;
     model.then(
-        |request| assert_eq!(request["messages"][0], json!({ "role": "system", "content": "be brief" })),
+        |request| {
+            assert_eq!(request["messages"][0], json!({ "role": "system", "content": "be brief" }));
+        },
         ModelReply::text("one"),
     );
     model.then(
@@ -77,7 +85,11 @@ async fn failures_have_their_exit_codes_and_help() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let ended = gateway.cli(&["chat", "-m", "hello"]).run().await;
     ended.assert_code(5);
-    assert!(ended.stderr.contains("[models.gpt]") && ended.stderr.contains("base_url"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("[models.gpt]") && ended.stderr.contains("base_url"),
+        "{}",
+        ended.stderr
+    );
 
     let model = ScriptedModel::start().await;
     let gateway = spawn(&model).await;
@@ -97,7 +109,10 @@ async fn a_models_server_that_is_not_there_is_named() {
     let gateway = Setup::new().config(config).spawn(SWITCHBOARD).await;
     let ended = gateway.cli(&["chat", "-m", "hello"]).run().await;
     ended.assert_code(8);
-    for words in ["http://127.0.0.1:1 cannot be reached", "try: start it, or mend base_url in [models.local]"] {
+    for words in [
+        "http://127.0.0.1:1 cannot be reached",
+        "hint: start it, or fix base_url in [models.local]",
+    ] {
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
     }
     assert!(!ended.stderr.contains("canary"), "{}", ended.stderr);

@@ -1,5 +1,6 @@
-//! Calls of the client's own tools go back to the client, in the form that it speaks; what the gateway did meanwhile is put
-//! back into the conversation when the client returns, and the conversation is a valid one with or without it.
+//! Calls of the client's own tools are returned to the client in its own format. When the client
+//! continues, the gateway's own calls are inserted into the conversation. The conversation is valid
+//! with or without them.
 
 use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, Setup};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ async fn start(model: &ScriptedModel, more: &str) -> (Gateway, tokio::task::Join
     (gateway, node)
 }
 
-/// The answer's calls, whole or streamed, and why it ended.
+/// Returns the tool calls of the answer, streamed or not, and its finish reason.
 async fn calls(gateway: &Gateway, body: &Value, stream: bool) -> (Value, String) {
     if stream {
         let answer = Streamed::of(gateway, body.clone()).await;
@@ -53,22 +54,35 @@ async fn a_round_of_both_runs_the_gateway_s_and_returns_the_client_s() {
                         .iter()
                         .map(|message| message["role"].as_str().unwrap())
                         .collect();
-                    assert_eq!(roles, ["user", "assistant", "tool", "assistant", "tool", "tool", "tool"]);
+                    assert_eq!(
+                        roles,
+                        ["user", "assistant", "tool", "assistant", "tool", "tool", "tool"]
+                    );
                     assert_eq!(request["messages"][5]["content"], "mine", "{request}");
                 },
                 ModelReply::text("done"),
             );
         let body = with(ask("go"), "tools", own_tool());
         let (calls, finish) = calls(&gateway, &body, stream).await;
-        assert_eq!((calls.as_array().unwrap().len(), finish.as_str()), (2, "tool_calls"), "{calls}");
-        assert_eq!(calls[0]["function"], json!({ "name": "my_tool", "arguments": "{\"q\":\"ä\"}" }));
+        assert_eq!(
+            (calls.as_array().unwrap().len(), finish.as_str()),
+            (2, "tool_calls"),
+            "{calls}"
+        );
+        assert_eq!(
+            calls[0]["function"],
+            json!({ "name": "my_tool", "arguments": "{\"q\":\"ä\"}" })
+        );
         let mut again = body.clone();
         let messages = again["messages"].as_array_mut().unwrap();
         messages.push(json!({ "role": "assistant", "content": null, "tool_calls": calls }));
         for call in calls.as_array().unwrap() {
             messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": "mine" }));
         }
-        assert_eq!(complete(&gateway, &again).await.body["choices"][0]["message"]["content"], "done");
+        assert_eq!(
+            complete(&gateway, &again).await.body["choices"][0]["message"]["content"],
+            "done"
+        );
         model.finish();
     }
 }
@@ -77,14 +91,15 @@ async fn a_round_of_both_runs_the_gateway_s_and_returns_the_client_s() {
 async fn a_gateway_that_has_forgotten_still_sends_a_valid_conversation() {
     let model = ScriptedModel::start().await;
     let (gateway, node) = start(&model, "").await;
-    model.then(|_| {}, ModelReply::calls(&[("r1", "a_x", json!({})), ("m1", "my_tool", json!({}))]));
+    model
+        .then(|_| {}, ModelReply::calls(&[("r1", "a_x", json!({})), ("m1", "my_tool", json!({}))]));
     let body = with(ask("go"), "tools", own_tool());
     let (calls, _) = calls(&gateway, &body, false).await;
     let mut again = body.clone();
     let messages = again["messages"].as_array_mut().unwrap();
     messages.push(json!({ "role": "assistant", "content": null, "tool_calls": calls }));
     messages.push(json!({ "role": "tool", "tool_call_id": calls[0]["id"], "content": "mine" }));
-    // Somebody else does not get to see it, and neither does anybody after a restart.
+    // Another principal cannot see them, and after a restart they are lost.
     let check = |request: &Value| assert_eq!(request["messages"].as_array().unwrap().len(), 3);
     model.then(check, ModelReply::text("done")).then(check, ModelReply::text("done"));
     let other = gateway.new_agent("other").await;
@@ -101,7 +116,8 @@ async fn a_gateway_that_has_forgotten_still_sends_a_valid_conversation() {
 async fn a_tool_that_client_and_gateway_both_have_is_the_client_s() {
     let model = ScriptedModel::start().await;
     let (gateway, _node) = start(&model, "").await;
-    let tools = json!([{ "type": "function", "function": { "name": "a_x", "description": "mine" } }]);
+    let tools =
+        json!([{ "type": "function", "function": { "name": "a_x", "description": "mine" } }]);
     model.then(
         |request| assert_eq!(request["tools"].as_array().unwrap().len(), 1),
         ModelReply::calls(&[("m1", "a_x", json!({ "k": 1 }))]),
@@ -122,21 +138,36 @@ async fn the_older_form_of_calls_in_and_out() {
         model
             .then(
                 move |request| {
-                    assert!(request.get("functions").is_none() && request.get("function_call").is_none(), "{request}");
+                    assert!(
+                        request.get("functions").is_none()
+                            && request.get("function_call").is_none(),
+                        "{request}"
+                    );
                     assert_eq!(tool_names(request), ["my_tool", "a_x"]);
                     assert_eq!(request["tool_choice"], expected);
                 },
-                ModelReply::calls(&[("r1", "a_x", json!({ "k": 1 })), ("m1", "my_tool", json!({ "q": 1 }))]),
+                ModelReply::calls(&[
+                    ("r1", "a_x", json!({ "k": 1 })),
+                    ("m1", "my_tool", json!({ "q": 1 })),
+                ]),
             )
             .then(
                 |request| {
-                    assert_eq!(result(request, "r1"), "{\"k\":1}", "what the gateway did is there again");
+                    assert_eq!(
+                        result(request, "r1"),
+                        "{\"k\":1}",
+                        "what the gateway did is there again"
+                    );
                     let last = request["messages"].as_array().unwrap().last().unwrap();
                     assert_eq!((&last["role"], &last["content"]), (&json!("tool"), &json!("mine")));
                 },
                 ModelReply::text("done"),
             );
-        let mut body = with(ask("go"), "functions", json!([{ "name": "my_tool", "parameters": { "type": "object" } }]));
+        let mut body = with(
+            ask("go"),
+            "functions",
+            json!([{ "name": "my_tool", "parameters": { "type": "object" } }]),
+        );
         body["function_call"] = json!({ "name": "my_tool" });
         let (call, finish) = if stream {
             let answer = Streamed::of(&gateway, body.clone()).await;
@@ -145,7 +176,10 @@ async fn the_older_form_of_calls_in_and_out() {
             let answer = complete(&gateway, &body).await.body;
             let choice = &answer["choices"][0];
             assert!(choice["message"].get("tool_calls").is_none(), "{answer}");
-            (choice["message"]["function_call"].clone(), choice["finish_reason"].as_str().unwrap().to_owned())
+            (
+                choice["message"]["function_call"].clone(),
+                choice["finish_reason"].as_str().unwrap().to_owned(),
+            )
         };
         assert_eq!(call, json!({ "name": "my_tool", "arguments": "{\"q\":1}" }));
         assert_eq!(finish, "function_call");
@@ -153,7 +187,10 @@ async fn the_older_form_of_calls_in_and_out() {
         messages.push(json!({ "role": "assistant", "content": null, "function_call": call }));
         messages.push(json!({ "role": "function", "name": "my_tool", "content": "mine" }));
         body["function_call"] = json!("auto");
-        assert_eq!(complete(&gateway, &body).await.body["choices"][0]["message"]["content"], "done");
+        assert_eq!(
+            complete(&gateway, &body).await.body["choices"][0]["message"]["content"],
+            "done"
+        );
         model.finish();
     }
 }
@@ -171,7 +208,10 @@ async fn a_server_that_knows_only_the_older_form() {
     model
         .then(
             |request| {
-                assert!(request.get("tools").is_none() && request.get("parallel_tool_calls").is_none(), "{request}");
+                assert!(
+                    request.get("tools").is_none() && request.get("parallel_tool_calls").is_none(),
+                    "{request}"
+                );
                 assert_eq!(request["functions"][0]["name"], "a_x");
             },
             called,
@@ -180,7 +220,10 @@ async fn a_server_that_knows_only_the_older_form() {
             |request| {
                 let messages = request["messages"].as_array().unwrap();
                 assert_eq!(messages[1]["function_call"]["arguments"], "{\"k\":1}", "{request}");
-                assert_eq!(messages[2], json!({ "role": "function", "name": "a_x", "content": "{\"k\":1}" }));
+                assert_eq!(
+                    messages[2],
+                    json!({ "role": "function", "name": "a_x", "content": "{\"k\":1}" })
+                );
             },
             ModelReply::text("done"),
         );
@@ -195,6 +238,9 @@ async fn with_no_tools_of_the_gateway_s_the_stream_passes_untouched() {
     let gateway = behind(&model, "").await;
     model.then(|_| {}, ModelReply::calls(&[("m1", "my_tool", json!({ "q": "ä" }))]));
     let answer = Streamed::of(&gateway, with(ask("go"), "tools", own_tool())).await;
-    assert_eq!((answer.calls[0]["id"].as_str(), answer.finish.as_str(), answer.done), (Some("m1"), "tool_calls", true));
+    assert_eq!(
+        (answer.calls[0]["id"].as_str(), answer.finish.as_str(), answer.done),
+        (Some("m1"), "tool_calls", true)
+    );
     model.finish();
 }

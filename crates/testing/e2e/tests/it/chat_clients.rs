@@ -1,5 +1,6 @@
-//! OpenAI's own clients for Python and JavaScript work unchanged, but for the address and the key: chat completions and
-//! responses, streaming and not, with tools of the gateway's and of their own. `cargo xtask test` installs them.
+//! OpenAI's own clients for Python and JavaScript work with only the address and the key changed.
+//! This covers chat completions and responses, streamed or not, with the gateway's tools and their
+//! own. `cargo xtask test` installs the clients.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,15 +12,20 @@ use tokio::process::Command;
 use crate::chat::{behind, result};
 use crate::mcp_conformance::peers;
 
-/// Where `cargo xtask test` puts them.
+/// Returns the directory where `cargo xtask test` installs the clients.
 fn clients() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let clients = program.ancestors().nth(3).unwrap().join("openai-clients");
-    assert!(clients.join("venv").is_dir(), "{} is missing; run: cargo xtask test", clients.display());
+    assert!(
+        clients.join("venv").is_dir(),
+        "{} is missing; run: cargo xtask test",
+        clients.display()
+    );
     clients
 }
 
-/// The script has a conversation in which the model calls a tool of the gateway's and then one of the client's.
+/// Scripts a conversation in which the model calls a tool of the gateway and then a tool of the
+/// client.
 fn script(model: &ScriptedModel) {
     model
         .then(|_| {}, ModelReply::calls(&[("c1", "notes_search", json!({ "query": "ä" }))]))
@@ -43,12 +49,18 @@ fn script(model: &ScriptedModel) {
 async fn converse(program: &Path, arguments: &[&Path], mode: &str, gateway: &Gateway) -> Value {
     let mut command = Command::new(program);
     command.args(arguments).args([&format!("{}/v1", gateway.url), &gateway.operator, mode]);
-    command.env("HOME", gateway.dir.path()).current_dir(gateway.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
-    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+    command
+        .env("HOME", gateway.dir.path())
+        .current_dir(gateway.dir.path())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
+    {
         command.env_remove(name);
     }
     let output = command.output().await.unwrap();
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaint) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{complaint}");
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}\n{complaint}"))
 }
@@ -72,9 +84,10 @@ async fn check(program: &Path, arguments: &[&Path]) {
     }
 }
 
-/// The same conversation over the Responses API. The model's server is asked for chat completions.
+/// Scripts the same conversation over the Responses API. The model server still receives chat
+/// completions.
 fn responses_script(model: &ScriptedModel, mode: &str) {
-    // The clients have two ways to stream, and try both for their first request.
+    // The clients have two ways to stream, and use both for their first request.
     for _ in 0..if mode == "stream" { 2 } else { 1 } {
         model
             .then(
@@ -85,10 +98,14 @@ fn responses_script(model: &ScriptedModel, mode: &str) {
                     ]);
                     assert_eq!(request["messages"], asked, "{request}");
                     let tools = request["tools"].as_array().unwrap();
-                    let names: Vec<&Value> = tools.iter().map(|tool| &tool["function"]["name"]).collect();
+                    let names: Vec<&Value> =
+                        tools.iter().map(|tool| &tool["function"]["name"]).collect();
                     assert_eq!(names, ["get_time", "notes_search"], "{request}");
                     assert_eq!(request["max_completion_tokens"], 500, "{request}");
-                    assert!(request.get("store").is_none() && request.get("input").is_none(), "{request}");
+                    assert!(
+                        request.get("store").is_none() && request.get("input").is_none(),
+                        "{request}"
+                    );
                 },
                 ModelReply::calls(&[("c1", "notes_search", json!({ "query": "ä" }))]),
             )
@@ -103,7 +120,11 @@ fn responses_script(model: &ScriptedModel, mode: &str) {
     }
     model.then(
         |request| {
-            assert_eq!(result(request, "c2"), "{\"query\":\"b\"}", "the gateway's calls are put back in");
+            assert_eq!(
+                result(request, "c2"),
+                "{\"query\":\"b\"}",
+                "the gateway's calls are put back in"
+            );
             let messages = request["messages"].as_array().unwrap();
             assert_eq!(messages.last().unwrap()["content"], "12:00", "{request}");
             let called = messages.iter().rfind(|message| message["role"] == "assistant").unwrap();
@@ -149,7 +170,8 @@ async fn the_python_client() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_javascript_client() {
-    // It needs a newer Node.js than Debian's, which came with the others.
+    // The client needs a newer Node.js than Debian's. That version was installed with the other
+    // packages.
     check(&peers().join("node_modules/node/bin/node"), &[&here("client.mjs"), &clients()]).await;
 }
 
@@ -160,12 +182,17 @@ async fn the_python_client_over_the_responses_api() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_javascript_client_over_the_responses_api() {
-    check_responses(&peers().join("node_modules/node/bin/node"), &[&here("responses.mjs"), &clients()]).await;
+    check_responses(
+        &peers().join("node_modules/node/bin/node"),
+        &[&here("responses.mjs"), &clients()],
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn pages_may_send_what_the_official_client_sends() {
-    let gateway = Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
+    let gateway =
+        Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
     let names = [
         "authorization",
         "content-type",
@@ -184,7 +211,9 @@ async fn pages_may_send_what_the_official_client_sends() {
     ];
     let asked = format!("{}, x-other, x-stainless-bad name", names.join(","));
     let preflight = gateway.operator().request(reqwest::Method::OPTIONS, "/v1/chat/completions");
-    let preflight = preflight.header("origin", "https://app.example").header("access-control-request-method", "POST");
+    let preflight = preflight
+        .header("origin", "https://app.example")
+        .header("access-control-request-method", "POST");
     let reply = Reply::of(preflight.header("access-control-request-headers", &asked)).await;
     assert_eq!(reply.status, 204);
     let allowed = reply.headers["access-control-allow-headers"].to_str().unwrap();

@@ -1,5 +1,5 @@
-//! Whatever a model's server sends, cut anywhere and without end, the client gets an answer or an error, the gateway keeps
-//! its bounds, and what runs ends with whoever wanted it.
+//! For any output of a model server, even cut anywhere or endless, the client gets an answer or an
+//! error. The gateway keeps its limits, and running work ends with its client.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, eventually, soon};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::chat::{Streamed, ask, behind, complete, result, with};
 
-/// A piece of a stream.
+/// Returns one chunk of a stream.
 fn piece(delta: Value, finish: Value) -> String {
     json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m",
         "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
@@ -18,7 +18,7 @@ fn pieces(bytes: &[u8], size: usize) -> ModelReply {
     ModelReply::Bytes(bytes.chunks(size).map(<[u8]>::to_vec).collect())
 }
 
-/// With tools of the gateway's, and without, where a stream is only passed on.
+/// Streams once with the gateway's tools and once without, where the stream is only forwarded.
 async fn both_ways(gateway: &Gateway, body: &Value) -> [Streamed; 2] {
     let asked = |tools: &str| with(body.clone(), "switchboard", json!({ "tools": tools }));
     [Streamed::of(gateway, asked("all")).await, Streamed::of(gateway, asked("none")).await]
@@ -49,7 +49,9 @@ async fn a_stream_may_be_written_and_cut_in_every_way() {
     ];
     for way in &ways {
         for size in [1, 3, 4096] {
-            model.then(|_| {}, pieces(way.as_bytes(), size)).then(|_| {}, pieces(way.as_bytes(), size));
+            model
+                .then(|_| {}, pieces(way.as_bytes(), size))
+                .then(|_| {}, pieces(way.as_bytes(), size));
             for streamed in both_ways(&gateway, &ask("go")).await {
                 assert_eq!(
                     (streamed.text.as_str(), streamed.finish.as_str()),
@@ -69,10 +71,15 @@ async fn calls_may_be_cut_and_numbered_in_every_way() {
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let call = |index: Value, id: Value, name: &str, arguments: &str| json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": arguments } }] });
-    let one_by_one =
-        |text: &str, of: &dyn Fn(&str) -> Value| -> Vec<Value> { text.chars().map(|c| of(&c.to_string())).collect() };
-    let mut letters = vec![json!({ "tool_calls": [{ "index": 0, "id": "c1", "type": "function" }] })];
-    letters.extend(one_by_one("a_x", &|part| json!({ "tool_calls": [{ "index": 0, "function": { "name": part } }] })));
+    let one_by_one = |text: &str, of: &dyn Fn(&str) -> Value| -> Vec<Value> {
+        text.chars().map(|c| of(&c.to_string())).collect()
+    };
+    let mut letters =
+        vec![json!({ "tool_calls": [{ "index": 0, "id": "c1", "type": "function" }] })];
+    letters.extend(one_by_one(
+        "a_x",
+        &|part| json!({ "tool_calls": [{ "index": 0, "function": { "name": part } }] }),
+    ));
     letters.extend(one_by_one(
         "{\"k\":\"é\"}",
         &|part| json!({ "tool_calls": [{ "index": 0, "function": { "arguments": part } }] }),
@@ -109,20 +116,30 @@ async fn calls_may_be_cut_and_numbered_in_every_way() {
         ),
     ];
     for (deltas, calls) in ways {
-        let events = deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null)));
+        let events =
+            deltas.iter().map(|delta| format!("data: {}\n\n", piece(delta.clone(), Value::Null)));
         let mut text = events.collect::<Vec<_>>().concat();
         text += &format!("data: {}\n\ndata: [DONE]\n\n", piece(json!({}), json!("tool_calls")));
         model.then(|_| {}, pieces(text.as_bytes(), 1));
-        // The scripted server checks besides that each call has an id of its own, and each result its call.
+        // The scripted server also checks that each call has its own id, and that each result has a
+        // call.
         let told = move |request: &Value| {
-            let results: Vec<_> =
-                request["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool").collect();
+            let results: Vec<_> = request["messages"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|message| message["role"] == "tool")
+                .collect();
             assert_eq!(results.len(), calls, "{request}");
             assert!(results.iter().all(|result| result["content"] == "{\"k\":\"é\"}"), "{request}");
         };
         model.then(told, ModelReply::text("done"));
         let streamed = Streamed::of(&gateway, ask("go")).await;
-        assert_eq!((streamed.text.as_str(), streamed.finish.as_str()), ("done", "stop"), "{streamed:?}");
+        assert_eq!(
+            (streamed.text.as_str(), streamed.finish.as_str()),
+            ("done", "stop"),
+            "{streamed:?}"
+        );
     }
     model.finish();
 }
@@ -135,7 +152,8 @@ async fn arguments_that_are_none_are_told_to_the_model() {
     let bad = ["{\"k\":", "not JSON", "[1]", "\"text\"", "7"];
     let calls: Vec<(String, String)> =
         bad.iter().enumerate().map(|(at, text)| (format!("c{at}"), (*text).to_owned())).collect();
-    let named: Vec<(&str, &str, String)> = calls.iter().map(|(id, text)| (id.as_str(), "a_x", text.clone())).collect();
+    let named: Vec<(&str, &str, String)> =
+        calls.iter().map(|(id, text)| (id.as_str(), "a_x", text.clone())).collect();
     for stream in [false, true] {
         model.then(|_| {}, ModelReply::raw_calls(&named));
         model.then(
@@ -150,7 +168,11 @@ async fn arguments_that_are_none_are_told_to_the_model() {
         let reply = complete(&gateway, &with(ask("go"), "stream", json!(stream))).await;
         assert!(reply.text.contains("so"), "{}", reply.text);
     }
-    assert_eq!(gateway.operator().get("/v1/calls").await.body["calls"], json!([]), "none of it was a call");
+    assert_eq!(
+        gateway.operator().get("/v1/calls").await.body["calls"],
+        json!([]),
+        "none of it was a call"
+    );
     model.finish();
 }
 
@@ -160,7 +182,8 @@ async fn more_calls_than_there_may_be_run_none() {
     let gateway = behind(&model, "max_tool_calls = 100000").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let ids: Vec<String> = (0..3_000).map(|at| format!("c{at}")).collect();
-    let calls: Vec<(&str, &str, Value)> = ids.iter().map(|id| (id.as_str(), "a_x", json!({}))).collect();
+    let calls: Vec<(&str, &str, Value)> =
+        ids.iter().map(|id| (id.as_str(), "a_x", json!({}))).collect();
     model.then(|_| {}, ModelReply::calls(&calls));
     let answer = complete(&gateway, &ask("go")).await.body;
     assert_eq!(answer["switchboard"]["stopped"]["reason"], "max_tool_calls", "{answer}");
@@ -176,7 +199,11 @@ async fn more_calls_than_there_may_be_run_none() {
     let text = events.concat() + &format!("data: {}\n\n", piece(json!({}), json!("tool_calls")));
     model.then(|_| {}, pieces(text.as_bytes(), 1 << 16));
     let streamed = Streamed::of(&gateway, ask("go")).await;
-    assert_eq!(streamed.news.last().unwrap()["stopped"]["reason"], "max_tool_calls", "{streamed:?}");
+    assert_eq!(
+        streamed.news.last().unwrap()["stopped"]["reason"],
+        "max_tool_calls",
+        "{streamed:?}"
+    );
     assert_eq!(gateway.operator().get("/v1/calls").await.body["calls"], json!([]));
     model.finish();
 }
@@ -186,7 +213,7 @@ async fn what_has_no_end_is_ended() {
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    // An event without an end, and an answer without one that was to come whole.
+    // An event without an end, and a whole answer without an end.
     let line = || ModelReply::Endless { head: b"data: ".to_vec(), again: vec![b'x'; 1 << 16] };
     for _ in 0..2 {
         model.then(|_| {}, line());
@@ -196,7 +223,12 @@ async fn what_has_no_end_is_ended() {
     }
     model.then(|_| {}, line());
     let whole = complete(&gateway, &ask("go")).await;
-    assert_eq!((whole.status, &whole.body["error"]["code"]), (502, &json!("upstream_bad_answer")), "{}", whole.text);
+    assert_eq!(
+        (whole.status, &whole.body["error"]["code"]),
+        (502, &json!("upstream_bad_answer")),
+        "{}",
+        whole.text
+    );
     model.finish();
 }
 
@@ -205,7 +237,8 @@ async fn an_answer_without_end_is_over_at_the_deadline() {
     let mut model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    let again = format!("data: {}\n\n", piece(json!({ "content": "and " }), Value::Null)).into_bytes();
+    let again =
+        format!("data: {}\n\n", piece(json!({ "content": "and " }), Value::Null)).into_bytes();
     for tools in ["all", "none"] {
         model.then(|_| {}, ModelReply::Endless { head: Vec::new(), again: again.clone() });
         let body = with(ask("go"), "switchboard", json!({ "tools": tools, "timeout_ms": 400 }));
@@ -227,7 +260,8 @@ async fn who_leaves_an_answer_without_end_ends_it() {
     let mut model = ScriptedModel::start().await;
     let gateway = behind(&model, "").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    let again = format!("data: {}\n\n", piece(json!({ "content": "and " }), Value::Null)).into_bytes();
+    let again =
+        format!("data: {}\n\n", piece(json!({ "content": "and " }), Value::Null)).into_bytes();
     for tools in ["all", "none"] {
         model.then(|_| {}, ModelReply::Endless { head: Vec::new(), again: again.clone() });
         let mut body = with(ask("go"), "stream", json!(true));
@@ -239,7 +273,10 @@ async fn who_leaves_an_answer_without_end_ends_it() {
         drop(read);
         model.hung_up().await;
     }
-    eventually("nothing left running", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("nothing left running", || async {
+        (gateway.running_calls().await == 0).then_some(())
+    })
+    .await;
     model.finish();
 }
 
@@ -257,10 +294,17 @@ async fn a_result_of_megabytes_is_cut_for_the_model() {
     let cut = |request: &Value| {
         let told = result(request, "c1");
         assert!((1_000..=11_000).contains(&told.len()), "{} bytes", told.len());
-        assert!(told.contains("cut") || told.contains("truncated"), "{}", &told[told.len() - 200..]);
+        assert!(
+            told.contains("cut") || told.contains("truncated"),
+            "{}",
+            &told[told.len() - 200..]
+        );
     };
     model.then(cut, ModelReply::text("done"));
-    assert_eq!(complete(&gateway, &ask("go")).await.body["choices"][0]["message"]["content"], "done");
+    assert_eq!(
+        complete(&gateway, &ask("go")).await.body["choices"][0]["message"]["content"],
+        "done"
+    );
     node.await.unwrap();
     model.finish();
 }
@@ -285,18 +329,33 @@ async fn what_clients_leave_empty_is_left_out() {
     ] {
         body[field] = Value::Null;
     }
-    model.then(|request| assert_eq!(request["tools"].as_array().unwrap().len(), 1), ModelReply::text("hello"));
+    model.then(
+        |request| assert_eq!(request["tools"].as_array().unwrap().len(), 1),
+        ModelReply::text("hello"),
+    );
     let reply = complete(&gateway, &body).await;
     assert_eq!(reply.body["choices"][0]["message"]["content"], "hello", "{}", reply.text);
-    // Several answers at once are for those who call no tools.
+    // Several answers at once are possible only without tools.
     let several = with(ask("go"), "n", json!(2));
     let refused = complete(&gateway, &several).await;
-    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("n")), "{}", refused.text);
+    assert_eq!(
+        (refused.status, &refused.body["error"]["param"]),
+        (400, &json!("n")),
+        "{}",
+        refused.text
+    );
     model.then(|request| assert_eq!(request["n"], 2), ModelReply::text("hello"));
-    assert_eq!(complete(&gateway, &with(several, "switchboard", json!({ "tools": "none" }))).await.status, 200);
-    // A count of all rounds comes at the end, to those who ask.
-    model.then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({}))])).then(|_| {}, ModelReply::text("done"));
-    let counted = Streamed::of(&gateway, with(ask("go"), "stream_options", json!({ "include_usage": true }))).await;
+    assert_eq!(
+        complete(&gateway, &with(several, "switchboard", json!({ "tools": "none" }))).await.status,
+        200
+    );
+    // The token count of all rounds is sent at the end, on request.
+    model
+        .then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({}))]))
+        .then(|_| {}, ModelReply::text("done"));
+    let counted =
+        Streamed::of(&gateway, with(ask("go"), "stream_options", json!({ "include_usage": true })))
+            .await;
     assert_eq!(counted.usage["total_tokens"], 42, "{counted:?}");
     model.finish();
 }

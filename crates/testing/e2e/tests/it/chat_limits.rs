@@ -1,5 +1,5 @@
-//! A model that goes on calling tools is stopped at a limit, with an end that says which; and whoever leaves takes
-//! everything along: the request to the model's server, and the calls at the nodes.
+//! A model that keeps calling tools is stopped at a limit, with an end that names the limit. When a
+//! client disconnects, its request to the model server and its calls on nodes are cancelled.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Hello, ModelReply, ScriptedModel, eventually, soon};
@@ -45,10 +45,13 @@ async fn tokens_are_counted_in_a_stream_though_the_client_does_not_ask() {
     let gateway = behind(&model, "max_total_tokens = 1000").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     model.then(
-        |request| assert_eq!(request["stream_options"], json!({ "include_usage": true, "other": 1 })),
+        |request| {
+            assert_eq!(request["stream_options"], json!({ "include_usage": true, "other": 1 }));
+        },
         ModelReply::text("hello"),
     );
-    let streamed = Streamed::of(&gateway, with(ask("go"), "stream_options", json!({ "other": 1 }))).await;
+    let streamed =
+        Streamed::of(&gateway, with(ask("go"), "stream_options", json!({ "other": 1 }))).await;
     assert_eq!((streamed.text.as_str(), streamed.usage.is_null()), ("hello", true), "{streamed:?}");
     model.finish();
 }
@@ -70,7 +73,10 @@ async fn the_deadline_cancels_what_runs() {
             (json!(answer.finish), answer.news.last().unwrap()["stopped"]["reason"].clone())
         } else {
             let answer = complete(&gateway, &body).await.body;
-            (answer["choices"][0]["finish_reason"].clone(), answer["switchboard"]["stopped"]["reason"].clone())
+            (
+                answer["choices"][0]["finish_reason"].clone(),
+                answer["switchboard"]["stopped"]["reason"].clone(),
+            )
         };
         assert_eq!((finish, reason), (json!("length"), json!("deadline")));
         node.await.unwrap();
@@ -103,7 +109,10 @@ async fn a_client_that_leaves_cancels_the_calls_at_the_node() {
         let request = node.request().await;
         client.abort();
         assert_eq!(node.cancelled(&request).await, "disconnected", "stream: {stream}");
-        eventually("the call gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+        eventually("the call gone", || async {
+            (gateway.running_calls().await == 0).then_some(())
+        })
+        .await;
         model.finish();
     }
 }
@@ -153,7 +162,12 @@ async fn a_token_that_is_revoked_ends_the_answer() {
     model.asked().await;
     gateway.operator().delete(&format!("/v1/tokens/{id}")).await;
     let reply = client.await.unwrap();
-    assert_eq!((reply.status, &reply.body["error"]["code"]), (401, &json!("token_over")), "{}", reply.text);
+    assert_eq!(
+        (reply.status, &reply.body["error"]["code"]),
+        (401, &json!("token_over")),
+        "{}",
+        reply.text
+    );
     model.hung_up().await;
     model.finish();
 }

@@ -1,5 +1,5 @@
-//! Calls by hand: the result alone on stdout, progress on stderr, Ctrl-C cancels, and each kind of failure has its exit
-//! code.
+//! `switchboard call` prints only the result on stdout and progress on stderr. Ctrl-C cancels, and
+//! each kind of failure has its exit code.
 
 use rustix::process::Signal;
 use sa_testkit::{Cli, Hello, Message, Setup, eventually};
@@ -13,19 +13,32 @@ async fn only_the_result_is_on_stdout() {
     let ended = gateway.cli(&["call", "demo_countdown", "--arg", "from=2"]).run().await;
     ended.assert_code(0);
     assert_eq!(ended.json(), json!({ "counted_from": 2 }));
-    assert!(ended.stderr.contains("2 to go") && ended.stderr.contains("1 to go"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("2 to go") && ended.stderr.contains("1 to go"),
+        "{}",
+        ended.stderr
+    );
 
-    let ended = gateway.cli(&["call", "demo_echo", "-a", "n=5", "-a", "s:=5", "-a", "text=a b", "--json"]).run().await;
+    let ended = gateway
+        .cli(&["call", "demo_echo", "-a", "n=5", "-a", "s:=5", "-a", "text=a b", "--json"])
+        .run()
+        .await;
     let body = ended.assert_code(0).json();
-    assert_eq!((&body["ok"], &body["result"]), (&json!(true), &json!({ "n": 5, "s": "5", "text": "a b" })));
+    assert_eq!(
+        (&body["ok"], &body["result"]),
+        (&json!(true), &json!({ "n": 5, "s": "5", "text": "a b" }))
+    );
     assert!(body["call_id"].is_string());
 
-    let ended = gateway.cli(&["call", "demo_echo", "--args-json", "-"]).run_with("{\"text\":\"from stdin\"}").await;
+    let ended = gateway
+        .cli(&["call", "demo_echo", "--args-json", "-"])
+        .run_with("{\"text\":\"from stdin\"}")
+        .await;
     assert_eq!(ended.assert_code(0).json(), json!({ "text": "from stdin" }));
     gateway.stop().await;
 }
 
-/// A program gets it as it was written, and a terminal shows an escape, which means the same.
+/// A program receives the character unchanged, and a terminal shows an equivalent escape.
 #[tokio::test]
 async fn a_character_that_nobody_sees_is_what_it_was() {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
@@ -39,7 +52,8 @@ async fn a_character_that_nobody_sees_is_what_it_was() {
     gateway.stop().await;
 }
 
-/// Numbers that no machine holds, and keys that appear twice, are between the tool and whoever reads its result.
+/// Numbers outside all machine ranges and duplicate keys are passed from the tool to the reader
+/// unchanged.
 #[tokio::test]
 async fn a_result_says_what_the_tool_wrote() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
@@ -47,7 +61,10 @@ async fn a_result_says_what_the_tool_wrote() {
     let started = gateway.cli(&["call", "a.b"]).start();
     let request = node.request().await;
     let result = r#"{"n":12345678901234567890123,"one":1.00,"n":2}"#;
-    let frame = format!(r#"{{"type":"tool_response","request_id":"{}","ok":true,"result":{result}}}"#, request.id);
+    let frame = format!(
+        r#"{{"type":"tool_response","request_id":"{}","ok":true,"result":{result}}}"#,
+        request.id
+    );
     node.send_raw(Message::text(frame)).await;
     let expected = "{\n  \"n\": 12345678901234567890123,\n  \"one\": 1.00,\n  \"n\": 2\n}\n";
     assert_eq!(started.end().await.assert_code(0).stdout, expected);
@@ -56,12 +73,17 @@ async fn a_result_says_what_the_tool_wrote() {
 
 #[tokio::test]
 async fn every_kind_of_failure_has_its_exit_code() {
-    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 1\nqueue_wait_ms = 1\npending_per_node = 1");
+    let gateway = Setup::new()
+        .config("[limits]\nreconnect_wait_ms = 1\nqueue_wait_ms = 1\npending_per_node = 1");
     let gateway = gateway.spawn(SWITCHBOARD).await;
     let schema = json!({ "type": "object", "required": ["query"] });
-    let node = Hello::new("n").capability("a").describe(json!({ "name": "a.find", "input_schema": schema }));
+    let node = Hello::new("n")
+        .capability("a")
+        .describe(json!({ "name": "a.find", "input_schema": schema }));
     let mut node = node.connect(&gateway).await;
-    for (kind, code) in [("invalid_args", 6), ("not_allowed", 4), ("not_found", 5), ("timeout", 7), ("failed", 1)] {
+    for (kind, code) in
+        [("invalid_args", 6), ("not_allowed", 4), ("not_found", 5), ("timeout", 7), ("failed", 1)]
+    {
         let started = gateway.cli(&["call", "a.b"]).start();
         let request = node.request().await;
         node.fail(&request.id, kind, &format!("because of {kind}")).await;
@@ -78,7 +100,7 @@ async fn every_kind_of_failure_has_its_exit_code() {
     node.cancelled(&request).await;
     let unknown = gateway.cli(&["call", "nothing"]).run().await;
     unknown.assert_code(5);
-    assert!(unknown.stderr.contains("try: "), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("hint: "), "{}", unknown.stderr);
     gateway.cli(&["call", "a.b", "--arg", "nonsense"]).run().await.assert_code(2);
     let object = gateway.cli(&["call", "a.b", "{\"x\":1}"]).run().await;
     assert!(object.assert_code(2).stderr.contains("--json"), "{}", object.stderr);
@@ -87,9 +109,13 @@ async fn every_kind_of_failure_has_its_exit_code() {
         assert!(refused.assert_code(2).stderr.contains("from 1 to 500"), "{}", refused.stderr);
     }
     let outcome = gateway.cli(&["calls", "--outcome", "nonsense"]).run().await;
-    assert!(outcome.assert_code(2).stderr.contains("--outcome is ok"), "{}", outcome.stderr);
+    assert!(
+        outcome.assert_code(2).stderr.contains("--outcome is \"nonsense\", but must be ok"),
+        "{}",
+        outcome.stderr
+    );
     gateway.cli(&["call", "a.b", "--args-json", "{"]).run().await.assert_code(2);
-    // As with any other name that is not there.
+    // Handled like any other unknown name.
     for nonsense in ["not-an-id", "zzz", "", "..", &"f".repeat(500)] {
         let ended = gateway.cli(&["calls", nonsense]).run().await;
         assert!(ended.assert_code(5).stderr.len() < 300, "{}", ended.stderr);
@@ -99,12 +125,16 @@ async fn every_kind_of_failure_has_its_exit_code() {
     gateway.cli(&["frobnicate"]).run().await.assert_code(2);
     let nowhere = gateway.cli(&["tools", "--url", "http://127.0.0.1:1"]).run().await;
     nowhere.assert_code(3);
-    assert!(nowhere.stderr.contains("127.0.0.1:1") && nowhere.stderr.contains("try: "), "{}", nowhere.stderr);
+    assert!(
+        nowhere.stderr.contains("127.0.0.1:1") && nowhere.stderr.contains("hint: "),
+        "{}",
+        nowhere.stderr
+    );
     drop(node);
     gateway.cli(&["call", "a.b"]).run().await.assert_code(8);
 
     let help = Cli::new(SWITCHBOARD).args(&["--help"]).run().await;
-    for code in ["0 done", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ", "130 "] {
+    for code in ["0 success", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ", "130 "] {
         assert!(help.stdout.contains(code), "the help names the codes: {}", help.stdout);
     }
     gateway.stop().await;
@@ -114,10 +144,11 @@ async fn every_kind_of_failure_has_its_exit_code() {
 async fn a_call_whose_gateway_dies_may_have_had_an_effect() {
     let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    let (tail, channel) = (gateway.cli(&["tail"]).start(), gateway.cli(&["channel", "tail", "room"]).start());
+    let (tail, channel) =
+        (gateway.cli(&["tail"]).start(), gateway.cli(&["channel", "tail", "room"]).start());
     tail.warns("watching").await;
     channel.warns("following").await;
-    // One whose node goes away, and then one whose gateway does.
+    // First the node disconnects during a call, then the gateway.
     let without_node = gateway.cli(&["call", "a.b"]).start();
     node.request().await;
     drop(node);
@@ -131,12 +162,20 @@ async fn a_call_whose_gateway_dies_may_have_had_an_effect() {
     gateway.kill().await;
     let ended = started.end().await;
     ended.assert_code(10);
-    assert!(ended.stderr.contains("lost in the middle") && ended.stderr.contains("may have had"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("lost during the request") && ended.stderr.contains("may have had"),
+        "{}",
+        ended.stderr
+    );
     assert!(!ended.stderr.contains("cannot reach"), "{}", ended.stderr);
     for tail in [tail, channel] {
         let ended = tail.end().await;
         ended.assert_code(3);
-        assert!(ended.stderr.contains("went away") && !ended.stderr.contains("cannot reach"), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("lost the connection") && !ended.stderr.contains("cannot reach"),
+            "{}",
+            ended.stderr
+        );
     }
 }
 
@@ -167,7 +206,7 @@ async fn json_prints_what_the_route_returns() {
         (operator.get(&format!("/v1/calls/{id}")).await.body["state"] == "ended").then_some(())
     })
     .await;
-    // What passes the time differs.
+    // Removes values that change with time.
     let still = |mut value: Value| {
         if let Some(status) = value.as_object_mut() {
             status.remove("uptime_s");
@@ -189,7 +228,11 @@ async fn json_prints_what_the_route_returns() {
         (vec!["status"], "/v1/status"),
     ] {
         let printed = gateway.cli(&args).args(&["--json"]).run().await;
-        assert_eq!(still(printed.assert_code(0).json()), still(operator.get(path).await.body), "{args:?}");
+        assert_eq!(
+            still(printed.assert_code(0).json()),
+            still(operator.get(path).await.body),
+            "{args:?}"
+        );
     }
     gateway.stop().await;
 }
@@ -199,11 +242,19 @@ async fn what_a_command_cannot_use_is_named() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let ended = gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "one\ntwo").run().await;
     ended.assert_code(2);
-    assert!(ended.stderr.contains("line break") && ended.stderr.contains("SWITCHBOARD_TOKEN"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("line break") && ended.stderr.contains("SWITCHBOARD_TOKEN"),
+        "{}",
+        ended.stderr
+    );
     let file = gateway.config_file();
     let ended = gateway.cli(&["tools", "--ca", file.to_str().unwrap()]).run().await;
     ended.assert_code(2);
-    assert!(ended.stderr.contains("no certificate") && ended.stderr.contains("--ca"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("no certificate") && ended.stderr.contains("--ca"),
+        "{}",
+        ended.stderr
+    );
     gateway.stop().await;
 }
 
@@ -228,13 +279,20 @@ async fn a_tools_calls_are_found_by_whichever_name_it_has() {
             (found["calls"].as_array().unwrap().len() == 2).then_some(found)
         })
         .await;
-        // The list has one name for both.
-        let ids: Vec<&str> =
-            found["calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
+        // The list uses one name for both.
+        let ids: Vec<&str> = found["calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["id"].as_str().unwrap())
+            .collect();
         let shown = gateway.cli(&["calls"]).run().await.stdout;
         assert_eq!(shown.matches("notes_read").count(), 2, "{shown}");
         let first = gateway.cli(&["calls", ids[1]]).run().await.stdout;
-        assert!(first.starts_with("notes_read  ok") && first.contains("called    notes.read"), "{first}");
+        assert!(
+            first.starts_with("notes_read  ok") && first.contains("called    notes.read"),
+            "{first}"
+        );
     }
     let none = gateway.cli(&["calls", "--tool", "notes_write", "--json"]).run().await.json();
     assert_eq!(none["calls"], serde_json::json!([]));
@@ -261,31 +319,43 @@ async fn the_beginning_of_an_id_will_do_where_it_is_clear() {
     let same = ids[0].bytes().zip(ids[1].bytes()).take_while(|(a, b)| a == b).count();
     let clear = &ids[0][..=same];
     let shown = gateway.cli(&["calls", clear, "--json"]).run().await.assert_code(0).json();
-    assert_eq!((&shown["id"], &shown["args"]["json"]), (&json!(ids[0]), &json!({ "number": 0 })), "{shown}");
-    // Capitals are the same id.
+    assert_eq!(
+        (&shown["id"], &shown["args"]["json"]),
+        (&json!(ids[0]), &json!({ "number": 0 })),
+        "{shown}"
+    );
+    // Upper-case letters match the same id.
     gateway.cli(&["calls", &clear.to_uppercase()]).run().await.assert_code(0);
     let several = gateway.cli(&["calls", &ids[0][..same]]).run().await;
     several.assert_code(2);
     assert!(ids.iter().all(|id| several.stderr.contains(id)), "{}", several.stderr);
     gateway.cli(&["calls", "ffffffff"]).run().await.assert_code(5);
-    // Nobody finds out about another one's calls.
+    // Other principals cannot find out about these calls.
     let (_, token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
-    gateway.cli(&["calls", &ids[0][..same]]).env("SWITCHBOARD_TOKEN", &token).run().await.assert_code(5);
+    gateway
+        .cli(&["calls", &ids[0][..same]])
+        .env("SWITCHBOARD_TOKEN", &token)
+        .run()
+        .await
+        .assert_code(5);
 
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = node.request().await;
-    let same =
-        ids.iter().map(|id| id.bytes().zip(request.id.bytes()).take_while(|(a, b)| a == b).count()).max().unwrap();
-    // Among those that run it is the only one, however little of it is typed.
+    let same = ids
+        .iter()
+        .map(|id| id.bytes().zip(request.id.bytes()).take_while(|(a, b)| a == b).count())
+        .max()
+        .unwrap();
+    // Only running calls are matched, so a short prefix is unique.
     gateway.cli(&["calls", "--cancel", &request.id[..same.min(4)]]).run().await.assert_code(0);
     node.cancelled(&request).await;
     call.await.unwrap().assert_problem(499, "cancelled");
     gateway.cli(&["calls", "--cancel", &request.id[..4]]).run().await.assert_code(5);
     let over = gateway.cli(&["calls", "--cancel", &request.id]).run().await;
-    assert!(over.assert_code(9).stderr.contains("has ended already: cancelled"), "{}", over.stderr);
+    assert!(over.assert_code(9).stderr.contains("has already ended: cancelled"), "{}", over.stderr);
     let path = format!("/v1/calls/{}", request.id);
     gateway.operator().delete(&path).await.assert_problem(409, "conflict");
-    // Nobody finds out about another one's calls in this way either.
+    // Other principals cannot find out about calls this way either.
     gateway.agent(&token).delete(&path).await.assert_problem(404, "not_found");
     gateway.stop().await;
 }
@@ -299,7 +369,7 @@ async fn the_list_is_in_the_order_of_the_times_that_it_shows() {
         let call = gateway.operator().call_later("a.b", json!({ "args": { "number": number } }));
         calls.push((node.request().await, call));
     }
-    // The last of them ends first.
+    // The call that started last ends first.
     for (request, call) in calls.into_iter().rev() {
         node.answer(&request.id, json!(0)).await;
         call.await.unwrap().result();

@@ -1,4 +1,5 @@
-//! Tab offers the names of what the gateway has, in the bash that people have; and nothing, without a word, where it cannot know.
+//! Tab completion offers the names from the gateway in a common bash, and prints nothing when the
+//! gateway cannot be asked.
 
 use std::path::Path;
 
@@ -8,7 +9,8 @@ use tokio::net::TcpListener;
 
 use crate::SWITCHBOARD;
 
-/// Loads the script and asks for what it would offer, as bash does: the last word is the one to complete.
+/// Loads the script and asks for its completions as bash does; the last word is the one to
+/// complete.
 const TAB: &str = r#"
     source <("$0" completions bash)
     [[ $(complete -p switchboard) =~ -F\ ([^ ]+) ]] || exit 9
@@ -18,7 +20,8 @@ const TAB: &str = r#"
 "#;
 
 async fn tab(data: &Path, words: &[&str]) -> Finished {
-    let shell = Cli::new("bash").args(&["-c", TAB, SWITCHBOARD, "--data-dir", data.to_str().unwrap()]);
+    let shell =
+        Cli::new("bash").args(&["-c", TAB, SWITCHBOARD, "--data-dir", data.to_str().unwrap()]);
     shell.args(words).folder(data.parent().unwrap()).run().await
 }
 
@@ -35,8 +38,14 @@ async fn names_are_offered_where_they_are_asked_for() {
     let _node = Hello::new("laptop").tool("files.read").connect(&gateway).await.echo();
     let tools = offered(&data, &["call", ""]).await;
     let other = |name: &String| name.starts_with('-') || data.with_file_name(name).exists();
-    assert!(tools.contains(&"files_read".to_owned()) && !tools.iter().any(other), "options or files: {tools:?}");
-    assert_eq!(offered(&data, &["call", "demo_"]).await, ["demo_countdown", "demo_echo", "demo_time"]);
+    assert!(
+        tools.contains(&"files_read".to_owned()) && !tools.iter().any(other),
+        "options or files: {tools:?}"
+    );
+    assert_eq!(
+        offered(&data, &["call", "demo_"]).await,
+        ["demo_countdown", "demo_echo", "demo_time"]
+    );
     assert_eq!(offered(&data, &["tools", "demo_e"]).await, ["demo_echo"]);
     assert_eq!(offered(&data, &["calls", "--tool", "fi"]).await, ["files_read"]);
     let mut nodes = offered(&data, &["nodes", "probe", ""]).await;
@@ -46,8 +55,11 @@ async fn names_are_offered_where_they_are_asked_for() {
     let id = called.body["call_id"].as_str().unwrap();
     assert_eq!(offered(&data, &["calls", ""]).await, [id]);
     assert_eq!(offered(&data, &["calls", &id[..8]]).await, [id]);
-    assert!(!offered(&data, &["calls", "--cancel", ""]).await.contains(&id.to_owned()), "it has ended");
-    // Which gateway is meant is said in any place, and bash takes the address apart.
+    assert!(
+        !offered(&data, &["calls", "--cancel", ""]).await.contains(&id.to_owned()),
+        "it has ended"
+    );
+    // The option for the gateway works in any position, and bash splits the address into words.
     let port = gateway.port().to_string();
     let address = ["--url", "http", ":", "//127.0.0.1", ":", &port, "call", "demo_t"];
     assert_eq!(offered(&data, &address).await, ["demo_time"]);
@@ -63,7 +75,10 @@ async fn commands_and_options_and_files_are_offered_as_well() {
     assert_eq!(offered(&data, &["call", "x", "--idem"]).await, ["--idempotency-key"]);
     assert_eq!(offered(&data, &["completions", "b"]).await, ["bash"]);
     assert_eq!(offered(&data, &["--config", "gate"]).await, ["gateway.toml"]);
-    assert!(offered(&data, &["status", ""]).await.contains(&"--json".to_owned()), "there is nothing else");
+    assert!(
+        offered(&data, &["status", ""]).await.contains(&"--json".to_owned()),
+        "there is nothing else"
+    );
 }
 
 #[tokio::test]
@@ -74,11 +89,15 @@ async fn where_nobody_answers_nothing_is_offered_and_nothing_is_said() {
     assert!(options(offered(&data, &["call", ""]).await), "no gateway");
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port().to_string();
-    let address = ["--url", "http", ":", "//127.0.0.1", ":", &port, "--token-file", "other", "call", ""];
+    let address =
+        ["--url", "http", ":", "//127.0.0.1", ":", &port, "--token-file", "other", "call", ""];
     std::fs::write(dir.path().join("other"), "sb_x").unwrap();
     assert!(options(offered(&data, &address).await), "one that never answers");
     std::fs::write(dir.path().join("wrong.toml"), "[nonsense").unwrap();
-    assert!(options(offered(&data, &["--config", "wrong.toml", "call", ""]).await), "a configuration that is wrong");
+    assert!(
+        options(offered(&data, &["--config", "wrong.toml", "call", ""]).await),
+        "a configuration that is wrong"
+    );
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let (data, token) = (gateway.data_dir(), dir.path().join("other"));
     let refused = ["--token-file", token.to_str().unwrap(), "call", ""];
@@ -86,7 +105,7 @@ async fn where_nobody_answers_nothing_is_offered_and_nothing_is_said() {
     gateway.stop().await;
 }
 
-/// Somebody else chooses these names, and what is completed is carried out at the next key.
+/// Other people choose these names, and the shell runs a completed line at the next key.
 #[tokio::test]
 async fn a_name_that_a_shell_would_obey_is_not_offered() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;

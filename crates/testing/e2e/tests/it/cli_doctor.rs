@@ -1,4 +1,4 @@
-//! `doctor` names what is wrong, each with one line that mends it.
+//! `doctor` names each problem, with one line that fixes it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
-/// Runs the doctor and finds the one thing that is about these words, with its fix.
+/// Runs the doctor and returns the fix of the only finding that contains these words.
 async fn diagnose(cli: Cli, words: &str) -> String {
     let ended = cli.args(&["doctor", "--json"]).run().await;
     ended.assert_code(1);
@@ -44,13 +44,15 @@ async fn files_that_others_can_read() {
     let (gateway, _node) = gateway().await;
     let token = gateway.data_dir().join("operator.token");
     std::fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
-    assert!(diagnose(gateway.cli(&[]), "operator.token is open").await.starts_with("chmod 600"));
+    assert!(
+        diagnose(gateway.cli(&[]), "operator.token is open").await.starts_with("run `chmod 600")
+    );
     std::fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     std::fs::set_permissions(gateway.data_dir(), Permissions::from_mode(0o755)).unwrap();
-    assert!(diagnose(gateway.cli(&[]), "data is open").await.starts_with("chmod 700"));
+    assert!(diagnose(gateway.cli(&[]), "data is open").await.starts_with("run `chmod 700"));
     std::fs::remove_file(&token).unwrap();
     diagnose(gateway.cli(&[]), "operator.token is missing").await;
-    diagnose(gateway.cli(&[]), "no token to talk").await;
+    diagnose(gateway.cli(&[]), "no token for the gateway").await;
     gateway.stop().await;
 }
 
@@ -58,16 +60,20 @@ async fn files_that_others_can_read() {
 async fn the_environment_and_the_configuration() {
     let (gateway, _node) = gateway().await;
     let cli = |name: &str, value: &str| gateway.cli(&[]).env(name, value);
-    diagnose(cli("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5"), "SWITCHBOARD_LIMITS_PENDNIG_TOTAL").await;
-    diagnose(cli("SWITCHBOARD_LIMITS_PENDING_TOTAL", "x"), "SWITCHBOARD_LIMITS_PENDING_TOTAL").await;
+    diagnose(cli("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5"), "SWITCHBOARD_LIMITS_PENDNIG_TOTAL")
+        .await;
+    diagnose(cli("SWITCHBOARD_LIMITS_PENDING_TOTAL", "x"), "SWITCHBOARD_LIMITS_PENDING_TOTAL")
+        .await;
     diagnose(cli("SWITCHBOARD_CONFIG", "/nowhere/x.toml"), "/nowhere/x.toml").await;
     let file = gateway.dir.path().join("wrong.toml");
     std::fs::write(&file, "[server]\nlisten = 5\n[limits]\npending_total = -1\n").unwrap();
-    let wrong = cli("SWITCHBOARD_CONFIG", file.to_str().unwrap()).args(&["doctor"]).run().await.stdout;
+    let wrong =
+        cli("SWITCHBOARD_CONFIG", file.to_str().unwrap()).args(&["doctor"]).run().await.stdout;
     assert_eq!((wrong.matches("FIX").count(), wrong.contains("\\u{a}")), (2, false), "{wrong}");
     diagnose(cli("SA_NODE_TOKENS", "nonsense"), "SA_NODE_TOKENS").await;
-    diagnose(cli("SWITCHBOARD_TOKEN", "wrong"), "not known here").await;
-    let tls = cli("SWITCHBOARD_SERVER_TLS_CERT", "/nowhere/cert.pem").env("SWITCHBOARD_SERVER_TLS_KEY", "/nowhere/key");
+    diagnose(cli("SWITCHBOARD_TOKEN", "wrong"), "the token is unknown").await;
+    let tls = cli("SWITCHBOARD_SERVER_TLS_CERT", "/nowhere/cert.pem")
+        .env("SWITCHBOARD_SERVER_TLS_KEY", "/nowhere/key");
     diagnose(tls, "/nowhere/cert.pem").await;
     gateway.stop().await;
 }
@@ -75,26 +81,31 @@ async fn the_environment_and_the_configuration() {
 #[tokio::test]
 async fn the_gateway_and_its_nodes() {
     let (gateway, node) = gateway().await;
-    let mut second = Hello::new("two").capability("mail").tool("bad name").token("t2").connect(&gateway).await;
+    let mut second =
+        Hello::new("two").capability("mail").tool("bad name").token("t2").connect(&gateway).await;
     diagnose(gateway.cli(&[]), "which \"one\" holds").await;
     diagnose(gateway.cli(&[]), "bad name").await;
     node.abort();
     let _ = node.await;
     sa_testkit::eventually("the node gone", || async {
-        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false).then_some(())
+        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false)
+            .then_some(())
     })
     .await;
-    diagnose(gateway.cli(&[]), "\"one\" went away").await;
+    diagnose(gateway.cli(&[]), "\"one\" disconnected").await;
     second.settle().await;
 
     diagnose(gateway.cli(&["--url", "http://127.0.0.1:1"]), "cannot reach the gateway").await;
     let data = gateway.data_dir();
     gateway.stop().await;
     let data = data.to_str().unwrap();
-    // Whatever runs at the usual address of the machine that this test is on is not ours.
-    let elsewhere = Cli::new(SWITCHBOARD).args(&["--data-dir", data]).env("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:1");
+    // Uses another address, because some program may listen at the default address of this machine.
+    let elsewhere = Cli::new(SWITCHBOARD)
+        .args(&["--data-dir", data])
+        .env("SWITCHBOARD_SERVER_LISTEN", "127.0.0.1:1");
     diagnose(elsewhere, "cannot reach the gateway").await;
-    diagnose(Cli::new(SWITCHBOARD).args(&["--data-dir", "/nowhere/at/all"]), "does not exist").await;
+    diagnose(Cli::new(SWITCHBOARD).args(&["--data-dir", "/nowhere/at/all"]), "does not exist")
+        .await;
 }
 
 #[tokio::test]
@@ -110,12 +121,13 @@ async fn upstream_servers() {
     assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
     crate::upstream::until(&gateway, "bad", "offline").await;
     diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
-    let server = PluginServer::start(|_| PluginAnswer::text(401, "text/plain", "who are you")).await;
+    let server =
+        PluginServer::start(|_| PluginAnswer::text(401, "text/plain", "who are you")).await;
     let locked = json!({ "name": "locked", "url": server.url("/mcp") });
     assert_eq!(gateway.operator().post("/v1/upstream", &locked).await.status, 201);
     crate::upstream::until(&gateway, "locked", "offline").await;
     let fix = diagnose(gateway.cli(&[]), "\"locked\" is offline").await;
-    assert!(fix.contains("--bearer") && !fix.contains("goes on trying"), "{fix}");
+    assert!(fix.contains("--bearer") && !fix.contains("keeps retrying"), "{fix}");
     gateway.stop().await;
 }
 
@@ -129,13 +141,16 @@ async fn servers_of_plugins() {
     let body = json!({ "manifest": manifest, "allow_private": [server.address] });
     let added = gateway.operator().post("/v1/plugins", &body).await;
     assert_eq!(added.status, 201, "{}", added.text);
-    // Whatever it answers, it is there; and none of its functions was called for it.
+    // Any answer shows that the server is up, and the check calls none of its functions.
     gateway.cli(&["doctor"]).run().await.assert_code(0);
     assert!(server.asked().iter().all(|request| request.method == "HEAD" && request.path == "/"));
     let address = server.address.clone();
     server.end().await;
-    let fix =
-        diagnose(gateway.cli(&[]), &format!("the server of the plugin \"rates\" is away: http://{address}")).await;
+    let fix = diagnose(
+        gateway.cli(&[]),
+        &format!("the server of the plugin \"rates\" is unavailable: http://{address}"),
+    )
+    .await;
     assert!(fix.contains("switchboard plugin disable rates"), "{fix}");
     gateway.cli(&["plugin", "disable", "rates"]).run().await.assert_code(0);
     gateway.cli(&["doctor"]).run().await.assert_code(0);
@@ -148,15 +163,16 @@ async fn a_gateway_without_nodes_is_well_and_one_that_ends_says_so() {
     let shown = gateway.cli(&["doctor"]).run().await;
     let tools = gateway.cli(&["status", "--json"]).run().await.json()["tools"].clone();
     assert_ne!(tools, 0, "the gateway has some of its own");
-    let told = format!("note  no node is connected, and all {tools} tools are its own");
+    let told = format!("note  no node is connected, and all {tools} tools are built in");
     assert!(shown.assert_code(0).stdout.contains(&told), "{}", shown.stdout);
-    // A call that runs keeps it here for a while.
+    // A running call delays the shutdown.
     let mut node = Hello::new("one").capability("mail").connect(&gateway).await;
     let call = gateway.operator().call_later("mail.send", json!({}));
     let request = node.request().await;
     gateway.begin_stop();
     let shown = sa_testkit::eventually("the end", || async {
-        Some(gateway.cli(&["doctor"]).run().await).filter(|shown| shown.stdout.contains("SHUTTING DOWN"))
+        Some(gateway.cli(&["doctor"]).run().await)
+            .filter(|shown| shown.stdout.contains("SHUTTING DOWN"))
     });
     shown.await.assert_code(0);
     node.answer(&request.id, json!({})).await;
@@ -170,13 +186,13 @@ async fn a_port_that_is_taken() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", dir.path().to_str().unwrap()]);
-    // Something that listens and is no gateway.
+    // A program that listens but is not a gateway.
     std::thread::spawn(move || {
         while let Ok((stream, _)) = taken.accept() {
             drop(stream);
         }
     });
-    diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "something else listens").await;
+    diagnose(cli.env("SWITCHBOARD_SERVER_LISTEN", &address), "another process listens").await;
 }
 
 #[tokio::test]
@@ -186,21 +202,37 @@ async fn damage_in_the_store_is_found_and_placed() {
     let mark = "mark-of-one-record-among-many";
     let call = gateway.operator().call("a.b", json!({ "text": mark })).await;
     assert_eq!(call.status, 200);
-    let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", gateway.data_dir().to_str().unwrap(), "doctor", "--deep"]);
-    // A store that is being written is left alone.
+    let deep = || {
+        Cli::new(SWITCHBOARD).args(&[
+            "--data-dir",
+            gateway.data_dir().to_str().unwrap(),
+            "doctor",
+            "--deep",
+        ])
+    };
+    // The doctor does not check a store that is in use.
     let busy = deep().run().await;
-    assert!(busy.assert_code(1).stdout.contains(&format!("in use by process {}", gateway.pid())), "{}", busy.stdout);
+    assert!(
+        busy.assert_code(1).stdout.contains(&format!("in use by process {}", gateway.pid())),
+        "{}",
+        busy.stdout
+    );
     assert!(busy.stdout.contains("-> stop the gateway"), "{}", busy.stdout);
     let dir = Arc::clone(&gateway.dir);
     let data = gateway.data_dir();
     gateway.stop().await;
-    let deep = || Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]);
+    let deep =
+        || Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]);
     let well = deep().run().await;
     assert!(well.assert_code(0).stdout.contains("switchboard.db is intact"), "{}", well.stdout);
     let file = data.join("switchboard.db");
     let mut bytes = std::fs::read(&file).unwrap();
-    let places: Vec<usize> =
-        bytes.windows(mark.len()).enumerate().filter(|(_, seen)| *seen == mark.as_bytes()).map(|(at, _)| at).collect();
+    let places: Vec<usize> = bytes
+        .windows(mark.len())
+        .enumerate()
+        .filter(|(_, seen)| *seen == mark.as_bytes())
+        .map(|(at, _)| at)
+        .collect();
     assert!(!places.is_empty(), "the record is in the file");
     for at in places {
         bytes[at] ^= 1;
@@ -208,19 +240,33 @@ async fn damage_in_the_store_is_found_and_placed() {
     std::fs::write(&file, bytes).unwrap();
     let ill = deep().run().await;
     ill.assert_code(1);
-    let told = ill.stdout.lines().find(|line| line.contains("FIX")).unwrap_or_else(|| panic!("{}", ill.stdout));
+    let told = ill
+        .stdout
+        .lines()
+        .find(|line| line.contains("FIX"))
+        .unwrap_or_else(|| panic!("{}", ill.stdout));
     assert!(told.contains("switchboard.db") && told.contains("calls"), "{told}");
-    // It is no loss of the newest, and so none that could be accepted.
-    let refused = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--accept-loss"]);
+    // This damage is not a loss of the newest data, so it cannot be accepted as a loss.
+    let refused = Cli::new(SWITCHBOARD).args(&[
+        "--data-dir",
+        data.to_str().unwrap(),
+        "doctor",
+        "--accept-loss",
+    ]);
     assert!(refused.run().await.assert_code(1).stdout.contains("is damaged"));
 
-    // A gateway that runs on it says so, wherever somebody looks, and goes on with the rest.
+    // A gateway on the damaged store reports the damage in every view, and everything else works.
     let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
     let _node = Hello::new("one").tool("a.b").connect(&gateway).await.echo();
     gateway.cli(&["doctor"]).run().await.assert_code(0);
     for _ in 0..3 {
         let answer = gateway.operator().get("/v1/calls").await;
-        assert_eq!((answer.status, answer.body["kind"].as_str()), (503, Some("store")), "{}", answer.text);
+        assert_eq!(
+            (answer.status, answer.body["kind"].as_str()),
+            (503, Some("store")),
+            "{}",
+            answer.text
+        );
         let hint = answer.body["hint"].as_str().unwrap();
         assert!(hint.contains("switchboard doctor --deep"), "{hint}");
     }
@@ -243,9 +289,13 @@ async fn a_token_that_cannot_be_read_is_told_of_and_opens_nothing() {
     let record = gateway.inner().store.get("tokens", &id).await.unwrap().unwrap();
     let newer = String::from_utf8_lossy(&record.value).replace("\"node\"", "\"captain\"");
     gateway.inner().store.put("tokens", &id, newer.into(), Expect::Anything).await.unwrap();
-    let (dir, data, operator) = (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
+    let (dir, data, operator) =
+        (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
     gateway.stop().await;
-    let deep = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"]).run().await;
+    let deep = Cli::new(SWITCHBOARD)
+        .args(&["--data-dir", data.to_str().unwrap(), "doctor", "--deep"])
+        .run()
+        .await;
     let told = |text: &str| text.contains(&format!("the token {id} cannot be read"));
     assert!(told(&deep.assert_code(1).stdout), "{}", deep.stdout);
 
@@ -256,7 +306,7 @@ async fn a_token_that_cannot_be_read_is_told_of_and_opens_nothing() {
     let status = gateway.cli(&["status"]).run().await;
     assert!(told(&status.assert_code(0).stdout), "{}", status.stdout);
     assert!(told(&gateway.stderr()), "{}", gateway.stderr());
-    // It was the only one for nodes, and for want of it nobody comes in without.
+    // The unreadable token was the only node token, and without it no node may connect.
     for query in ["", &format!("token={token}")] {
         assert_eq!(FakeNode::upgrade(&gateway, query).await.unwrap_err().status, 401, "{query}");
     }
@@ -267,7 +317,8 @@ async fn a_token_that_cannot_be_read_is_told_of_and_opens_nothing() {
 async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     gateway.token(json!({ "name": "kept", "role": "agent" })).await;
-    let (dir, data, operator) = (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
+    let (dir, data, operator) =
+        (Arc::clone(&gateway.dir), gateway.data_dir(), gateway.operator.clone());
     gateway.stop().await;
     let (file, older) = (data.join("switchboard.db"), dir.path().join("older.db"));
     std::fs::copy(&file, &older).unwrap();
@@ -277,9 +328,11 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
     gateway.stop().await;
     std::fs::copy(&older, &file).unwrap();
 
-    let cli = |words: &[&str]| Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(words);
+    let cli = |words: &[&str]| {
+        Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(words)
+    };
     for _ in 0..2 {
-        // Nothing is accepted by trying again.
+        // A retry does not accept the loss.
         let refused = cli(&["serve", "--listen", "127.0.0.1:0"]).run().await;
         let advice = format!("switchboard --data-dir {} doctor --accept-loss", data.display());
         assert!(refused.assert_code(1).stderr.contains(&advice), "{}", refused.stderr);
@@ -299,13 +352,17 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
     let (dir, data) = (Arc::clone(&gateway.dir), gateway.data_dir());
     gateway.stop().await;
 
-    // The same for a file that is gone altogether.
+    // The same for a missing file.
     std::fs::remove_file(data.join("switchboard.db")).unwrap();
     let found = cli(&["doctor", "--deep"]).run().await;
     assert!(found.assert_code(1).stdout.contains("is missing or empty"), "{}", found.stdout);
     cli(&["doctor", "--accept-loss"]).run().await.assert_code(0);
     let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
-    assert_eq!(gateway.operator().get("/v1/tokens").await.status, 200, "the operator's token still works");
+    assert_eq!(
+        gateway.operator().get("/v1/tokens").await.status,
+        200,
+        "the operator's token still works"
+    );
     gateway.stop().await;
 }
 
@@ -313,28 +370,36 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
 async fn contested_names_are_reported_with_their_holders() {
     let server = PluginServer::echo().await;
     let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
-    // It is here first, and yet what the operator installs goes before it.
+    // The node connects first, but the operator's installations take precedence.
     let plain = ["test._echo", "weather._run", "files.read"];
     let node = plain.iter().fold(Hello::new("first"), |node, name| node.tool(name));
     let _node = node.connect(&gateway).await.echo();
     let dir = tempfile::tempdir().unwrap();
     let env = format!("SERVER_DIR={}", dir.path().display());
-    let add = ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
+    let add =
+        ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
     gateway.cli(&add).run().await.assert_code(0);
     crate::upstream::until(&gateway, "test", "ready").await;
     let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
     assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
     let _other = Hello::new("second").tool("files.read").connect(&gateway).await.echo();
-    for (name, holder) in [("test._echo", "the upstream \"test\""), ("weather._run", "the plugin \"weather\"")] {
+    for (name, holder) in
+        [("test._echo", "the upstream \"test\""), ("weather._run", "the plugin \"weather\"")]
+    {
         let what = format!("the node \"first\" claims {name}, which belongs to {holder}");
         assert!(diagnose(gateway.cli(&[]), &what).await.contains("rename the tool"), "{name}");
     }
     let report = gateway.cli(&["doctor", "--json"]).run().await.json();
     let findings = report["findings"].as_array().unwrap().iter();
-    let renamed: Vec<&str> =
-        findings.filter_map(|found| found["what"].as_str()).filter(|what| what.contains("longer name")).collect();
+    let renamed: Vec<&str> = findings
+        .filter_map(|found| found["what"].as_str())
+        .filter(|what| what.contains("longer name"))
+        .collect();
     let [renamed] = renamed[..] else { panic!("{report:#}") };
-    assert!(renamed.starts_with("the node \"second\" has a tool under the longer name files_read_"), "{renamed}");
+    assert!(
+        renamed.starts_with("the node \"second\" lists a tool under the longer name files_read_"),
+        "{renamed}"
+    );
     assert!(renamed.contains(": files_read belongs to the node \"first\""), "{renamed}");
     gateway.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What a command tells somebody to try works, and is about what they did.
+//! The commands that hints suggest work, and fit the command that was run.
 
 use sa_core::{RawJson, Schema};
 use sa_testkit::{Cli, Setup, eventually};
@@ -21,7 +21,11 @@ async fn a_sessions_tools_are_shown_where_its_calls_point() {
     let shown = gateway.cli(&words).run().await;
     shown.assert_code(0);
     let example = format!("switchboard call --session {id} ant_send text=TEXT");
-    assert!(shown.stdout.contains("Sends it") && shown.stdout.contains(&example), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("Sends it") && shown.stdout.contains(&example),
+        "{}",
+        shown.stdout
+    );
     gateway.cli(&["tools", "ant_send"]).run().await.assert_code(5);
     assert!(gateway.cli(&["tools", "--session", id]).run().await.stdout.contains("ant_recall"));
 }
@@ -31,10 +35,18 @@ async fn a_channels_methods_are_shown_where_its_calls_point() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut worker = sa_testkit::Participant::join(&gateway, "room", "worker").await;
     let parameters = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
-    worker.update(json!({ "handle": "w", "methods": [{ "name": "greet", "parameters": parameters }] })).await;
+    worker
+        .update(
+            json!({ "handle": "w", "methods": [{ "name": "greet", "parameters": parameters }] }),
+        )
+        .await;
     let bad = gateway.cli(&["channel", "call", "room", "greet"]).run().await;
     bad.assert_code(6);
-    assert!(bad.stderr.contains("switchboard tools pubsub_worker_greet --channel room"), "{}", bad.stderr);
+    assert!(
+        bad.stderr.contains("switchboard tools pubsub_worker_greet --channel room"),
+        "{}",
+        bad.stderr
+    );
     let shown = gateway.cli(&["tools", "pubsub_worker_greet", "--channel", "room"]).run().await;
     shown.assert_code(0);
     let example = "switchboard channel call room pubsub_worker_greet name=NAME";
@@ -46,11 +58,15 @@ async fn hints_name_commands_that_show_what_they_say() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let unknown = gateway.cli(&["sessions", "nope"]).run().await;
     unknown.assert_code(5);
-    assert!(unknown.stderr.contains("switchboard sessions lists"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("switchboard sessions`"), "{}", unknown.stderr);
     assert!(!unknown.stderr.contains("session_list"), "{}", unknown.stderr);
     let nowhere = Cli::new(SWITCHBOARD).args(&["relay", "/nope"]).run().await;
     nowhere.assert_code(8);
-    assert!(nowhere.stderr.contains("switchboard sessions ID shows the socket"), "{}", nowhere.stderr);
+    assert!(
+        nowhere.stderr.contains("`switchboard sessions ID` to see the socket"),
+        "{}",
+        nowhere.stderr
+    );
     let unnamed = Cli::new(SWITCHBOARD).args(&["relay"]).run().await;
     unnamed.assert_code(2);
     assert!(unnamed.stderr.contains("SWITCHBOARD_RELAY_SOCKET"), "{}", unnamed.stderr);
@@ -60,12 +76,15 @@ async fn hints_name_commands_that_show_what_they_say() {
 async fn hints_are_about_the_gateway_that_was_named() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let data = gateway.data_dir();
-    let named = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "sessions", "nope"]).run().await;
-    let command = format!("switchboard --data-dir {} sessions lists", data.display());
+    let named = Cli::new(SWITCHBOARD)
+        .args(&["--data-dir", data.to_str().unwrap(), "sessions", "nope"])
+        .run()
+        .await;
+    let command = format!("switchboard --data-dir {} sessions`", data.display());
     assert!(named.assert_code(5).stderr.contains(&command), "{}", named.stderr);
-    // What a variable says, it says to the next command, too.
+    // A variable also applies to the next command, so the hint does not repeat it.
     let set = gateway.cli(&["sessions", "nope"]).run().await;
-    assert!(set.stderr.contains("switchboard sessions lists"), "{}", set.stderr);
+    assert!(set.stderr.contains("switchboard sessions`"), "{}", set.stderr);
     gateway.stop().await;
 }
 
@@ -73,9 +92,19 @@ async fn hints_are_about_the_gateway_that_was_named() {
 async fn a_folder_that_is_not_there_is_named_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("project");
-    let node = Cli::new(SWITCHBOARD).args(&["node", "--id", "laptop", "--workspace", missing.to_str().unwrap()]);
+    let node = Cli::new(SWITCHBOARD).args(&[
+        "node",
+        "--id",
+        "laptop",
+        "--workspace",
+        missing.to_str().unwrap(),
+    ]);
     let ended = node.run().await;
-    assert!(ended.assert_code(2).stderr.contains(&format!("mkdir -p {}", missing.display())), "{}", ended.stderr);
+    assert!(
+        ended.assert_code(2).stderr.contains(&format!("mkdir -p {}", missing.display())),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[tokio::test]
@@ -104,14 +133,27 @@ async fn a_name_that_is_not_there_brings_the_one_that_was_meant() {
     ] {
         let ended = gateway.cli(args).run().await;
         ended.assert_code(5);
-        assert!(ended.stderr.contains(&format!("did you mean {meant}?")), "{args:?}: {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&format!("did you mean {meant}?")),
+            "{args:?}: {}",
+            ended.stderr
+        );
     }
-    // Where nothing is like it, there is the list.
-    for args in [["tools", "qqqq"], ["plugin show", "qqqq"], ["upstream show", "qqqq"], ["token show", "qqqq"]] {
+    // Without a similar name, the hint suggests the list.
+    for args in [
+        ["tools", "qqqq"],
+        ["plugin show", "qqqq"],
+        ["upstream show", "qqqq"],
+        ["token show", "qqqq"],
+    ] {
         let words: Vec<&str> = args[0].split(' ').chain([args[1]]).collect();
         let ended = gateway.cli(&words).run().await;
         ended.assert_code(5);
-        assert!(!ended.stderr.contains("did you mean") && ended.stderr.contains("switchboard "), "{}", ended.stderr);
+        assert!(
+            !ended.stderr.contains("did you mean") && ended.stderr.contains("switchboard "),
+            "{}",
+            ended.stderr
+        );
     }
     gateway.stop().await;
 }
@@ -122,16 +164,25 @@ async fn an_argument_is_told_how_to_be_a_text_only_where_that_helps() {
     let mut worker = sa_testkit::Participant::join(&gateway, "room", "worker").await;
     let parameters = json!({ "type": "object", "required": ["name"], "properties": {
         "name": { "anyOf": [{ "type": "string" }] }, "times": { "type": "integer" } } });
-    worker.update(json!({ "handle": "w", "methods": [{ "name": "greet", "parameters": parameters }] })).await;
+    worker
+        .update(
+            json!({ "handle": "w", "methods": [{ "name": "greet", "parameters": parameters }] }),
+        )
+        .await;
     let said = async |args: &[&str]| {
-        let ended = gateway.cli(&[&["channel", "call", "room", "greet"], args].concat()).run().await;
+        let ended =
+            gateway.cli(&[&["channel", "call", "room", "greet"], args].concat()).run().await;
         ended.assert_code(6);
         ended.stderr
     };
     let guessed = said(&["name=5"]).await;
-    assert!(guessed.contains("name:=5 passes it as text"), "{guessed}");
-    for args in [&["--args-json", r#"{"name":5}"#][..], &["times=2"], &["name=x", "times=1.5"], &["times=2", "name={}"]]
-    {
+    assert!(guessed.contains("name:=5 to pass it as text"), "{guessed}");
+    for args in [
+        &["--args-json", r#"{"name":5}"#][..],
+        &["times=2"],
+        &["name=x", "times=1.5"],
+        &["times=2", "name={}"],
+    ] {
         let told = said(args).await;
         assert_eq!(told.contains("name:="), args.contains(&"name={}"), "{args:?}: {told}");
         assert!(!told.contains("KEY:=") && !told.contains("times:="), "{args:?}: {told}");
@@ -148,7 +199,7 @@ async fn a_number_out_of_bounds_is_not_told_to_be_a_text() {
     assert!(told.contains("maximum of 100") && !told.contains(":="), "{told}");
     let ended = gateway.cli(&["call", "demo_echo", "txt=hello"]).run().await;
     let told = &ended.assert_code(6).stderr;
-    assert!(told.contains("did you mean it by \"txt\"?"), "{told}");
+    assert!(told.contains("did you misspell it as \"txt\"?"), "{told}");
 }
 
 async fn demo_is_here(gateway: &sa_testkit::Gateway) {
@@ -167,14 +218,16 @@ async fn the_example_of_every_tool_of_the_demo_fits_its_schema() {
     assert!(checked > 5, "only {checked} tools have been seen");
 }
 
-/// What `tools NAME` tells to type is what the tool takes, for each tool that there is; says how many there are.
+/// Checks that the example of `tools NAME` has arguments that the tool accepts, for each tool.
+/// Returns the number of tools.
 pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
     let list = cli(&["tools", "--json"]).run().await.json();
     let tools = list["tools"].as_array().unwrap();
     for tool in tools {
         let shown = cli(&["tools", tool["name"].as_str().unwrap()]).run().await;
-        let example = shown.assert_code(0).stdout.trim_end().lines().last().unwrap().trim().to_owned();
-        // A shell takes the words apart, and the command itself stays out of it.
+        let example =
+            shown.assert_code(0).stdout.trim_end().lines().last().unwrap().trim().to_owned();
+        // A shell splits the example into words, and a function replaces the command.
         let script = format!("switchboard() {{ shift 2; printf '%s\\n' \"$@\"; }}; {example}");
         let words = Cli::new("sh").args(&["-c", &script]).run().await;
         let words = words.assert_code(0).stdout.lines().filter(|word| !word.is_empty());
@@ -182,13 +235,17 @@ pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
             .map(|word| {
                 let (key, value) = word.split_once('=').unwrap();
                 let text = key.ends_with(':');
-                let meant = serde_json::from_str(value).ok().filter(|_| !text).unwrap_or_else(|| json!(value));
+                let meant = serde_json::from_str(value)
+                    .ok()
+                    .filter(|_| !text)
+                    .unwrap_or_else(|| json!(value));
                 (key.trim_end_matches(':').to_owned(), meant)
             })
             .collect::<Map<_, _>>()
             .into();
         if tool["input_schema"].is_object() {
-            let checked = Schema::new(RawJson::of(&tool["input_schema"])).validate(&RawJson::of(&arguments));
+            let checked =
+                Schema::new(RawJson::of(&tool["input_schema"])).validate(&RawJson::of(&arguments));
             assert!(checked.is_ok(), "{example}: {checked:?}");
         }
     }
@@ -199,10 +256,21 @@ pub(crate) async fn check_examples(cli: impl Fn(&[&str]) -> Cli) -> usize {
 async fn a_name_that_leads_elsewhere_in_an_address_is_not_sent() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     for name in ["", ".", ".."] {
-        for command in ["call", "token revoke", "upstream remove", "plugin show", "sessions end", "channel remove"] {
+        for command in [
+            "call",
+            "token revoke",
+            "upstream remove",
+            "plugin show",
+            "sessions end",
+            "channel remove",
+        ] {
             let words: Vec<&str> = command.split(' ').chain([name]).collect();
             let ended = gateway.cli(&words).run().await;
-            assert!(!ended.assert_code(5).stderr.contains("there is nothing at"), "{words:?}: {}", ended.stderr);
+            assert!(
+                !ended.assert_code(5).stderr.contains("there is no route"),
+                "{words:?}: {}",
+                ended.stderr
+            );
         }
     }
 }
@@ -212,7 +280,11 @@ async fn a_token_that_is_refused_says_where_it_came_from() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let refused = gateway.cli(&["tools"]).env("SWITCHBOARD_TOKEN", "sb_wrong").run().await;
     let told = &refused.assert_code(4).stderr;
-    assert!(told.contains("SWITCHBOARD_TOKEN, which is set") && told.contains("unset SWITCHBOARD_TOKEN"), "{told}");
+    assert!(
+        told.contains("SWITCHBOARD_TOKEN, which is set")
+            && told.contains("unset SWITCHBOARD_TOKEN"),
+        "{told}"
+    );
     let file = gateway.dir.path().join("old.token");
     std::fs::write(&file, "sb_wrong").unwrap();
     let refused = gateway.cli(&["tools", "--token-file", file.to_str().unwrap()]).run().await;
@@ -226,14 +298,20 @@ async fn programs_get_the_advice_that_people_get() {
     gateway.token(json!({ "name": "builder", "role": "agent" })).await;
     let check = async |args: &[&str], token: Option<&str>| {
         let cli = gateway.cli(args).args(&["--json"]);
-        let ended = if let Some(token) = token { cli.env("SWITCHBOARD_TOKEN", token) } else { cli }.run().await;
-        let told = ended.stderr.split_once("  try: ").unwrap_or_else(|| panic!("{args:?}: {}", ended.stderr)).1;
+        let ended = if let Some(token) = token { cli.env("SWITCHBOARD_TOKEN", token) } else { cli }
+            .run()
+            .await;
+        let told = ended
+            .stderr
+            .split_once(" hint: ")
+            .unwrap_or_else(|| panic!("{args:?}: {}", ended.stderr))
+            .1;
         assert_eq!(ended.json()["hint"].as_str(), Some(told.trim()), "{args:?}");
         told.to_owned()
     };
     assert!(check(&["tools"], Some("sb_wrong")).await.contains("unset SWITCHBOARD_TOKEN"));
     assert!(check(&["token", "revoke", "bulider"], None).await.contains("did you mean builder?"));
-    assert!(check(&["sessions", "nope"], None).await.contains("switchboard sessions lists"));
+    assert!(check(&["sessions", "nope"], None).await.contains("switchboard sessions`"));
     gateway.stop().await;
 }
 
@@ -248,7 +326,8 @@ async fn a_server_without_a_program_is_shown_how_to_have_one() {
 #[tokio::test]
 async fn an_mcp_client_is_not_told_what_to_type() {
     let gateway = Setup::new().start().await;
-    let client = mcp_support::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+    let client =
+        mcp_support::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
     for name in ["Bash", "qqqq"] {
         let result = client.call_tool(mcp_support::request(name, json!({}))).await.unwrap();
         let told = mcp_support::value(&result)["content"][0]["text"].to_string();
@@ -262,17 +341,32 @@ async fn what_the_api_calls_a_session_key_is_an_option_here() {
     let long = "x".repeat(2_000);
     let refused = gateway.cli(&["call", "session_list", "--session", &long]).run().await;
     refused.assert_code(2);
-    assert!(refused.stderr.contains("--session must") && !refused.stderr.contains("session_key"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("--session must") && !refused.stderr.contains("session_key"),
+        "{}",
+        refused.stderr
+    );
     let refused = gateway.cli(&["call", "session_list", "--idempotency-key", &long]).run().await;
     assert!(refused.stderr.contains("--idempotency-key must"), "{}", refused.stderr);
     let body = json!({ "args": {}, "session_key": long });
     let reply = gateway.operator().call_with("session_list", body).await;
-    assert!(reply.assert_problem(400, "bad_request").detail().contains("session_key must"), "{}", reply.text);
+    assert!(
+        reply.assert_problem(400, "bad_request").detail().contains("session_key must"),
+        "{}",
+        reply.text
+    );
     let session = session(&gateway.operator()).await;
     gateway.cli(&["sessions", "end", id(&session)]).run().await.assert_code(0);
-    let over = gateway.cli(&["sessions", "send", "go on", "--no-wait", "--session", id(&session)]).run().await;
+    let over = gateway
+        .cli(&["sessions", "send", "go on", "--no-wait", "--session", id(&session)])
+        .run()
+        .await;
     over.assert_code(9);
-    assert!(over.stderr.contains("leave --session out") && !over.stderr.contains("session_id"), "{}", over.stderr);
+    assert!(
+        over.stderr.contains("leave --session out") && !over.stderr.contains("session_id"),
+        "{}",
+        over.stderr
+    );
     gateway.stop().await;
 }
 
@@ -281,11 +375,19 @@ async fn a_tools_bounds_are_shown_where_a_mistake_points() {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let bad = gateway.cli(&["call", "demo_countdown", "from=99999"]).run().await;
     bad.assert_code(6);
-    assert!(bad.stderr.contains("\"from\": 99999 is greater than the maximum of 100"), "{}", bad.stderr);
+    assert!(
+        bad.stderr.contains("\"from\": 99999 is greater than the maximum of 100"),
+        "{}",
+        bad.stderr
+    );
     let shown = gateway.cli(&["tools", "demo_countdown"]).run().await;
     assert!(shown.assert_code(0).stdout.contains("to 100"), "{}", shown.stdout);
     let option = gateway.cli(&["call", "demo_countdown", "--from", "3", "--json"]).run().await;
-    assert!(option.assert_code(2).json()["hint"].as_str().unwrap().ends_with("from=3"), "{}", option.stdout);
+    assert!(
+        option.assert_code(2).json()["hint"].as_str().unwrap().ends_with("from=3"),
+        "{}",
+        option.stdout
+    );
     let twice = gateway.cli(&["call", "demo_echo", "text=x", "text=y"]).run().await;
     assert!(twice.assert_code(2).stderr.contains("\"text\" is given twice"), "{}", twice.stderr);
     let body = json!({ "args": {}, "timeout_ms": "no" });
@@ -319,11 +421,22 @@ async fn a_node_that_is_refused_is_told_one_thing_to_do() {
     let gateway = Setup::new().env("SA_NODE_TOKEN", "secret").spawn(SWITCHBOARD).await;
     let dir = tempfile::tempdir().unwrap();
     let workspace = dir.path().to_str().unwrap();
-    let refused = gateway.cli(&["node", "--id", "laptop", "--workspace", workspace, "--allow-root", workspace]);
+    let refused = gateway.cli(&[
+        "node",
+        "--id",
+        "laptop",
+        "--workspace",
+        workspace,
+        "--allow-root",
+        workspace,
+    ]);
     let refused = refused.run_on_terminal(80).await;
     let told = &refused.assert_code(4).stdout;
     assert!(told.contains("refused this node") && !told.contains("?token="), "{told}");
-    assert!(told.contains("--token-file FILE") && told.contains("token create NAME --role node"), "{told}");
+    assert!(
+        told.contains("--token-file FILE") && told.contains("token create NAME --role node"),
+        "{told}"
+    );
     let wide: Vec<&str> = told.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(wide.is_empty(), "{wide:#?}");
     gateway.stop().await;

@@ -1,11 +1,11 @@
-//! A command shows the operator's token to the gateway of its data directory, and to nobody who listens in its place; whoever
-//! answers and is no gateway is told from one.
+//! A command sends the operator's token only to the gateway of its data directory, not to another
+//! program at that address. A program that is not a gateway is recognised.
 
 use sa_testkit::{Cli, PluginAnswer, PluginServer, Setup};
 
 use crate::SWITCHBOARD;
 
-/// Some program that is no gateway, and answers everything.
+/// Starts a program that is not a gateway and answers every request.
 async fn stranger() -> PluginServer {
     PluginServer::start(|_| PluginAnswer::text(200, "text/html", "<html>hello</html>")).await
 }
@@ -20,18 +20,22 @@ async fn whoever_listens_where_a_gateway_would_gets_no_token() {
     gateway.stop().await;
     let stranger = stranger().await;
     let listens = format!("process {} (", std::process::id());
-    // As after an end in good order, and as after a kill, which leaves the address behind.
+    // After a clean shutdown there is no address file, and after a kill there is an old one.
     for left in [None, Some(stranger.url(""))] {
         if let Some(url) = left {
             std::fs::write(data.join("endpoint"), url).unwrap();
         }
         for command in COMMANDS {
-            let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(command);
+            let cli =
+                Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap()]).args(command);
             let ended = cli.env("SWITCHBOARD_SERVER_LISTEN", &stranger.address).run().await;
             ended.assert_code(if command == ["doctor"] { 1 } else { 3 });
             let told = format!("{}{}", ended.stdout, ended.stderr);
             let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(told.contains("none runs on") && told.contains(&listens), "{command:?}: {told}");
+            assert!(
+                told.contains("none is running on") && told.contains(&listens),
+                "{command:?}: {told}"
+            );
         }
     }
     assert!(stranger.asked().is_empty(), "{:?}", stranger.asked());
@@ -44,7 +48,7 @@ async fn a_gateway_that_runs_is_found_and_so_is_one_that_is_named() {
     gateway.cli(&["tools"]).run().await.assert_code(0);
     gateway.cli(&["tools"]).env("SWITCHBOARD_URL", "").run().await.assert_code(0);
     gateway.cli(&["tools", "--url", ""]).run().await.assert_code(2);
-    // Its address is known from elsewhere only, as where its lock cannot be seen.
+    // Without the address file the gateway is not found, so the address must be given.
     std::fs::remove_file(gateway.data_dir().join("endpoint")).unwrap();
     gateway.cli(&["tools"]).run().await.assert_code(3);
     gateway.cli(&["tools", "--url", &gateway.url]).run().await.assert_code(0);
@@ -61,22 +65,35 @@ async fn an_answer_that_is_no_gateways_is_told_as_such() {
     ];
     for answer in answers {
         let foreign = serde_json::json!({ "hello": 1 });
-        let valid = matches!(&answer, PluginAnswer::Say { body, .. } if *body == foreign.to_string());
+        let valid =
+            matches!(&answer, PluginAnswer::Say { body, .. } if *body == foreign.to_string());
         let stranger = PluginServer::start(move |_| answer.clone()).await;
         let dir = tempfile::tempdir().unwrap();
         for command in COMMANDS {
-            // What is JSON and has another shape may be another version's.
+            // JSON with another shape may come from another version.
             if valid && ["tools", "call", "console"].contains(&command[0]) {
                 continue;
             }
-            let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", dir.path().to_str().unwrap()]).args(command);
-            let ended = cli.args(&["--url", &stranger.url("")]).env("SWITCHBOARD_TOKEN", "sb_x").run().await;
+            let cli = Cli::new(SWITCHBOARD)
+                .args(&["--data-dir", dir.path().to_str().unwrap()])
+                .args(command);
+            let ended = cli
+                .args(&["--url", &stranger.url("")])
+                .env("SWITCHBOARD_TOKEN", "sb_x")
+                .run()
+                .await;
             ended.assert_code(if command == ["doctor"] { 1 } else { 3 });
             let told = format!("{}{}", ended.stdout, ended.stderr);
             let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-            let expected = format!("what listens at {} is not Switchboard", stranger.url("").trim_end_matches('/'));
+            let expected = format!(
+                "the server at {} is not Switchboard",
+                stranger.url("").trim_end_matches('/')
+            );
             assert!(told.contains(&expected) && told.contains("--url"), "{command:?}: {told}");
-            assert!(!told.contains("operator's token") && !told.contains("an effect"), "{command:?}: {told}");
+            assert!(
+                !told.contains("operator's token") && !told.contains("an effect"),
+                "{command:?}: {told}"
+            );
         }
         stranger.end().await;
     }

@@ -1,5 +1,5 @@
-//! `status` counts the upstream servers and the sessions of the gateway that runs, says which servers are down and why, and
-//! tells nobody but operators.
+//! `status` counts the gateway's upstream servers and sessions, and names the failed servers with
+//! reasons. Only operators receive this.
 
 use sa_testkit::{Cli, Setup, eventually};
 use serde_json::json;
@@ -11,17 +11,25 @@ use crate::upstream::{stdio, until};
 async fn servers_and_sessions_are_counted_and_trouble_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let off = "[upstream.off]\ncommand = [\"true\"]\nenabled = false\n";
-    let gateway = Setup::new().config(&format!("{}{off}", stdio("good", &[], dir.path(), ""))).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .config(&format!("{}{off}", stdio("good", &[], dir.path(), "")))
+        .spawn(SWITCHBOARD)
+        .await;
     let bare = gateway.cli(&["status"]).run().await;
     assert!(bare.assert_code(0).stdout.contains("sessions  0 open, 0 running"), "{}", bare.stdout);
-    gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await.assert_code(0);
+    gateway
+        .cli(&["upstream", "add", "bad", "--command", "/no/such/program"])
+        .run()
+        .await
+        .assert_code(0);
     until(&gateway, "good", "ready").await;
-    let first = gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
+    let first =
+        gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
     gateway.operator().call("session_message", json!({ "message": "hello" })).await.result();
-    // It is tried again and again, and for a moment then neither up nor down.
+    // The gateway keeps retrying the server, and during a retry it is neither up nor down.
     eventually("all of it in words", || async {
         let shown = gateway.cli(&["status"]).run().await.assert_code(0).stdout.clone();
-        let words = ["1 up, 1 turned off, 1 down", "bad: ", "/no/such/program", "2 open, 0 running"];
+        let words = ["1 up, 1 disabled, 1 down", "bad: ", "/no/such/program", "2 open, 0 running"];
         words.iter().all(|words| shown.contains(words)).then_some(())
     })
     .await;
@@ -30,11 +38,22 @@ async fn servers_and_sessions_are_counted_and_trouble_is_named() {
         (status["upstream"]["down"][0]["name"] == "bad").then_some(status)
     })
     .await;
-    assert_eq!((&status["upstream"]["up"], &status["upstream"]["disabled"]), (&json!(1), &json!(1)), "{status}");
-    assert!(status["upstream"]["down"][0]["why"].as_str().unwrap().contains("/no/such/program"), "{status}");
+    assert_eq!(
+        (&status["upstream"]["up"], &status["upstream"]["disabled"]),
+        (&json!(1), &json!(1)),
+        "{status}"
+    );
+    assert!(
+        status["upstream"]["down"][0]["why"].as_str().unwrap().contains("/no/such/program"),
+        "{status}"
+    );
     assert_eq!(status["sessions"], json!({ "open": 2, "running": 0 }));
-    // One that has ended is not counted any more.
-    gateway.cli(&["sessions", "end", first["session_id"].as_str().unwrap()]).run().await.assert_code(0);
+    // An ended session is no longer counted.
+    gateway
+        .cli(&["sessions", "end", first["session_id"].as_str().unwrap()])
+        .run()
+        .await
+        .assert_code(0);
     assert_eq!(gateway.operator().get("/v1/status").await.body["sessions"]["open"], 1);
 
     for role in ["agent", "caller", "user", "participant", "monitor", "node"] {
@@ -56,7 +75,7 @@ async fn nothing_is_said_of_what_there_is_none_of() {
     gateway.stop().await;
 }
 
-/// What the console tells people to type.
+/// The commands that the console suggests.
 #[tokio::test]
 async fn commands_name_the_data_directory_unless_it_is_the_usual_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -64,7 +83,9 @@ async fn commands_name_the_data_directory_unless_it_is_the_usual_one() {
     let (usual, other) = (home.join("switchboard"), dir.path().join("an other"));
     let command = async |data: Option<&str>| {
         let data: Vec<&str> = data.iter().flat_map(|data| ["--data-dir", data]).collect();
-        let cli = |words: &[&str]| Cli::new(SWITCHBOARD).args(words).args(&data).env("XDG_DATA_HOME", &home);
+        let cli = |words: &[&str]| {
+            Cli::new(SWITCHBOARD).args(words).args(&data).env("XDG_DATA_HOME", &home)
+        };
         let started = cli(&["serve", "--listen", "127.0.0.1:0"]).start();
         started.says("listening on").await;
         let status = cli(&["status", "--json"]).run().await.assert_code(0).json();
@@ -74,5 +95,8 @@ async fn commands_name_the_data_directory_unless_it_is_the_usual_one() {
     };
     assert_eq!(command(None).await, "switchboard");
     assert_eq!(command(usual.to_str()).await, "switchboard", "whoever names it or not");
-    assert_eq!(command(other.to_str()).await, format!("switchboard --data-dir '{}'", other.display()));
+    assert_eq!(
+        command(other.to_str()).await,
+        format!("switchboard --data-dir '{}'", other.display())
+    );
 }

@@ -1,5 +1,6 @@
-//! A clock that is set 400 days forward deletes nothing, also after a restart, until an operator confirms it. The clock is
-//! real: libfaketime shifts what the gateway reads, by a file that changes while it runs.
+//! A clock that is set 400 days forward deletes nothing, even after a restart, until an operator
+//! confirms it. The test uses real time: libfaketime shifts the gateway's clock with a file that
+//! changes during the run.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,8 @@ async fn history_survives_a_clock_that_is_set_forward_and_back() {
     assert!(paused(&gateway).await.is_null(), "it is right again");
     set(&clock, "+400d");
     assert_eq!(paused(&gateway).await["cause"], "jumped");
-    // What is written now has a wrong time. That must not make the next process believe the clock.
+    // Records written now have a wrong time. The next process must not trust the clock because of
+    // them.
     assert_eq!(gateway.operator().call("a.b", json!({})).await.status, 200);
     assert_eq!(calls(&gateway).await, CALLS + 1, "it is on disk");
     gateway.kill().await;
@@ -42,7 +44,10 @@ async fn history_survives_a_clock_that_is_set_forward_and_back() {
     for (command, code) in [("status", 0), ("doctor", 1), ("retention", 0)] {
         let shown = gateway.cli(&[command]).run().await;
         let shown = shown.assert_code(code).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(shown.contains("days ahead") && shown.contains("retention confirm"), "{command}: {shown}");
+        assert!(
+            shown.contains("days ahead") && shown.contains("retention confirm"),
+            "{command}: {shown}"
+        );
     }
 
     gateway.cli(&["retention", "confirm"]).run().await.assert_code(0);
@@ -51,7 +56,14 @@ async fn history_survives_a_clock_that_is_set_forward_and_back() {
     eventually("a round", || async { (gateway.metric(deleted).await == 10).then_some(()) }).await;
     assert_eq!(calls(&gateway).await, CALLS + 1 - 10, "not all at once");
     let audit = gateway.operator().get("/v1/audit").await.body;
-    assert!(audit["events"].as_array().unwrap().iter().any(|event| event["what"] == "retention.confirmed"), "{audit}");
+    assert!(
+        audit["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|event| event["what"] == "retention.confirmed"),
+        "{audit}"
+    );
     gateway.cli(&["retention", "confirm"]).run().await.assert_code(9);
     gateway.stop().await;
 }
@@ -61,7 +73,7 @@ async fn with_clock(setup: Setup, clock: &Path) -> Gateway {
         .env("LD_PRELOAD", library().to_str().unwrap())
         .env("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap())
         .env("FAKETIME_NO_CACHE", "1")
-        // Only the wall clock is set: both names, for older and newer versions.
+        // Only the wall clock is shifted. The two names are for older and newer versions.
         .env("DONT_FAKE_MONOTONIC", "1")
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .spawn(SWITCHBOARD)
@@ -70,11 +82,12 @@ async fn with_clock(setup: Setup, clock: &Path) -> Gateway {
 
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
-    let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|file| file.exists());
+    let found =
+        folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|file| file.exists());
     found.expect("libfaketime is installed; run: apt-get install faketime")
 }
 
-/// Writes the file in one step: the gateway reads it with every look at the clock.
+/// Replaces the file atomically, because the gateway reads it at every clock access.
 fn set(clock: &Path, offset: &str) {
     let draft = clock.with_extension("new");
     std::fs::write(&draft, offset).unwrap();
@@ -82,8 +95,10 @@ fn set(clock: &Path, offset: &str) {
 }
 
 async fn round_done(gateway: &Gateway) {
-    eventually("a round", || async { (gateway.metric("switchboard_retention_rounds_total").await > 0).then_some(()) })
-        .await;
+    eventually("a round", || async {
+        (gateway.metric("switchboard_retention_rounds_total").await > 0).then_some(())
+    })
+    .await;
 }
 
 async fn paused(gateway: &Gateway) -> serde_json::Value {

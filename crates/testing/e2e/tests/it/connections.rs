@@ -1,5 +1,6 @@
-//! `server.max_connections` bounds connections of all kinds for as long as they are open, WebSockets included, and the
-//! gauge says how many there are. A gateway that is out of file descriptors says so, and goes on once it has some.
+//! `server.max_connections` limits open connections of all kinds, including WebSockets, and a gauge
+//! counts them. A gateway without free file descriptors reports that, and continues once some are
+//! free.
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
@@ -20,18 +21,22 @@ async fn an_upgraded_connection_keeps_its_place() {
     let _second = Hello::new("b").connect(&gateway).await;
     let metrics = operator.get_text("/metrics").await;
     assert_eq!(open(&metrics), 3, "two nodes and the one that asks");
-    // There is no place left: the connection is closed before it is answered.
+    // The limit is reached: the connection is closed without an answer.
     assert_eq!(RawHttp::connect(&gateway).await.read_to_end().await, "");
     assert!(operator.get_text("/metrics").await.contains("too_many_connections"));
     drop(first);
-    eventually("the place to be free", || async { (open(&operator.get_text("/metrics").await) == 2).then_some(()) })
-        .await;
+    eventually("the place to be free", || async {
+        (open(&operator.get_text("/metrics").await) == 2).then_some(())
+    })
+    .await;
     let _third = Hello::new("c").connect(&gateway).await;
 }
 
-/// Opens a socket, and never reads beyond the answer's first line. `false` when the connection was closed.
+/// Requests an upgrade and reads only the first line of the answer. Returns `false` when the
+/// connection was closed.
 async fn is_upgraded(raw: &mut RawHttp, gateway: &Gateway, path: &str) -> bool {
-    let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\n", gateway.address());
+    let head =
+        format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\n", gateway.address());
     let upgrade = "upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
     let _ = raw.stream.write_all(format!("{head}{upgrade}\r\n").as_bytes()).await;
     let mut line = [0; 12];
@@ -49,7 +54,10 @@ async fn sockets_without_a_valid_token_keep_no_operator_out() {
             sockets.push(raw);
         }
         let operator = gateway.operator();
-        assert!(upgraded >= 120 && operator.get("/v1/status").await.status == 200, "{path}: {upgraded}");
+        assert!(
+            upgraded >= 120 && operator.get("/v1/status").await.status == 200,
+            "{path}: {upgraded}"
+        );
         drop(sockets);
     }
 }
@@ -58,14 +66,18 @@ async fn sockets_without_a_valid_token_keep_no_operator_out() {
 async fn being_out_of_descriptors_is_told_and_counted_and_passes() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let pid = Pid::from_raw(gateway.pid().cast_signed());
-    // What is open stays open.
-    let none_more = Rlimit { current: Some(1), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
+    // Open connections are not closed.
+    let none_more =
+        Rlimit { current: Some(1), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
     let before = prlimit(pid, Resource::Nofile, none_more).unwrap();
     let (own, bearer) = (gateway.address().to_owned(), format!("Bearer {}", gateway.operator));
     let headers = [("host", own.as_str()), ("authorization", bearer.as_str())];
     let waiting = RawHttp::ask(&gateway, "GET", "/metrics", &headers);
     let helped = async {
-        eventually("it told", || async { gateway.stderr().contains("cannot accept a connection").then_some(()) }).await;
+        eventually("it told", || async {
+            gateway.stderr().contains("cannot accept a connection").then_some(())
+        })
+        .await;
         prlimit(pid, Resource::Nofile, before).unwrap();
     };
     let ((status, metrics), ()) = tokio::join!(waiting, helped);

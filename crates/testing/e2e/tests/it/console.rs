@@ -1,26 +1,27 @@
-//! The console does in a browser what it is there for, on the real program: from the printed link to the first call, each page
-//! in light and dark, wide and narrow, by keyboard alone, with ten thousand calls. The scripts are in `console/e2e`.
+//! The console works in a browser with the real program. The tests go from the printed link to the
+//! first call. They check each page in light and dark mode, wide and narrow, by keyboard alone, and
+//! with ten thousand calls. The scripts are in `console/e2e`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use futures_util::StreamExt as _;
-use sa_testkit::{CallSocket, Cli, FakeNode, Gateway, Hello, Message, PATIENCE, Setup, soon};
+use sa_testkit::{CallSocket, Cli, FakeNode, Gateway, Hello, Message, Setup, TIMEOUT, soon};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::SWITCHBOARD;
 
-/// More calls than the history gives at once, and than a page could draw.
+/// More calls than one page of the history, and more than a browser could render at once.
 const CALLS: usize = 10_000;
 
-/// The smallest PNG there is.
+/// The smallest valid PNG.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// Drives a browser with a script. `said` hears each line that the script prints.
+/// Drives a browser with a script. `said` receives each line that the script prints.
 async fn browse(script: &str, setup: Value, mut said: impl FnMut(&str)) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap();
     let mut child = Command::new("node")
         .arg(root.join("console/e2e").join(script))
         .env("CONSOLE_TEST", setup.to_string())
@@ -38,18 +39,18 @@ async fn browse(script: &str, setup: Value, mut said: impl FnMut(&str)) {
             said(&line);
         }
     };
-    // Each step of a script has a bound of its own; this one is for a browser that hangs.
+    // Each step of a script has its own timeout; this one is for a browser that hangs.
     let both = async { tokio::join!(reading, errors.read_to_string(&mut complaint)).1 };
-    let _ = tokio::time::timeout(PATIENCE * 12, both).await.expect("the browser hangs");
+    let _ = tokio::time::timeout(TIMEOUT * 12, both).await.expect("the browser hangs");
     let status = soon(child.wait()).await.unwrap();
     assert!(status.success(), "{script}: {complaint}");
 }
 
-/// The program with its demo node, and a node whose tools have all that a form can show.
+/// Starts the program with its demo node, and a node with tools for every kind of form field.
 async fn gateway() -> (Gateway, tokio::task::JoinHandle<()>) {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let node = forms(&gateway).await;
-    // The demo node connects by itself, a moment later.
+    // The demo node connects a moment later.
     sa_testkit::eventually("the demo's tools", || async {
         gateway.operator().get("/v1/tools").await.text.contains("demo_echo").then_some(())
     })
@@ -71,7 +72,7 @@ async fn forms(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
             "labels": { "type": "array", "items": { "type": "string" } },
             "anything": { "oneOf": [{ "type": "object" }, { "type": "array" }] },
             "secret": { "type": "string", "format": "password" },
-            // As Python servers describe optional parameters.
+            // The form in which Python servers describe optional parameters.
             "note": { "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null },
             "limit": { "anyOf": [{ "type": "integer" }, { "type": "null" }], "default": null },
         },
@@ -91,7 +92,8 @@ async fn serve_forms(mut node: FakeNode) {
         let id = frame["request_id"].as_str().unwrap();
         match frame["tool"].as_str().unwrap() {
             "forms.picture" => {
-                let picture = json!([{ "mime_type": "image/png", "name": "pixel.png", "data": PIXEL }]);
+                let picture =
+                    json!([{ "mime_type": "image/png", "name": "pixel.png", "data": PIXEL }]);
                 let answer = json!({ "type": "tool_response", "request_id": id, "ok": true, "result": {}, "attachments": picture });
                 node.send(answer).await;
             }
@@ -109,14 +111,21 @@ fn described(gateway: &Gateway) -> Value {
 async fn from_the_printed_link_to_the_first_call() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let up =
-        Cli::new(SWITCHBOARD).args(&["up", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]).start();
-    let said = up.says("Ctrl-C stops it").await;
-    let link = said.lines().find_map(|line| line.trim().strip_prefix("console ")).unwrap().trim().to_owned();
+    let up = Cli::new(SWITCHBOARD)
+        .args(&["up", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()])
+        .start();
+    let said = up.says("Press Ctrl-C to stop").await;
+    let link = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("console "))
+        .unwrap()
+        .trim()
+        .to_owned();
     let operator = std::fs::read_to_string(data.join("operator.token")).unwrap();
     assert!(!said.contains(operator.trim()), "the token is not printed");
     let (url, _) = link.split_once("/console/#code=").unwrap();
-    browse("first.mjs", json!({ "url": url, "operator": operator.trim(), "link": link }), |_| {}).await;
+    browse("first.mjs", json!({ "url": url, "operator": operator.trim(), "link": link }), |_| {})
+        .await;
     up.signal(rustix::process::Signal::TERM);
     up.end().await.assert_code(0);
 }
@@ -128,9 +137,12 @@ async fn every_page_in_every_light_and_width() {
     operator.call("forms_fill", json!({ "title": "a call" })).await;
     let message = json!({ "type": "message", "payload": { "id": "00000000-0000-4000-8000-000000000001", "content": "a message with a verylongwordverylongwordverylongwordverylongword" } });
     operator.post("/v1/channels/lobby/messages", &message).await;
-    let session = json!({ "message": "hello", "context": { "caller_id": "app", "caller_tools": [] } });
+    let session =
+        json!({ "message": "hello", "context": { "caller_id": "app", "caller_tools": [] } });
     operator.post("/v1/sessions", &session).await;
-    operator.post("/v1/upstream", &json!({ "name": "nowhere", "url": "http://127.0.0.1:9/mcp" })).await;
+    operator
+        .post("/v1/upstream", &json!({ "name": "nowhere", "url": "http://127.0.0.1:9/mcp" }))
+        .await;
     let calls = operator.get("/v1/calls").await.body;
     let call = format!("calls/{}", calls["calls"][0]["id"].as_str().unwrap());
     let pages = json!([
@@ -160,7 +172,7 @@ async fn by_keyboard_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_by_form_and_the_same_elsewhere() {
     let (gateway, _node) = gateway().await;
-    // The program under the name that people type.
+    // The program under its usual name.
     let programs: PathBuf = gateway.dir.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
     std::os::unix::fs::symlink(SWITCHBOARD, programs.join("switchboard")).unwrap();
@@ -175,7 +187,13 @@ async fn ten_thousand_calls() {
     let mut socket = CallSocket::connect(&gateway.url, &gateway.operator).await;
     for batch in 0..CALLS / 20 {
         for at in 0..20 {
-            socket.call(&format!("{batch}.{at}"), "forms_fill", json!({ "title": format!("call {batch}.{at}") })).await;
+            socket
+                .call(
+                    &format!("{batch}.{at}"),
+                    "forms_fill",
+                    json!({ "title": format!("call {batch}.{at}") }),
+                )
+                .await;
         }
         for _ in 0..20 {
             socket.recv().await;
@@ -238,8 +256,9 @@ async fn a_gateway_that_comes_back_and_a_node_that_does_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_has_changed_is_shown_and_accepted() {
     let gateway = Setup::new().config("[trust]\non_change = \"hold\"\n").spawn(SWITCHBOARD).await;
-    let hello =
-        |description: &str| Hello::new("n").describe(json!({ "name": "notes.read", "description": description }));
+    let hello = |description: &str| {
+        Hello::new("n").describe(json!({ "name": "notes.read", "description": description }))
+    };
     drop(hello("Reads a note.").connect(&gateway).await.echo());
     let _node = hello("Sends <b>it</b>.").connect(&gateway).await.echo();
     let mut setup = described(&gateway);

@@ -1,5 +1,6 @@
-//! A sign-in link holds a code that works once and never a token; what it is exchanged for ends by itself, can be revoked, and
-//! is for operators alone. The page has a strict policy, is framed by nobody, and its files can be kept for good.
+//! A sign-in link contains a code that works once, and never a token. The session expires, can be
+//! revoked, and is for operators only. The page has a strict policy and cannot be framed, and its
+//! files are cacheable forever.
 
 use reqwest::Client;
 use sa_testkit::{Gateway, Setup, find_in_files};
@@ -26,10 +27,12 @@ async fn a_code_works_once() {
     for wrong in [json!({ "code": "" }), json!({ "code": format!("{code}x") })] {
         assert_eq!(sign_in(&gateway, wrong).await.0, 401);
     }
-    for wrong in [json!({}), json!({ "code": 1 }), json!({ "code": code, "more": 1 }), json!([code])] {
+    for wrong in
+        [json!({}), json!({ "code": 1 }), json!({ "code": code, "more": 1 }), json!([code])]
+    {
         assert_eq!(sign_in(&gateway, wrong).await.0, 400);
     }
-    // Whoever has not signed in yet has no room for more than a code.
+    // Before sign-in, the body limit is just large enough for a code.
     assert_eq!(sign_in(&gateway, json!({ "code": "x".repeat(2_000) })).await.0, 413);
     let (status, session) = sign_in(&gateway, json!({ "code": code })).await;
     assert_eq!(status, 201, "{session}");
@@ -43,17 +46,28 @@ async fn a_code_works_once() {
 #[tokio::test]
 async fn a_session_ends_when_its_person_signs_out() {
     let gateway = Setup::new().start().await;
-    let signed = gateway.operator().post("/v1/console/sign-in", &json!({ "code": new_code(&gateway).await })).await;
+    let signed = gateway
+        .operator()
+        .post("/v1/console/sign-in", &json!({ "code": new_code(&gateway).await }))
+        .await;
     let page = gateway.agent(signed.body["token"].as_str().unwrap());
     let mut events = page.events("/v1/events").await;
-    assert_eq!(page.request(reqwest::Method::POST, "/v1/console/sign-out").send().await.unwrap().status(), 204);
-    // The audit trail's word on it may still come; then what was open ends.
+    assert_eq!(
+        page.request(reqwest::Method::POST, "/v1/console/sign-out").send().await.unwrap().status(),
+        204
+    );
+    // An audit event may still arrive; then the open stream ends.
     while let Some((name, _)) = events.next().await {
         assert_eq!(name, "audit");
     }
     page.get("/v1/status").await.assert_problem(401, "unauthorized");
-    // An operator's own token is not a session, and stays.
-    let own = gateway.operator().request(reqwest::Method::POST, "/v1/console/sign-out").send().await.unwrap();
+    // An operator's own token is not a session and remains valid.
+    let own = gateway
+        .operator()
+        .request(reqwest::Method::POST, "/v1/console/sign-out")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(own.status(), 409);
     assert_eq!(gateway.operator().get("/v1/status").await.status, 200);
 }
@@ -62,13 +76,23 @@ async fn a_session_ends_when_its_person_signs_out() {
 async fn sessions_that_are_over_make_room() {
     let gateway = Setup::new().start().await;
     for _ in 0..5 {
-        let signed = gateway.operator().request(reqwest::Method::POST, "/v1/console/sign-in").send().await.unwrap();
+        let signed = gateway
+            .operator()
+            .request(reqwest::Method::POST, "/v1/console/sign-in")
+            .send()
+            .await
+            .unwrap();
         let session: Value = signed.json().await.unwrap();
         let page = gateway.agent(session["token"].as_str().unwrap());
         page.request(reqwest::Method::POST, "/v1/console/sign-out").send().await.unwrap();
     }
     let tokens = gateway.operator().get("/v1/tokens").await.body;
-    let sessions = tokens["tokens"].as_array().unwrap().iter().filter(|token| token["name"] == "console").count();
+    let sessions = tokens["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|token| token["name"] == "console")
+        .count();
     assert_eq!(sessions, 1, "{tokens}");
 }
 
@@ -116,12 +140,21 @@ async fn the_page_and_its_files() {
         Client::new().get(format!("{}{path}", gateway.url)).header("accept-encoding", coding).send()
     };
     let page = get("/console/", "identity").await.unwrap();
-    let header =
-        |name: &str| page.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let header = |name: &str| {
+        page.headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned()
+    };
     let policy = header("content-security-policy");
-    for rule in
-        ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
-    {
+    for rule in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    ] {
         assert!(policy.contains(rule), "{policy}");
     }
     assert!(!policy.contains("unsafe"), "{policy}");
@@ -138,7 +171,10 @@ async fn the_page_and_its_files() {
     assert_eq!(plain.headers()["content-type"], "text/javascript; charset=utf-8");
     assert!(plain.headers().get("content-encoding").is_none());
     let policy = plain.headers()["content-security-policy"].to_str().unwrap();
-    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
+        "{policy}"
+    );
     assert_eq!(plain.headers()["cross-origin-resource-policy"], "same-origin");
     let plain = plain.bytes().await.unwrap();
     for (coding, least) in [("br", 3), ("gzip", 2)] {
@@ -147,8 +183,11 @@ async fn the_page_and_its_files() {
         assert_eq!(packed.headers()["vary"], "accept-encoding");
         assert!(packed.bytes().await.unwrap().len() * least < plain.len(), "{coding}");
     }
-    for missing in ["/console/assets/none.js", "/console/assets/..%2findex.html", "/console/assets/%2e%2e%2findex.html"]
-    {
+    for missing in [
+        "/console/assets/none.js",
+        "/console/assets/..%2findex.html",
+        "/console/assets/%2e%2e%2findex.html",
+    ] {
         assert_eq!(get(missing, "br").await.unwrap().status(), 404, "{missing}");
     }
 }

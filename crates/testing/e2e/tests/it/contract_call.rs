@@ -1,4 +1,5 @@
-//! `POST /v1/tools/{name}/call` and `/v1/tools/invoke` run a tool and answer with its result, as the node wrote it.
+//! `POST /v1/tools/{name}/call` and `/v1/tools/invoke` run a tool and return its result exactly as
+//! the node wrote it.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::json;
@@ -31,11 +32,13 @@ async fn an_answer_has_the_members_that_scripts_read() {
 async fn arguments_and_results_pass_through_as_they_are_written() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("n").tool("a.b").connect(&gateway).await;
-    // Numbers that no double holds, and an order of keys that no map keeps.
+    // Numbers that no double can represent, and a key order that no map preserves.
     let exact = r#"{"z":12345678901234567890123,"a":1.10,"m":1e2}"#;
     let request = gateway.operator().request(reqwest::Method::POST, "/v1/tools/a_b/call");
     let body = format!(r#"{{"args":{exact}}}"#);
-    let call = tokio::spawn(sa_testkit::Reply::of(request.header("content-type", "application/json").body(body)));
+    let call = tokio::spawn(sa_testkit::Reply::of(
+        request.header("content-type", "application/json").body(body),
+    ));
     let text = loop {
         use futures_util::StreamExt as _;
         match sa_testkit::soon(node.socket.next()).await {
@@ -45,7 +48,8 @@ async fn arguments_and_results_pass_through_as_they_are_written() {
     };
     assert!(text.contains(exact), "{text}");
     let id = serde_json::from_str::<serde_json::Value>(&text).unwrap()["request_id"].clone();
-    let answer = format!(r#"{{"type":"tool_response","request_id":{id},"ok":true,"result":{exact}}}"#);
+    let answer =
+        format!(r#"{{"type":"tool_response","request_id":{id},"ok":true,"result":{exact}}}"#);
     node.send_raw(sa_testkit::Message::text(answer)).await;
     let reply = call.await.unwrap();
     assert!(reply.text.contains(exact), "{}", reply.text);
@@ -74,15 +78,20 @@ async fn invoke_takes_the_tool_in_the_body_and_answers_in_the_nodes_words() {
     let gateway = Setup::new().start().await;
     let _node = Hello::new("n").capability("a").connect(&gateway).await.echo();
     let operator = gateway.operator();
-    let body = json!({ "tool": "a.b", "args": { "x": 1 }, "session_key": "s", "timeout_ms": 5_000 });
+    let body =
+        json!({ "tool": "a.b", "args": { "x": 1 }, "session_key": "s", "timeout_ms": 5_000 });
     let reply = operator.post("/v1/tools/invoke", &body).await;
     assert_eq!((reply.status, &reply.body["ok"]), (200, &json!(true)), "{}", reply.text);
     assert_eq!((&reply.body["result"], &reply.body["tool"]), (&json!({ "x": 1 }), &json!("a.b")));
     assert!(reply.body["request_id"].is_string() && reply.body["duration_ms"].is_u64());
 
-    let reply = operator.post("/v1/tools/invoke", &json!({ "tool": "nothing.here", "args": {} })).await;
+    let reply =
+        operator.post("/v1/tools/invoke", &json!({ "tool": "nothing.here", "args": {} })).await;
     reply.assert_problem(404, "not_found");
-    assert_eq!((&reply.body["ok"], &reply.body["error"]["kind"]), (&json!(false), &json!("not_found")));
+    assert_eq!(
+        (&reply.body["ok"], &reply.body["error"]["kind"]),
+        (&json!(false), &json!("not_found"))
+    );
     assert!(reply.body["error"]["message"].as_str().unwrap().contains("nothing.here"));
 }
 
@@ -144,18 +153,24 @@ async fn a_key_counts_though_a_name_leads_to_a_stand_in_meanwhile() {
     let request = second.request().await;
     second.answer(&request.id, json!(2)).await;
     assert_eq!(other.await.unwrap().result(), json!(2), "it stands in");
-    let names = gateway.operator().tool_names().await.into_iter().filter(|name| name.starts_with("a_b"));
+    let names =
+        gateway.operator().tool_names().await.into_iter().filter(|name| name.starts_with("a_b"));
     let names: Vec<String> = names.chain(["a.b".to_owned()]).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     for name in &names {
-        assert_eq!(gateway.operator().call_with(name, body.clone()).await.result(), json!(1), "{name}");
+        assert_eq!(
+            gateway.operator().call_with(name, body.clone()).await.result(),
+            json!(1),
+            "{name}"
+        );
     }
     second.settle().await;
 }
 
 #[tokio::test]
 async fn a_name_with_capitals_passes_nothing_by() {
-    let gateway = Setup::new().config("[policy]\ndeny = [\"mac.secret\", \"mac_hidden\"]").start().await;
+    let gateway =
+        Setup::new().config("[policy]\ndeny = [\"mac.secret\", \"mac_hidden\"]").start().await;
     let schema = json!({ "type": "object", "required": ["query"] });
     let mut node = Hello::new("mac")
         .capability("mac")
@@ -175,7 +190,7 @@ async fn a_name_with_capitals_passes_nothing_by() {
     assert_eq!(request.tool, "mac.search");
     node.answer(&request.id, json!(1)).await;
     assert_eq!(call.await.unwrap().result(), json!(1));
-    // What a node does not describe is its own to know.
+    // Arguments of a tool without a schema are passed on unchecked.
     let call = gateway.operator().call_later("mac.getAll", json!({ "args": {} }));
     let request = node.request().await;
     assert_eq!(request.tool, "mac.getAll");
@@ -186,7 +201,8 @@ async fn a_name_with_capitals_passes_nothing_by() {
 #[tokio::test]
 async fn what_is_denied_as_it_is_listed_is_denied_where_it_is_not() {
     let gateway = Setup::new().config("[policy]\ndeny = [\"mac_notes_*\"]").start().await;
-    let mut node = Hello::new("mac").capability("mac.notes").tool("mac.notes.list").connect(&gateway).await;
+    let mut node =
+        Hello::new("mac").capability("mac.notes").tool("mac.notes.list").connect(&gateway).await;
     for name in ["mac_notes_list", "mac.notes.list", "mac.notes.delete"] {
         gateway.operator().call(name, json!({})).await.assert_problem(403, "not_allowed");
     }

@@ -1,4 +1,4 @@
-//! Every kind of failure has its status, says what happened in one sentence, and names the call.
+//! Every kind of failure has its status, a one-sentence explanation, and the call id.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::json;
@@ -48,7 +48,8 @@ async fn what_the_gateway_finds_itself() {
     assert!(reply.body["hint"].is_string());
     assert!(reply.body["call_id"].is_string());
 
-    let reply = operator.call_with("a_search", json!({ "args": { "query": "x" }, "timeout_ms": 50 })).await;
+    let reply =
+        operator.call_with("a_search", json!({ "args": { "query": "x" }, "timeout_ms": 50 })).await;
     reply.assert_problem(504, "timeout");
     assert_eq!(reply.body["retryable"], true);
     assert!(reply.detail().contains("50 ms"), "{}", reply.text);
@@ -63,7 +64,8 @@ async fn what_must_not_be_done_twice_is_not_to_be_retried_after_a_timeout() {
     let hello = Hello::new("n").describe(tool("a.once", false)).describe(tool("a.often", true));
     let mut node = hello.connect(&gateway).await;
     for (name, again) in [("a_once", false), ("a_often", true)] {
-        let reply = gateway.operator().call_with(name, json!({ "args": {}, "timeout_ms": 50 })).await;
+        let reply =
+            gateway.operator().call_with(name, json!({ "args": {}, "timeout_ms": 50 })).await;
         reply.assert_problem(504, "timeout");
         assert_eq!(reply.body["retryable"], again, "{name} ran out of the call's time");
         let request = node.request().await;
@@ -72,7 +74,11 @@ async fn what_must_not_be_done_twice_is_not_to_be_retried_after_a_timeout() {
         let request = node.request().await;
         node.fail(&request.id, "timeout", "it took too long").await;
         let reply = call.await.unwrap();
-        assert_eq!(reply.assert_problem(504, "timeout").body["retryable"], again, "{name} ran out of the tool's time");
+        assert_eq!(
+            reply.assert_problem(504, "timeout").body["retryable"],
+            again,
+            "{name} ran out of the tool's time"
+        );
     }
 }
 
@@ -90,12 +96,20 @@ async fn a_retry_with_other_arguments_is_a_conflict() {
 async fn a_body_that_cannot_be_read_is_the_callers_mistake() {
     let gateway = Setup::new().start().await;
     let operator = gateway.operator();
-    for body in ["", "nonsense", "[]", "{\"args\":", "{\"args\":{},\"args\":{}}", "{\"arg\":{}}", "{\"timeout_ms\":0}"]
-    {
+    for body in [
+        "",
+        "nonsense",
+        "[]",
+        "{\"args\":",
+        "{\"args\":{},\"args\":{}}",
+        "{\"arg\":{}}",
+        "{\"timeout_ms\":0}",
+    ] {
         let request = operator.request(reqwest::Method::POST, "/v1/tools/a.b/call").body(body);
         let reply = sa_testkit::Reply::of(request).await;
-        // An empty body is a call without arguments, of a tool that is not there.
-        let (status, kind) = if body.is_empty() { (404, "not_found") } else { (400, "bad_request") };
+        // An empty body is a call without arguments; the tool does not exist.
+        let (status, kind) =
+            if body.is_empty() { (404, "not_found") } else { (400, "bad_request") };
         reply.assert_problem(status, kind);
     }
 }

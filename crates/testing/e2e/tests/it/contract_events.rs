@@ -1,4 +1,5 @@
-//! With `Accept: text/event-stream` a call is a stream: progress and chunks in their order, then one `done` or `error`.
+//! With `Accept: text/event-stream` a call is a stream: progress and chunks in order, then one
+//! `done` or `error`.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::{Value, json};
@@ -39,7 +40,10 @@ async fn a_failure_is_an_event_with_the_same_members_as_a_problem() {
     let request = node.request().await;
     node.fail(&request.id, "not_allowed", "no").await;
     let (name, data) = events.next().await.unwrap();
-    assert_eq!((name.as_str(), &data["kind"], &data["status"]), ("error", &json!("not_allowed"), &json!(403)));
+    assert_eq!(
+        (name.as_str(), &data["kind"], &data["status"]),
+        ("error", &json!("not_allowed"), &json!(403))
+    );
     assert_eq!((&data["detail"], &data["call_id"]), (&json!("no"), &json!(events.call_id())));
     assert_eq!(events.next().await, None);
 }
@@ -87,10 +91,16 @@ async fn a_running_call_is_shown_as_an_ended_one_secrets_masked() {
         assert_eq!(call["args"]["json"], json!({ "city": "Oslo", "api_key": "***" }), "{call}");
         assert_eq!(call["args"]["bytes"], args.to_string().len());
         assert_eq!(call["provider"], json!({ "kind": "node", "id": "n" }));
-        assert_eq!((call["updates"].as_u64(), call["principal"]["role"].as_str()), (Some(1), Some("operator")));
-        assert!(call["waited_us"].as_u64().unwrap() <= call["duration_us"].as_u64().unwrap(), "{call}");
+        assert_eq!(
+            (call["updates"].as_u64(), call["principal"]["role"].as_str()),
+            (Some(1), Some("operator"))
+        );
+        assert!(
+            call["waited_us"].as_u64().unwrap() <= call["duration_us"].as_u64().unwrap(),
+            "{call}"
+        );
     }
-    // What somebody else's call was given is no more to be seen than the call.
+    // The arguments of another principal's call are as hidden as the call.
     let other = gateway.new_agent("other").await;
     other.get(&path).await.assert_problem(404, "not_found");
     assert_eq!(other.get("/v1/calls?state=running").await.body["calls"], json!([]));
@@ -98,7 +108,10 @@ async fn a_running_call_is_shown_as_an_ended_one_secrets_masked() {
     let large = operator.stream("a.b", json!({ "args": { "text": "x".repeat(200) } })).await;
     node.request().await;
     let shown = operator.get(&format!("/v1/calls/{}", large.call_id())).await.body;
-    assert_eq!((shown["args"]["bytes"].as_u64(), &shown["args"]["json"]), (Some(211), &Value::Null));
+    assert_eq!(
+        (shown["args"]["bytes"].as_u64(), &shown["args"]["json"]),
+        (Some(211), &Value::Null)
+    );
 }
 
 #[tokio::test]
@@ -114,10 +127,16 @@ async fn the_socket_for_calls_says_the_same() {
     assert_eq!(socket.recv().await, json!({ "type": "progress", "id": "1", "progress": 1 }));
     assert_eq!(socket.recv().await, json!({ "type": "chunk", "id": "1", "content": [1] }));
     let done = socket.recv().await;
-    assert_eq!((&done["type"], &done["id"], &done["result"]), (&json!("done"), &json!("1"), &json!("ok")));
+    assert_eq!(
+        (&done["type"], &done["id"], &done["result"]),
+        (&json!("done"), &json!("1"), &json!("ok"))
+    );
     assert!(done["call_id"].is_string() && done["duration_ms"].is_u64());
 
     socket.call("2", "nothing", json!({})).await;
     let error = socket.recv().await;
-    assert_eq!((&error["type"], &error["id"], &error["kind"]), (&json!("error"), &json!("2"), &json!("not_found")));
+    assert_eq!(
+        (&error["type"], &error["id"], &error["kind"]),
+        (&json!("error"), &json!("2"), &json!("not_found"))
+    );
 }

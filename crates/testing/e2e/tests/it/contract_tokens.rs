@@ -1,4 +1,5 @@
-//! `POST /v1/tokens` makes a token and shows it once; what it may do is what it was made for, until it is revoked.
+//! `POST /v1/tokens` creates a token and shows it once. Its rights are those it was created with,
+//! until it is revoked.
 
 use sa_testkit::{Setup, find_in_files};
 use serde_json::json;
@@ -15,7 +16,12 @@ async fn a_token_is_shown_once_and_stored_as_a_hash() {
     assert_eq!(gateway.agent(token).get("/v1/tools").await.status, 200);
 
     let list = operator.get("/v1/tokens").await;
-    let listed = list.body["tokens"].as_array().unwrap().iter().find(|entry| entry["id"] == made.body["id"]).unwrap();
+    let listed = list.body["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["id"] == made.body["id"])
+        .unwrap();
     assert_eq!(listed["name"], "bot");
     assert!(!list.text.contains(token));
     assert_eq!(find_in_files(gateway.dir.path(), token), Vec::<std::path::PathBuf>::new());
@@ -47,10 +53,12 @@ async fn mistakes_are_named() {
 #[tokio::test]
 async fn a_token_can_be_narrowed_to_some_tools() {
     let gateway = Setup::new().start().await;
-    let hello = sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
+    let hello =
+        sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
     let _node = hello.connect(&gateway).await.echo();
-    let (_, token) =
-        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["notes*read", "mail_*"] })).await;
+    let (_, token) = gateway
+        .token(json!({ "name": "reader", "role": "agent", "tools": ["notes*read", "mail_*"] }))
+        .await;
     let agent = gateway.agent(&token);
     assert_eq!(agent.tool_names().await, ["mail_send", "notes_read"]);
     for name in ["notes_read", "notes.read", "mail_send", "mail.send"] {
@@ -66,18 +74,24 @@ async fn a_token_can_be_narrowed_to_some_tools() {
 async fn of_many_who_want_one_name_at_the_same_time_one_gets_it() {
     let gateway = Setup::new().start().await;
     let operator = gateway.operator();
-    for (name, roles) in [("ann", ["participant", "participant"]), ("bob", ["participant", "agent"])] {
+    for (name, roles) in
+        [("ann", ["participant", "participant"]), ("bob", ["participant", "agent"])]
+    {
         let made = (0..20).map(|number| {
             let body = json!({ "name": name, "role": roles[number % 2] });
             let operator = &operator;
             async move { operator.post("/v1/tokens", &body).await }
         });
         let made = futures_util::future::join_all(made).await;
-        let speakers: Vec<_> =
-            made.iter().filter(|reply| reply.status == 201).map(|reply| &reply.body["role"]).collect();
-        // Agents may share a name among them; nobody shares one with a participant.
+        let speakers: Vec<_> = made
+            .iter()
+            .filter(|reply| reply.status == 201)
+            .map(|reply| &reply.body["role"])
+            .collect();
+        // Agents may share a name with each other, but never with a participant.
         assert!(
-            speakers == [&json!("participant")] || speakers.iter().all(|role| **role == json!("agent")),
+            speakers == [&json!("participant")]
+                || speakers.iter().all(|role| **role == json!("agent")),
             "{name}: {speakers:?}"
         );
         for reply in made.iter().filter(|reply| reply.status != 201) {

@@ -1,4 +1,4 @@
-//! `GET /v1/tools` lists every tool once, in one order, with absent fields left out, page by page.
+//! `GET /v1/tools` lists every tool once, in a fixed order, without absent fields, page by page.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
-//! Whatever a peer says that is wrong gets a clear error or a closed connection, costs bounded memory, is counted, and never
-//! disturbs another call.
+//! A wrong message from a peer gets a clear error or a closed connection, costs bounded memory, is
+//! counted, and never disturbs another call.
 //!
-//! Each test does one kind of it to a gateway at every door that it can be done at, and then looks at all that was counted,
-//! which has to be that and nothing else; at what it took of memory; at calls that were made all the while; and at one that
-//! was running from beginning to end.
+//! Each test sends one kind of wrong message to every affected endpoint of a gateway. Then it
+//! checks that exactly these refusals were counted, and checks the memory. It also checks the calls
+//! that were made meanwhile, and one call that ran the whole time.
 
 use futures_util::SinkExt as _;
 use sa_testkit::{Gateway, Hello, Message};
@@ -17,7 +17,7 @@ use crate::counted_support::{Scene, piece};
 const SMALL: &str = "[limits]\nmax_frame_bytes = 1_000_000\nmax_body_bytes = 1_000_000\n\
     [channels]\nmax_message_bytes = 20_000\nmax_attachment_bytes = 10_000";
 
-/// How many calls of a surface have ended so.
+/// Returns the number of calls on a surface with this outcome.
 async fn ended(gateway: &Gateway, surface: &str, outcome: &str) -> u64 {
     let metrics = gateway.operator().get_text("/metrics").await;
     let ends = metrics.lines().filter_map(|line| line.strip_prefix("switchboard_calls_total{"));
@@ -30,25 +30,39 @@ fn nested(depth: usize) -> String {
     format!("{}{}", "[".repeat(depth), "]".repeat(depth))
 }
 
-/// Says the same at all doors, each of which has to answer.
-async fn say_everywhere(scene: &Scene, node: &[&str], call: &[&str], channel: &[&str], body: &[&str]) {
+/// Sends the same error to all endpoints, each of which must answer.
+async fn say_everywhere(
+    scene: &Scene,
+    node: &[&str],
+    call: &[&str],
+    channel: &[&str],
+    body: &[&str],
+) {
     let mut bad = scene.node().await;
     for frame in node {
         bad.send_raw(Message::text(*frame)).await;
     }
-    // A node is told nothing; it is as good as before.
+    // A node gets no error, and its connection still works.
     bad.settle().await;
     let mut socket = scene.gateway.operator().socket().await;
     for frame in call {
         socket.send_raw(Message::text(*frame)).await;
         let answer = socket.recv().await;
-        assert_eq!((&answer["type"], &answer["kind"]), (&json!("error"), &json!("invalid_args")), "{frame}: {answer}");
+        assert_eq!(
+            (&answer["type"], &answer["kind"]),
+            (&json!("error"), &json!("invalid_args")),
+            "{frame}: {answer}"
+        );
     }
     let mut participant = scene.participant().await;
     for frame in channel {
         participant.socket.send(Message::text(*frame)).await.unwrap();
         let answer = participant.recv().await;
-        assert_eq!((&answer["kind"], &answer["code"]), (&json!("error"), &json!("validation-error")), "{frame}");
+        assert_eq!(
+            (&answer["kind"], &answer["code"]),
+            (&json!("error"), &json!("validation-error")),
+            "{frame}"
+        );
     }
     for body in body {
         scene.post((*body).to_owned()).await.assert_problem(400, "bad_request");
@@ -59,7 +73,8 @@ async fn say_everywhere(scene: &Scene, node: &[&str], call: &[&str], channel: &[
 async fn malformed_frames() {
     let scene = Scene::start("").await;
     let frames = ["", "nonsense", "{", "[]", "null", "5", "\"text\"", "{} and more"];
-    say_everywhere(&scene, &frames, &frames, &frames, &["nonsense", "{", "[]", "5", "{} and more"]).await;
+    say_everywhere(&scene, &frames, &frames, &frames, &["nonsense", "{", "[]", "5", "{} and more"])
+        .await;
     let expected = [
         ("node", "bad_frame", 8),
         ("calls_ws", "bad_frame", 8),
@@ -82,7 +97,7 @@ async fn wrong_types() {
         "{\"type\":5}",
         "{\"type\":\"call\",\"id\":1,\"tool\":\"a.b\"}",
         "{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"timeout_ms\":\"long\"}",
-        // This can be read, and not be meant.
+        // A valid frame with an invalid value.
         "{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"timeout_ms\":0}",
     ];
     let channel = [
@@ -107,7 +122,9 @@ async fn wrong_types() {
 async fn deeply_nested_json() {
     let scene = Scene::start("").await;
     let deep = nested(50_000);
-    let node = format!("{{\"type\":\"tool_response\",\"request_id\":\"x\",\"ok\":true,\"result\":{deep}}}");
+    let node = format!(
+        "{{\"type\":\"tool_response\",\"request_id\":\"x\",\"ok\":true,\"result\":{deep}}}"
+    );
     let call = format!("{{\"type\":\"call\",\"id\":\"1\",\"tool\":\"a.b\",\"args\":{deep}}}");
     let channel = format!("{{\"action\":\"publish\",\"type\":\"a\",\"payload\":{deep}}}");
     let body = format!("{{\"args\":{deep}}}");
@@ -129,7 +146,7 @@ async fn unknown_tools() {
     let mut socket = scene.gateway.operator().socket().await;
     socket.call("1", "no.such", json!({})).await;
     assert_eq!(socket.recv().await["kind"], "not_found");
-    // They are calls, and counted as those.
+    // These are calls, and are counted as calls.
     for surface in ["rest", "calls_ws"] {
         assert_eq!(ended(&scene.gateway, surface, "not_found").await, 1, "{surface}");
     }
@@ -150,15 +167,19 @@ async fn huge_messages() {
     let _ = participant.socket.send(Message::text(huge.clone())).await;
     assert_eq!(participant.closed().await.0, 1009);
     scene.post(huge.clone()).await.assert_problem(413, "too_large");
-    // What says which call it is about costs the connection nothing.
+    // A large answer that names its call does not close the connection.
     let mut node = scene.node().await;
     let call = scene.gateway.operator().call_later("bad.x", json!({}));
     let request = node.request().await;
     node.answer(&request.id, json!(huge)).await;
     call.await.unwrap().assert_problem(502, "failed");
     node.settle().await;
-    let expected =
-        [("node", "too_large", 2), ("calls_ws", "too_large", 1), ("channel", "too_large", 1), ("http", "too_large", 1)];
+    let expected = [
+        ("node", "too_large", 2),
+        ("calls_ws", "too_large", 1),
+        ("channel", "too_large", 1),
+        ("http", "too_large", 1),
+    ];
     scene.end(&expected).await;
 }
 
@@ -168,7 +189,10 @@ async fn large_messages_leave_nothing_behind() {
     let large = format!("{{\"type\":\"from_the_future\",\"x\":\"{}\"}}", "x".repeat(8 << 20));
     let mut nodes = Vec::new();
     for number in 0..10 {
-        let mut node = Hello::new(&format!("large-{number}")).capability("large").connect(&scene.gateway).await;
+        let mut node = Hello::new(&format!("large-{number}"))
+            .capability("large")
+            .connect(&scene.gateway)
+            .await;
         node.send_raw(Message::text(large.clone())).await;
         node.settle().await;
         nodes.push(node);
@@ -191,12 +215,16 @@ async fn bad_utf8() {
     participant.socket.send(bad()).await.unwrap();
     assert_eq!(participant.closed().await.0, 1007);
     scene.post(b"{\"args\":{\"x\":\"\xff\"}}".to_vec()).await.assert_problem(400, "bad_request");
-    let expected =
-        [("node", "not_utf8", 1), ("calls_ws", "not_utf8", 1), ("channel", "not_utf8", 1), ("http", "bad_request", 1)];
+    let expected = [
+        ("node", "not_utf8", 1),
+        ("calls_ws", "not_utf8", 1),
+        ("channel", "not_utf8", 1),
+        ("http", "bad_request", 1),
+    ];
     scene.end(&expected).await;
 }
 
-/// A message of a million fragments, as far as they are taken.
+/// Sends a message of up to a million fragments, until the connection closes.
 async fn flood(socket: &mut WebSocketStream<TcpStream>, fragment: &[u8]) {
     let mut gone = socket.feed(piece(b"{", Data::Text, false)).await.is_err();
     for _ in 0..1_000_000 {
@@ -227,13 +255,16 @@ async fn fragments_by_the_million() {
     scene.end(&[("node", reason, 2), ("calls_ws", reason, 2), ("channel", reason, 2)]).await;
 }
 
-/// Autobahn's suite cuts a message into 65,536 of them.
+/// Autobahn's suite cuts a message into 65,536 fragments.
 #[tokio::test]
 async fn many_fragments_are_one_message() {
     let scene = Scene::start("").await;
     let mut node = scene.node().await;
     for _ in 0..2 {
-        node.socket.feed(piece(b"{\"type\":\"ping\",\"timestamp\":77", Data::Text, false)).await.unwrap();
+        node.socket
+            .feed(piece(b"{\"type\":\"ping\",\"timestamp\":77", Data::Text, false))
+            .await
+            .unwrap();
         for _ in 0..66_000 {
             node.socket.feed(piece(b" ", Data::Continue, false)).await.unwrap();
         }

@@ -1,4 +1,5 @@
-//! Where peers do wrong: a gateway, what it counts, and those who must notice nothing.
+//! The scene for misbehaving peers: a gateway, its counters, and bystanders that must not be
+//! affected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use reqwest::Method;
 use sa_testkit::{
-    FakeNode, Gateway, Hello, Message, PATIENCE, Participant, Reply, Setup, Traffic, peak_resident, soon,
+    FakeNode, Gateway, Hello, Message, Participant, Reply, Setup, TIMEOUT, Traffic, peak_resident,
+    soon,
 };
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -16,11 +18,12 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
 use crate::SWITCHBOARD;
 
-/// How much more memory than before the gateway may have at its peak. A message of 8 MiB takes up to 59 MiB for a moment,
-/// since freed memory is given back with a delay. Ten such messages that were kept would take more than 80 MiB.
+/// The allowed increase of the gateway's peak memory. A message of 8 MiB takes up to 59 MiB for a
+/// moment, because freed memory is returned with a delay. Ten such messages in memory would take
+/// more than 80 MiB.
 const MEMORY: u64 = 72 << 20;
 
-/// A gateway, and those who must notice nothing.
+/// A gateway, and bystanders that must not be affected.
 pub(crate) struct Scene {
     pub(crate) gateway: Gateway,
     traffic: Traffic,
@@ -48,16 +51,22 @@ impl Scene {
         Participant::join(&self.gateway, "room", "bad").await
     }
 
-    /// Calls a tool with this body, whatever it is.
+    /// Calls a tool with any request body.
     pub(crate) async fn post(&self, body: impl Into<reqwest::Body>) -> Reply {
-        Reply::of(self.gateway.operator().request(Method::POST, "/v1/tools/patient.wait/call").body(body)).await
+        Reply::of(
+            self.gateway.operator().request(Method::POST, "/v1/tools/patient.wait/call").body(body),
+        )
+        .await
     }
 
-    /// Makes sure that this was counted and nothing else, that it took little, and that nobody noticed.
+    /// Checks that exactly this was counted, that memory stayed bounded, and that no bystander was
+    /// affected.
     pub(crate) async fn end(self, expected: &[(&str, &str, u64)]) {
-        let of = |(at, reason, count): &(&str, &str, u64)| (((*at).to_owned(), (*reason).to_owned()), *count);
+        let of = |(at, reason, count): &(&str, &str, u64)| {
+            (((*at).to_owned(), (*reason).to_owned()), *count)
+        };
         let expected: Counts = expected.iter().map(of).collect();
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let mut counted = refusals(&self.gateway).await;
             for (what, before) in &self.before {
@@ -67,8 +76,10 @@ impl Scene {
             if counted == expected {
                 break;
             }
-            // An end is counted a moment after the peer has seen it.
-            let over = |(what, count): (&(String, String), &u64)| *count > expected.get(what).copied().unwrap_or(0);
+            // The end of a connection is counted a moment after the peer has seen it.
+            let over = |(what, count): (&(String, String), &u64)| {
+                *count > expected.get(what).copied().unwrap_or(0)
+            };
             let too_much = counted.iter().any(over) || tokio::time::Instant::now() > until;
             assert!(!too_much, "counted {counted:?}, not {expected:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -81,10 +92,11 @@ impl Scene {
     }
 }
 
-/// All that was refused so far, by boundary and reason.
+/// Returns all refusals so far, by boundary and reason.
 pub(crate) async fn refusals(gateway: &Gateway) -> Counts {
     let metrics = gateway.operator().get_text("/metrics").await;
-    let refused = metrics.lines().filter_map(|line| line.strip_prefix("switchboard_refused_total{at=\""));
+    let refused =
+        metrics.lines().filter_map(|line| line.strip_prefix("switchboard_refused_total{at=\""));
     let words = refused.map(|rest| {
         let (at, rest) = rest.split_once("\",reason=\"").unwrap();
         let (reason, count) = rest.split_once("\"} ").unwrap();
@@ -93,7 +105,7 @@ pub(crate) async fn refusals(gateway: &Gateway) -> Counts {
     words.collect()
 }
 
-/// One call that runs until it is told to end.
+/// A call that runs until the test ends it.
 pub(crate) struct Patient {
     pub(crate) request: String,
     answer: oneshot::Sender<()>,
@@ -105,9 +117,10 @@ impl Patient {
     async fn start(gateway: &Gateway) -> Self {
         let mut node = Hello::new("patient").tool("patient.wait").connect(gateway).await;
         let mut socket = gateway.operator().socket().await;
-        let call = json!({ "type": "call", "id": "1", "tool": "patient.wait", "timeout_ms": 120_000 });
+        let call =
+            json!({ "type": "call", "id": "1", "tool": "patient.wait", "timeout_ms": 120_000 });
         socket.send(call).await;
-        // Both ends are read all the while, and so answer pings.
+        // Both ends are read all the time, so they answer pings.
         let call = tokio::spawn(async move {
             loop {
                 match socket.socket.next().await {

@@ -1,5 +1,5 @@
-//! After `kill -9` everything is there that was acknowledged: history, tokens, what an operator has to answer for, and what
-//! became of calls with a key.
+//! After `kill -9` all acknowledged data is there: history, tokens, the audit trail, and the
+//! outcomes of calls with a key.
 
 use sa_testkit::{Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn history_and_tokens_survive() {
         made.push(agent.call("a.b", json!({ "number": number })).await.body["call_id"].clone());
     }
     made.reverse();
-    // What the history shows is on disk.
+    // Records that the history shows are on disk.
     eventually("the history", || async {
         let calls = agent.get("/v1/calls?limit=100").await.body["calls"].as_array()?.len();
         (calls == 50).then_some(())
@@ -34,7 +34,8 @@ async fn history_and_tokens_survive() {
     assert_eq!(gateway.operator, operator);
     let agent = gateway.agent(&agent.token);
     let calls = agent.get("/v1/calls?limit=100").await.body;
-    let ids: Vec<Value> = calls["calls"].as_array().unwrap().iter().map(|call| call["id"].clone()).collect();
+    let ids: Vec<Value> =
+        calls["calls"].as_array().unwrap().iter().map(|call| call["id"].clone()).collect();
     assert_eq!(ids, made);
     assert_eq!(calls["calls"][0]["args"]["json"]["number"], 49);
     gateway.agent(&revoked).get("/v1/tools").await.assert_problem(401, "unauthorized");
@@ -65,7 +66,10 @@ async fn a_retry_gets_the_first_answer_without_a_second_run() {
         }
         let agent = gateway.agent(&agent.token);
         let retry = agent.call_with("a.b", body.clone()).await;
-        assert_eq!((&retry.body["call_id"], &retry.body["result"]), (&first.body["call_id"], &json!("once")));
+        assert_eq!(
+            (&retry.body["call_id"], &retry.body["result"]),
+            (&first.body["call_id"], &json!("once"))
+        );
         let retry = agent.call_with("a.b", failing.clone()).await;
         retry.assert_problem(403, "not_allowed");
         assert_eq!((&retry.body["call_id"], retry.detail()), (&failed.body["call_id"], "never"));
@@ -101,13 +105,20 @@ async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
     let body = json!({ "args": { "what": "everything", "password": "canary" } });
     let request = agent.request(reqwest::Method::POST, "/v1/tools/a.b/call").json(&body);
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let call = tokio::spawn(request.header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01")).send());
+    let call = tokio::spawn(
+        request.header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01")).send(),
+    );
     node.request().await;
     let ended = agent.call_later("a.b", json!({ "args": {} }));
     let quick = node.request().await;
     let running = agent.get("/v1/calls?state=running").await.body;
-    let ids: Vec<&str> = running["calls"].as_array().unwrap().iter().map(|call| call["id"].as_str().unwrap()).collect();
-    // Both take long enough to be noted, and one of them ends.
+    let ids: Vec<&str> = running["calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["id"].as_str().unwrap())
+        .collect();
+    // Both calls take long enough to be noted, and one of them ends.
     let wal = gateway.data_dir().join("switchboard.db-wal");
     eventually("both notes", || async {
         let written = std::fs::read(&wal).ok()?;
@@ -128,11 +139,23 @@ async fn a_call_whose_end_nobody_saw_is_in_the_history_once() {
         let calls = gateway.agent(&agent.token).get("/v1/calls").await;
         let found = calls.body["calls"].as_array().unwrap();
         let [lost, kept] = &found[..] else { panic!("{}", calls.text) };
-        assert_eq!((&kept["ok"], &lost["ok"], &lost["state"]), (&json!(true), &json!(false), &json!("ended")));
-        assert_eq!((&lost["error"]["kind"], &lost["provider"]["id"]), (&json!("failed"), &json!("n")));
-        assert!(lost["error"]["message"].as_str().unwrap().contains("its outcome is unknown"), "{lost}");
+        assert_eq!(
+            (&kept["ok"], &lost["ok"], &lost["state"]),
+            (&json!(true), &json!(false), &json!("ended"))
+        );
+        assert_eq!(
+            (&lost["error"]["kind"], &lost["provider"]["id"]),
+            (&json!("failed"), &json!("n"))
+        );
+        assert!(
+            lost["error"]["message"].as_str().unwrap().contains("its outcome is unknown"),
+            "{lost}"
+        );
         assert_eq!(lost["trace_id"], trace, "{lost}");
-        assert!(lost["duration_us"].is_null() && kept["duration_us"].is_u64(), "nobody knows how long it took: {lost}");
+        assert!(
+            lost["duration_us"].is_null() && kept["duration_us"].is_u64(),
+            "nobody knows how long it took: {lost}"
+        );
         assert_eq!(lost["args"]["json"]["what"], "everything");
         assert!(!calls.text.contains("canary"), "{lost}");
         gateway = again(&mut gateway).await;
@@ -164,7 +187,7 @@ async fn what_an_operator_was_told_is_done_is_in_the_audit_trail() {
     for round in 0..12 {
         let (id, _) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
         done.push(("token.created", id.clone()));
-        // Half of the rounds end right after the one, and half right after the other.
+        // Half of the rounds end right after the creation, and half right after the revocation.
         if round % 2 == 1 {
             assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{id}")).await.status, 200);
             done.push(("token.revoked", id));
@@ -173,7 +196,9 @@ async fn what_an_operator_was_told_is_done_is_in_the_audit_trail() {
     }
     let audit = gateway.operator().get("/v1/audit?limit=500").await.body;
     let events = audit["events"].as_array().unwrap();
-    let is_there = |(what, id): &(&str, String)| events.iter().any(|e| e["what"] == *what && e["subject"] == **id);
+    let is_there = |(what, id): &(&str, String)| {
+        events.iter().any(|e| e["what"] == *what && e["subject"] == **id)
+    };
     let lost: Vec<_> = done.iter().filter(|event| !is_there(event)).collect();
     assert!(lost.is_empty(), "{lost:?} of {} are lost", done.len());
     gateway.stop().await;

@@ -1,5 +1,5 @@
-//! The example plugins of `up` are there while it runs and no longer: they end with it, however it ends, leave nothing in its store,
-//! and a machine without Node.js does without them.
+//! The example plugins of `up` exist exactly as long as it runs. They end with it in any case,
+//! leave nothing in its store, and are skipped on a machine without Node.js.
 
 use std::path::Path;
 
@@ -9,27 +9,37 @@ use serde_json::Value;
 
 use crate::SWITCHBOARD;
 
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples");
 
 fn up(data: &Path) -> Cli {
     let data = data.to_str().unwrap();
-    Cli::new(SWITCHBOARD).args(&["up", "--listen", "127.0.0.1:0", "--data-dir", data, "--examples", EXAMPLES])
+    Cli::new(SWITCHBOARD).args(&[
+        "up",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data,
+        "--examples",
+        EXAMPLES,
+    ])
 }
 
 async fn plugins(data: &Path) -> Vec<Value> {
-    let list =
-        Cli::new(SWITCHBOARD).args(&["--data-dir", data.to_str().unwrap(), "plugin", "list", "--json"]).run().await;
+    let list = Cli::new(SWITCHBOARD)
+        .args(&["--data-dir", data.to_str().unwrap(), "plugin", "list", "--json"])
+        .run()
+        .await;
     list.assert_code(0).json()["plugins"].as_array().unwrap().clone()
 }
 
-/// The Node.js process that it has started.
+/// Returns the Node.js process that the gateway has started.
 fn servers(gateway: &Started) -> Pid {
     let parent = gateway.pid().to_string();
     let found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let command = std::fs::read_to_string(format!("/proc/{id}/cmdline")).ok()?;
-        // After the program's name, which may hold anything, come its state and its parent.
+        // The state and the parent follow the program's name, which may contain any characters.
         let mut rest = stat.rsplit_once(") ")?.1.split(' ');
         (rest.nth(1)? == parent && command.contains("demo.mjs")).then_some(id)
     });
@@ -37,14 +47,17 @@ fn servers(gateway: &Started) -> Pid {
 }
 
 async fn gone(servers: Pid) {
-    eventually("the servers to end", || async { test_kill_process(servers).is_err().then_some(()) }).await;
+    eventually("the servers to end", || async {
+        test_kill_process(servers).is_err().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn they_are_added_for_the_demo_alone() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = up(dir.path()).start();
-    let said = gateway.says("Ctrl-C stops it").await;
+    let said = gateway.says("Press Ctrl-C to stop").await;
     assert!(said.contains("plugins    Checklist, Sun times, World clock"), "{said}");
     assert_eq!(plugins(dir.path()).await.len(), 3);
     let data = dir.path().to_str().unwrap();
@@ -65,7 +78,9 @@ async fn they_are_added_for_the_demo_alone() {
     gateway.end().await.assert_code(0);
     gone(servers).await;
 
-    let later = Cli::new(SWITCHBOARD).args(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data]).start();
+    let later = Cli::new(SWITCHBOARD)
+        .args(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data])
+        .start();
     later.says("listening on").await;
     assert!(plugins(dir.path()).await.is_empty());
     later.signal(Signal::TERM);
@@ -76,14 +91,14 @@ async fn they_are_added_for_the_demo_alone() {
 async fn they_do_not_outlive_a_gateway_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = up(dir.path()).start();
-    gateway.says("Ctrl-C stops it").await;
+    gateway.says("Press Ctrl-C to stop").await;
     let before = plugins(dir.path()).await;
     let servers = servers(&gateway);
     gateway.signal(Signal::KILL);
     gateway.end().await;
     gone(servers).await;
 
-    // What it left in its store is replaced by what runs now.
+    // Old entries in the store are replaced by the running plugins.
     let gateway = up(dir.path()).start();
     gateway.says("Checklist, Sun times, World clock").await;
     let after = plugins(dir.path()).await;
@@ -97,7 +112,7 @@ async fn they_do_not_outlive_a_gateway_that_is_killed() {
 async fn without_node_js_the_rest_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = up(dir.path()).env("PATH", dir.path().to_str().unwrap()).start();
-    let said = gateway.says("Ctrl-C stops it").await;
+    let said = gateway.says("Press Ctrl-C to stop").await;
     assert!(said.contains("left out: Node.js is not installed"), "{said}");
     assert!(plugins(dir.path()).await.is_empty());
     gateway.signal(Signal::TERM);

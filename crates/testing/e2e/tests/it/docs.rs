@@ -1,6 +1,6 @@
-//! Every command in the docs works: blocks marked `sh test` are run, one after another, against a gateway with a demo node;
-//! those marked `sh node` go on while the rest of their page is run, and so does a server of one's own (`sh server`); and the README's node is a program that compiles and answers.
-//! The guide's code is that of programs which are run.
+//! Every command in the docs works. Blocks marked `sh test` run one after another against a gateway
+//! with a demo node. Blocks marked `sh node` and `sh server` keep running during the rest of their
+//! page. The README's node compiles and answers, and the guide's code is that of tested programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -13,10 +13,10 @@ use crate::SWITCHBOARD;
 const README_NODE: &str = env!("CARGO_BIN_EXE_e2e-readme-node");
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap()
 }
 
-/// The fenced blocks of a page that are opened with exactly one of these words, with the word, in their order.
+/// Returns the fenced blocks of a page with exactly one of these info strings, in order.
 fn fenced(page: &str, fences: &[&'static str]) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut open: Option<(&'static str, String)> = None;
@@ -40,13 +40,14 @@ fn blocks(page: &str, fence: &'static str) -> Vec<String> {
     fenced(page, &[fence]).into_iter().map(|(_, block)| block).collect()
 }
 
-/// Where a server of the docs listens, in place of the port that they name.
+/// The port for a server of the docs, in place of the port that they name.
 static PORT: LazyLock<String> = LazyLock::new(|| {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     free.local_addr().unwrap().port().to_string()
 });
 
-/// A block as a person would run it, with the gateway of this test in place of the one on their machine.
+/// Builds a block's command as a user would run it, with this test's gateway in place of the
+/// user's.
 fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
     let data = gateway.data_dir();
     let script = block
@@ -54,7 +55,7 @@ fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
         .replace("3400", &PORT)
         .replace("~/.local/share/switchboard", &data.display().to_string());
     let mut command = Command::new("bash");
-    // In a folder where nobody minds what they leave.
+    // The folder is temporary, so files from the commands do not matter.
     command.args(["-e", "-o", "pipefail", "-c", &script]).current_dir(bin).kill_on_drop(true);
     command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     command.env("SWITCHBOARD_DATA_DIR", &data).env("SWITCHBOARD_URL", &gateway.url);
@@ -65,7 +66,11 @@ fn command(gateway: &Gateway, bin: &Path, block: &str) -> (String, Command) {
 async fn run(gateway: &Gateway, bin: &Path, block: &str) {
     let (script, mut command) = command(gateway, bin, block);
     let output = soon(command.output()).await.unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "this fails:\n{script}\nwith:\n{said}");
     assert!(!said.contains("urn:switchboard:problem"), "this is refused:\n{script}\nwith:\n{said}");
 }
@@ -73,7 +78,7 @@ async fn run(gateway: &Gateway, bin: &Path, block: &str) {
 #[tokio::test]
 async fn commands_do_what_the_docs_say() {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
-    // Under its own name, as the docs call it.
+    // The program under its usual name, as in the docs.
     let bin = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(SWITCHBOARD, bin.path().join("switchboard")).unwrap();
     sa_testkit::eventually("the demo node", || async {
@@ -81,18 +86,27 @@ async fn commands_do_what_the_docs_say() {
     })
     .await;
     let mut pages: Vec<PathBuf> = vec![root().join("README.md")];
-    pages.extend(std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    pages
+        .extend(std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     pages.sort();
     let mut ran = 0;
     for page in pages {
         let is_readme = page.ends_with("README.md");
         let page = std::fs::read_to_string(&page).unwrap();
-        // What `cargo run` starts there.
-        let _node = is_readme.then(|| command(&gateway, bin.path(), &format!("exec {README_NODE}")).1.spawn().unwrap());
+        // The program that `cargo run` starts there.
+        let _node = is_readme.then(|| {
+            command(&gateway, bin.path(), &format!("exec {README_NODE}")).1.spawn().unwrap()
+        });
         if is_readme {
             sa_testkit::eventually("the README's node", || async {
-                gateway.operator().tool_names().await.iter().any(|name| name == "office_greet").then_some(())
+                gateway
+                    .operator()
+                    .tool_names()
+                    .await
+                    .iter()
+                    .any(|name| name == "office_greet")
+                    .then_some(())
             })
             .await;
         }
@@ -102,7 +116,7 @@ async fn commands_do_what_the_docs_say() {
             .collect();
         if !machines.is_empty() {
             sa_testkit::eventually("the machine in the docs", || async {
-                // One of an earlier page is remembered, and is not here.
+                // A node from an earlier page may be listed, but it is offline.
                 let list = gateway.operator().get("/v1/nodes").await.body;
                 let mut nodes = list["nodes"].as_array().unwrap().iter();
                 nodes.any(|node| node["id"] == "laptop" && node["online"] == true).then_some(())
@@ -116,7 +130,8 @@ async fn commands_do_what_the_docs_say() {
                 ran += 1;
                 continue;
             }
-            servers.push(command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap());
+            servers
+                .push(command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap());
             sa_testkit::eventually("the server in the docs", || async {
                 tokio::net::TcpStream::connect(format!("127.0.0.1:{}", *PORT)).await.ok()
             })
@@ -129,13 +144,17 @@ async fn commands_do_what_the_docs_say() {
 #[test]
 fn the_readmes_node_is_the_example_that_is_compiled() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let example = std::fs::read_to_string(root().join("crates/node-sdk/examples/readme_node.rs")).unwrap();
+    let example =
+        std::fs::read_to_string(root().join("crates/node-sdk/examples/readme_node.rs")).unwrap();
     let (_, code) = example.split_once("\n\n").unwrap();
     assert_eq!(blocks(&readme, "rust"), [code]);
-    // And has all the dependencies that it names.
+    // It also declares all the dependencies that it uses.
     let [manifest] = &blocks(&readme, "toml")[..] else { panic!("one block of TOML") };
-    for name in ["sa_node_sdk", "anyhow", "async_trait", "serde_json", "tokio", "tracing_subscriber"] {
-        let declared = manifest.lines().any(|line| line.replace('-', "_").starts_with(&format!("{name} =")));
+    for name in
+        ["sa_node_sdk", "anyhow", "async_trait", "serde_json", "tokio", "tracing_subscriber"]
+    {
+        let declared =
+            manifest.lines().any(|line| line.replace('-', "_").starts_with(&format!("{name} =")));
         assert_eq!(declared, code.contains(&format!("{name}::")), "{name}");
     }
     assert_eq!(manifest.lines().count(), 7, "and no others");
@@ -151,9 +170,12 @@ fn the_guides_code_is_in_the_examples_that_are_run() {
     let quoted = blocks(&guide, "rust");
     assert!(!quoted.is_empty());
     for block in quoted {
-        assert!(examples.iter().any(|example| example.contains(&block)), "this is in no example:\n{block}");
+        assert!(
+            examples.iter().any(|example| example.contains(&block)),
+            "this is in no example:\n{block}"
+        );
     }
-    // Whoever looks for more finds what is there.
+    // The guide names every example.
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(guide.contains(name.trim_end_matches(".rs")), "the guide does not name {name}");

@@ -1,5 +1,6 @@
-//! Host and Origin are checked on every route and every upgrade before anything else runs, and every route but the two
-//! health checks needs a token. The routes come from the gateway's own description, so that a new one is covered.
+//! Host and Origin are checked first on every route and every upgrade, and every route except the
+//! two health checks needs a token. The routes come from the gateway's own OpenAPI document, so new
+//! ones are covered.
 
 use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic, eventually};
 use serde_json::{Value, json};
@@ -7,12 +8,13 @@ use serde_json::{Value, json};
 /// Browsers come here without a token; see `upstream_login`.
 const LOGIN_CALLBACK: &str = "/v1/upstream/a.b/callback";
 
-/// Every method and path of the API, with its variables filled in.
+/// Returns every method and path of the API, with the parameters filled in.
 async fn routes(gateway: &Gateway) -> Vec<(String, String)> {
     let api = gateway.operator().get("/openapi.json").await.body;
     let mut routes = Vec::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
-        let path = path.replace("{name}", "a.b").replace("{id}", "01890000-0000-7000-8000-000000000000");
+        let path =
+            path.replace("{name}", "a.b").replace("{id}", "01890000-0000-7000-8000-000000000000");
         let path = path.replace("{attachment}", "img_1");
         assert!(!path.contains('{'), "{path} has a variable that this test does not know");
         for method in methods.as_object().unwrap().keys().filter(|key| *key != "parameters") {
@@ -20,7 +22,7 @@ async fn routes(gateway: &Gateway) -> Vec<(String, String)> {
         }
     }
     assert!(routes.len() >= 18, "{routes:?}");
-    // A protocol of its own, of which that description covers no more than the way in.
+    // MCP is a separate protocol; the OpenAPI document covers only its POST route.
     routes.extend(["GET", "DELETE"].map(|method| (method.to_owned(), "/mcp".to_owned())));
     routes
 }
@@ -56,9 +58,10 @@ async fn a_wrong_host_is_refused_everywhere() {
             assert!(matches!(status, 400 | 403), "{method} {path} with {hosts:?}: {answer}");
         }
     }
-    // An address in the request line counts as well.
+    // The host in the request line counts as well.
     let target = format!("http://{rebound}/v1/tools");
-    let (status, answer) = RawHttp::ask(&gateway, "GET", &target, &[("host", &own), ("authorization", &bearer)]).await;
+    let (status, answer) =
+        RawHttp::ask(&gateway, "GET", &target, &[("host", &own), ("authorization", &bearer)]).await;
     assert_eq!(status, 403, "{answer}");
     assert!(gateway.refused("http", "host").await > 100);
     traffic.end().await;
@@ -100,13 +103,14 @@ async fn a_wrong_origin_is_refused_everywhere() {
 
 #[tokio::test]
 async fn upgrades_are_no_way_around() {
-    let gateway = Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
+    let gateway =
+        Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
     let page = format!("http://{}", gateway.address());
     for headers in [
         [("origin", "https://evil.example")],
         [("origin", "null")],
         [("origin", page.as_str())],
-        // No page at all is a node.
+        // A node must not come from any web page.
         [("origin", "https://app.example")],
         [("host", "evil.example")],
     ] {
@@ -122,14 +126,19 @@ async fn upgrades_are_no_way_around() {
     ];
     for (origin, expected) in [("https://evil.example", 403), ("null", 403)] {
         let mut headers = upgrade.to_vec();
-        headers.extend([("host", gateway.address()), ("authorization", &bearer), ("origin", origin)]);
+        headers.extend([
+            ("host", gateway.address()),
+            ("authorization", &bearer),
+            ("origin", origin),
+        ]);
         headers.remove(0);
         let (status, answer) = RawHttp::ask(&gateway, "GET", "/v1/calls/ws", &headers).await;
         assert_eq!(status, expected, "{answer}");
     }
 }
 
-/// MCP clients look for an OAuth authority first, and take 401 for one that refuses to register them.
+/// MCP clients look for an OAuth authority first. They treat 401 as an authority that refuses to
+/// register them.
 #[tokio::test]
 async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
     let gateway = Setup::new().start().await;
@@ -156,9 +165,14 @@ async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
 
 #[tokio::test]
 async fn listed_origins_may_ask_and_others_get_no_word() {
-    let gateway = Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
+    let gateway =
+        Setup::new().config("[server]\nallowed_origins = [\"https://app.example\"]").start().await;
     let bearer = format!("Bearer {}", gateway.operator);
-    let headers = [("host", gateway.address()), ("origin", "https://app.example"), ("authorization", &bearer)];
+    let headers = [
+        ("host", gateway.address()),
+        ("origin", "https://app.example"),
+        ("authorization", &bearer),
+    ];
     let (status, answer) = RawHttp::ask(&gateway, "GET", "/v1/tools", &headers).await;
     assert_eq!(status, 200);
     assert!(answer.contains("access-control-allow-origin: https://app.example"), "{answer}");
@@ -178,9 +192,11 @@ async fn every_route_needs_a_token() {
     let gateway = Setup::new().env("SA_NODE_TOKEN", "for-nodes").start().await;
     let host = gateway.address().to_owned();
     let operator = gateway.operator();
-    let (_, expired) = gateway.token(json!({ "name": "old", "role": "operator", "expires_in_s": 1 })).await;
+    let (_, expired) =
+        gateway.token(json!({ "name": "old", "role": "operator", "expires_in_s": 1 })).await;
     let past = gateway.agent(&expired);
-    eventually("its end", || async { (past.get("/v1/tools").await.status == 401).then_some(()) }).await;
+    eventually("its end", || async { (past.get("/v1/tools").await.status == 401).then_some(()) })
+        .await;
     let (id, revoked) = gateway.token(json!({ "name": "gone", "role": "operator" })).await;
     assert_eq!(operator.delete(&format!("/v1/tokens/{id}")).await.status, 200);
     let wrong = [
@@ -196,19 +212,22 @@ async fn every_route_needs_a_token() {
         Some("Bearer for-nodes".into()),
     ];
     for (method, path) in routes(&gateway).await {
-        // In the query it counts on the sockets of nodes and participants only.
+        // A token in the query counts only on the WebSockets for nodes and participants.
         let paths = [path.clone(), format!("{path}?token={}", gateway.operator)];
-        for (path, authorization) in paths.iter().flat_map(|path| wrong.iter().map(move |header| (path, header))) {
+        for (path, authorization) in
+            paths.iter().flat_map(|path| wrong.iter().map(move |header| (path, header)))
+        {
             let open = path.starts_with("/healthz") || path.starts_with("/readyz");
-            let node = path.starts_with("/v1/nodes/ws") && authorization.as_deref() == Some("Bearer for-nodes");
+            let node = path.starts_with("/v1/nodes/ws")
+                && authorization.as_deref() == Some("Bearer for-nodes");
             let mut headers = vec![("host", host.as_str())];
             headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
             let (status, answer) = RawHttp::ask(&gateway, &method, path, &headers).await;
             let expected = match path.as_str() {
                 _ if open => 200,
-                // It has come in, but not to stay.
+                // The token is accepted, but the request is not an upgrade.
                 path if path.starts_with("/v1/channels/ws?token=") => 426,
-                // It wants to know which login this is.
+                // The route needs the id of a login.
                 path if path.starts_with(LOGIN_CALLBACK) => 400,
                 _ => 401,
             };
@@ -248,11 +267,14 @@ async fn what_is_for_operators_is_for_nobody_else() {
         let host = gateway.address().to_owned();
         let bearer = format!("Bearer {token}");
         for (method, path) in routes(&gateway).await {
-            let for_agents = agents.iter().any(|open| path == *open || path.starts_with(&format!("{open}/")));
-            // What plugins there are is for everyone, and settings are each user's own.
-            let plugins = path.starts_with("/v1/plugins") && (method == "GET" || path.ends_with("/settings"));
+            let for_agents =
+                agents.iter().any(|open| path == *open || path.starts_with(&format!("{open}/")));
+            // The list of plugins is public, and settings belong to each user.
+            let plugins =
+                path.starts_with("/v1/plugins") && (method == "GET" || path.ends_with("/settings"));
             if !for_agents && !plugins && path != "/v1/nodes/ws" {
-                let headers = [("host", host.as_str()), ("authorization", &bearer), ("content-length", "0")];
+                let headers =
+                    [("host", host.as_str()), ("authorization", &bearer), ("content-length", "0")];
                 let (status, answer) = RawHttp::ask(&gateway, &method, &path, &headers).await;
                 assert_eq!(status, 403, "{method} {path} as {role}: {answer}");
             }
@@ -267,7 +289,8 @@ async fn two_tokens_are_none() {
     let gateway = Setup::new().start().await;
     let bearer = format!("Bearer {}", gateway.operator);
     for second in [bearer.as_str(), "Bearer other"] {
-        let headers = [("host", gateway.address()), ("authorization", &bearer), ("authorization", second)];
+        let headers =
+            [("host", gateway.address()), ("authorization", &bearer), ("authorization", second)];
         for path in ["/v1/tools", "/v1/nodes/ws", "/mcp"] {
             let (status, answer) = RawHttp::ask(&gateway, "GET", path, &headers).await;
             assert_eq!(status, 400, "{path}: {answer}");

@@ -1,5 +1,5 @@
-//! Which hosts have what is required, and what each other one lacks; programs that nobody has asked about lately are asked
-//! for, of all hosts at once.
+//! The answer lists the hosts that meet all requirements, and what the others lack. Programs
+//! without a recent answer are probed on all hosts at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,17 +23,19 @@ impl NodeTool for Bash {
     }
 }
 
-/// A host that has `git`, and counts how often it is asked about a program.
+/// Starts a host that has `git` and counts the probes for programs.
 async fn laptop(gateway: &Gateway) -> (SdkNode, Arc<AtomicUsize>) {
     let mut tools = ToolRegistry::new();
     tools.register_host_tool("Bash", Bash).derive_capabilities_from_tools();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let node = SdkNode::start(gateway, "laptop", tools, move |builder| {
-        builder.host(json!({ "role": "execution", "os": "darwin", "env": ["HOME", "LANG"] })).bin_probe(move |bin| {
-            count.fetch_add(1, Ordering::SeqCst);
-            bin == "git"
-        })
+        builder
+            .host(json!({ "role": "execution", "os": "darwin", "env": ["HOME", "LANG"] }))
+            .bin_probe(move |bin| {
+                count.fetch_add(1, Ordering::SeqCst);
+                bin == "git"
+            })
     })
     .await;
     (node, asked)
@@ -65,9 +67,14 @@ async fn hosts_qualify_or_it_is_said_what_they_lack() {
     let _tools_only = Hello::new("no-host").tool("a.b").connect(&gateway).await;
 
     let answer = ask(&gateway, json!({ "capabilities": ["shell.exec"] })).await;
-    let both = json!([{ "node": "laptop", "primary": true }, { "node": "server", "primary": false }]);
+    let both =
+        json!([{ "node": "laptop", "primary": true }, { "node": "server", "primary": false }]);
     assert_eq!(answer["eligible"], both);
-    assert_eq!(answer["hosts"].as_array().unwrap().len(), 2, "a node that is no host is no host: {answer}");
+    assert_eq!(
+        answer["hosts"].as_array().unwrap().len(),
+        2,
+        "a node that is no host is no host: {answer}"
+    );
 
     let body = json!({ "capabilities": ["shell.exec", "filesystem.read"], "env": ["HOME", "LANG"], "os": ["linux", "windows"] });
     let answer = ask(&gateway, body).await;
@@ -88,7 +95,7 @@ async fn hosts_qualify_or_it_is_said_what_they_lack() {
 async fn programs_are_asked_for_once_and_then_known() {
     let gateway = Setup::new().start().await;
     let (laptop, asked) = laptop(&gateway).await;
-    // It cannot be asked, which is said, and keeps nobody waiting.
+    // A host without probe support is reported as such, and the answer does not wait for it.
     let _server = server().connect(&gateway).await;
     let answer = ask(&gateway, json!({ "bins": ["git", "docker"] })).await;
     assert_eq!(of(&answer, "laptop")["missing"]["bins"], json!(["docker"]));
@@ -111,11 +118,14 @@ async fn programs_are_asked_for_once_and_then_known() {
 async fn a_host_that_does_not_answer_is_not_waited_for_longer_than_any() {
     let gateway = Setup::new().start().await;
     let silent = |id: &str| Hello::new(id).tool("Bash").with("features", json!(["bin_probe"]));
-    let (mut one, mut two) = (silent("one").connect(&gateway).await, silent("two").connect(&gateway).await);
+    let (mut one, mut two) =
+        (silent("one").connect(&gateway).await, silent("two").connect(&gateway).await);
     let (_laptop, _) = laptop(&gateway).await;
     let operator = gateway.operator();
-    let answer = tokio::spawn(async move { operator.post("/v1/eligibility", &json!({ "bins": ["git"] })).await.body });
-    // Both are asked before either has answered.
+    let answer = tokio::spawn(async move {
+        operator.post("/v1/eligibility", &json!({ "bins": ["git"] })).await.body
+    });
+    // Both hosts are probed before either has answered.
     assert_eq!(one.recv().await["type"], "bin_probe");
     assert_eq!(two.recv().await["type"], "bin_probe");
     let answer = answer.await.unwrap();
@@ -134,9 +144,15 @@ async fn agents_may_ask_about_the_hosts_whose_tools_they_may_use() {
     let body = json!({ "capabilities": ["filesystem.read"] });
     let hosts = |reply: sa_testkit::Reply| reply.body["hosts"].as_array().map_or(0, Vec::len);
     assert_eq!(hosts(gateway.new_agent("any").await.post("/v1/eligibility", &body).await), 2);
-    let (_, token) = gateway.token(json!({ "name": "some", "role": "agent", "tools": ["server__Bash"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "some", "role": "agent", "tools": ["server__Bash"] })).await;
     let reply = gateway.agent(&token).post("/v1/eligibility", &body).await;
-    assert_eq!(reply.body["eligible"], json!([]), "what it may not use is not there: {}", reply.text);
+    assert_eq!(
+        reply.body["eligible"],
+        json!([]),
+        "what it may not use is not there: {}",
+        reply.text
+    );
     assert_eq!(hosts(reply), 1);
     let (_, token) = gateway.token(json!({ "name": "n", "role": "node" })).await;
     gateway.agent(&token).post("/v1/eligibility", &body).await.assert_problem(403, "not_allowed");
@@ -183,7 +199,11 @@ async fn the_command_line_asks_as_well() {
     ];
     let shown = gateway.cli(&args).run().await;
     shown.assert_code(5);
-    assert!(shown.stdout.contains("not eligible") && shown.stdout.contains("capabilities x.y"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("not eligible") && shown.stdout.contains("capabilities x.y"),
+        "{}",
+        shown.stdout
+    );
     let answer = gateway.cli(&["eligibility", "--env", "HOME", "--json"]).run().await.json();
     assert_eq!(answer["eligible"], json!([{ "node": "server", "primary": false }]));
     gateway.cli(&["eligibility", "--env", "HOME"]).run().await.assert_code(0);
@@ -194,7 +214,11 @@ async fn the_command_line_asks_as_well() {
         away.stdout.contains("offline").then_some(away)
     })
     .await;
-    // Nobody could ask it about its programs; what it said of itself is known.
-    assert!(away.stdout.contains("env NOPE; programs not known: it is not connected"), "{}", away.stdout);
+    // The host was never asked about programs, but its own hello is known.
+    assert!(
+        away.stdout.contains("env NOPE; programs unknown: the node is not connected"),
+        "{}",
+        away.stdout
+    );
     gateway.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What somebody new types does what it says, or says why not and what to type instead.
+//! The first commands of a new user work, or explain why not and what to type instead.
 
 use sa_testkit::{Cli, Hello, Setup, eventually};
 use serde_json::json;
@@ -9,22 +9,24 @@ use crate::SWITCHBOARD;
 #[tokio::test]
 async fn the_operators_token_goes_nowhere_else() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    // An address of this machine that no name says so of.
+    // An address that cannot be recognised as this machine's own.
     let elsewhere = gateway.cli(&["tools", "--url", "http://192.0.2.1:9"]).run().await;
     elsewhere.assert_code(4);
     assert!(elsewhere.stderr.contains("--token-file"), "{}", elsewhere.stderr);
 
-    // Whoever says --url for the server's address adds nothing, and nobody is talked to.
+    // With --url as the server's address, the command adds nothing and sends no request.
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", server.local_addr().unwrap());
-    for args in [&["upstream", "add", "issues", "--url", &url][..], &["upstream", "add", "issues"]] {
+    for args in [&["upstream", "add", "issues", "--url", &url][..], &["upstream", "add", "issues"]]
+    {
         let ended = gateway.cli(args).run().await;
         ended.assert_code(2);
         for way in ["SERVER_URL", "--command"] {
             assert!(ended.stderr.contains(way), "{}", ended.stderr);
         }
     }
-    let arrived = std::future::poll_fn(|cx| std::task::Poll::Ready(server.poll_accept(cx).is_ready())).await;
+    let arrived =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(server.poll_accept(cx).is_ready())).await;
     assert!(!arrived, "somebody connected to the server");
     gateway.cli(&["upstream", "add", "issues", &url]).run().await.assert_code(0);
     let list = gateway.operator().get("/v1/upstream").await;
@@ -40,13 +42,24 @@ async fn a_sandbox_holds_for_files_too() {
     let start = |flags: &[&str]| {
         let workspace = inside.path().to_str().unwrap();
         Cli::new(SWITCHBOARD)
-            .args(&["node", "--gateway", &gateway.nodes_url(), "--id", "box", "--workspace", workspace, "--sandbox"])
+            .args(&[
+                "node",
+                "--gateway",
+                &gateway.nodes_url(),
+                "--id",
+                "box",
+                "--workspace",
+                workspace,
+                "--sandbox",
+            ])
             .args(flags)
             .start()
     };
     let operator = gateway.operator();
     let ready = || {
-        eventually("the tools", || async { operator.tool_names().await.contains(&"box__Read".into()).then_some(()) })
+        eventually("the tools", || async {
+            operator.tool_names().await.contains(&"box__Read".into()).then_some(())
+        })
     };
     let node = start(&[]);
     ready().await;
@@ -65,7 +78,7 @@ async fn a_sandbox_holds_for_files_too() {
     node.signal(rustix::process::Signal::TERM);
     node.end().await;
 
-    // Unless they are told otherwise.
+    // Another root can be allowed explicitly.
     let _node = start(&["--allow-root", "/"]);
     assert_eq!(operator.call("box__Read", json!({ "path": secret })).await.status, 200);
 }
@@ -75,8 +88,8 @@ async fn a_node_without_a_token_is_told_how_to_name_one() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let made = gateway.cli(&["token", "create", "laptop", "--role", "node"]).run().await;
     made.assert_code(0);
-    assert!(made.stderr.contains("refused from now on"), "{}", made.stderr);
-    assert!(!made.stderr.contains("only time"), "nobody sees it: {}", made.stderr);
+    assert!(made.stderr.contains("nodes without a token are refused"), "{}", made.stderr);
+    assert!(!made.stderr.contains("only this time"), "nobody sees it: {}", made.stderr);
     let second = gateway.cli(&["token", "create", "desktop", "--role", "node"]).run().await;
     assert!(!second.stderr.contains("refused"), "{}", second.stderr);
 
@@ -85,7 +98,7 @@ async fn a_node_without_a_token_is_told_how_to_name_one() {
     let node = gateway.cli(&["node", "--id", "laptop", "--workspace", workspace]);
     let refused = node.run().await;
     refused.assert_code(4);
-    for words in ["this needs a token", "--token-file FILE or SA_NODE_TOKEN"] {
+    for words in ["a token is required", "--token-file FILE or SA_NODE_TOKEN"] {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
     assert!(!refused.stderr.contains("{\""), "{}", refused.stderr);
@@ -111,7 +124,7 @@ async fn in_channels_a_name_is_one_tokens_alone() {
     operator.delete(&format!("/v1/tokens/{ann}")).await;
     gateway.token(json!({ "name": "ann", "role": "participant" })).await;
 
-    // Others may share a name, and then it does not say which of them is meant.
+    // Tokens for agents may share a name, which is then ambiguous.
     for _ in 0..2 {
         gateway.token(json!({ "name": "bots", "role": "agent" })).await;
     }
@@ -159,22 +172,26 @@ async fn the_status_counts_every_tool_that_is_listed() {
 async fn what_goes_wrong_at_the_start_stands_above_the_welcome() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("switchboard.toml");
-    std::fs::write(&file, "[upstream.bad]\ncommand = [\"no-such-server-anywhere\"]\n[log]\nformat = \"human\"\n")
-        .unwrap();
+    std::fs::write(
+        &file,
+        "[upstream.bad]\ncommand = [\"no-such-server-anywhere\"]\n[log]\nformat = \"human\"\n",
+    )
+    .unwrap();
     let data = dir.path().join("data");
-    // Both streams in one, as on a terminal.
+    // Both streams are combined, as on a terminal.
     let up = Cli::new("sh")
         .args(&["-c", "exec \"$0\" \"$@\" 2>&1", SWITCHBOARD, "up", "--listen", "127.0.0.1:0"])
         .args(&["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()])
         .start();
-    let said = up.says("Ctrl-C stops it.").await;
+    let said = up.says("Press Ctrl-C to stop.").await;
     let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}: {said}"));
     assert!(at("WARN") < at("is up, with a demo node"), "{said}");
-    let welcome = &said[at("is up, with a demo node")..at("Ctrl-C stops it.")];
+    let welcome = &said[at("is up, with a demo node")..at("Press Ctrl-C to stop.")];
     assert!(!welcome.contains("WARN") && !welcome.contains("INFO"), "{welcome}");
-    assert!(welcome.contains("bad cannot be used"), "{welcome}");
-    // The program has another name here than on anybody's PATH.
-    let hint = format!("switchboard is not on your PATH: where docs and hints say it, type\n  {SWITCHBOARD}");
+    assert!(welcome.contains("bad is unavailable"), "{welcome}");
+    // The test program has a different name from the installed one.
+    let hint =
+        format!("switchboard is not in your PATH. Instead of switchboard, type\n  {SWITCHBOARD}");
     assert!(welcome.contains(&hint), "{welcome}");
     up.signal(rustix::process::Signal::TERM);
     up.end().await.assert_code(0);

@@ -1,4 +1,5 @@
-//! A gateway whose disk is full says so where load balancers ask, and is ready again by itself once there is room.
+//! A gateway with a full disk reports this to load balancers, and becomes ready again by itself
+//! once there is free space.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ async fn inside() {
     .await
     .assert_problem(503, "store");
     let problem = eventually("a record that finds no room", || async {
-        // The call itself needs none.
+        // The call itself needs no disk space.
         assert_eq!(operator.call("a.b", json!({ "text": "x".repeat(50_000) })).await.status, 200);
         Some(operator.get("/readyz").await).filter(|reply| reply.status == 503)
     })
@@ -38,21 +39,29 @@ async fn inside() {
     assert_eq!(operator.get("/healthz").await.status, 200, "nothing is gained by restarting it");
     for (command, code) in [("status", 0), ("doctor", 1)] {
         let told = eventually("a command that tells of it", || async {
-            // What waited may have found the last of the room meanwhile.
+            // Queued records may have filled the last free space meanwhile.
             operator.call("a.b", json!({ "text": "x".repeat(50_000) })).await;
-            Some(gateway.cli(&[command]).run().await).filter(|told| told.stdout.contains("disk is full"))
+            Some(gateway.cli(&[command]).run().await)
+                .filter(|told| told.stdout.contains("disk is full"))
         });
         let told = told.await;
-        assert!(told.assert_code(code).stdout.contains("free some room"), "{}", told.stdout);
+        assert!(told.assert_code(code).stdout.contains("free some disk space"), "{}", told.stdout);
     }
     std::fs::remove_file(&ballast).unwrap();
-    eventually("ready again", || async { (operator.get("/readyz").await.status == 200).then_some(()) }).await;
+    eventually("ready again", || async {
+        (operator.get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
     let status = operator.get("/v1/status").await.body;
-    assert_eq!((&status["lost_records"], &status["unwritten"]), (&json!(0), &json!(null)), "and what waited is there");
+    assert_eq!(
+        (&status["lost_records"], &status["unwritten"]),
+        (&json!(0), &json!(null)),
+        "and what waited is there"
+    );
     gateway.stop().await;
 }
 
-/// Takes all the room that there is.
+/// Fills the disk completely.
 fn fill(file: &Path) {
     use std::io::Write as _;
     let mut file = std::fs::File::create(file).unwrap();

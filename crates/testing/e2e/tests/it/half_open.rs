@@ -1,4 +1,5 @@
-//! A peer that is gone without a word is noticed by its silence; one that is only slow to speak is not.
+//! A peer that disappears without a close is detected by its silence; a peer that is only slow is
+//! not.
 
 use sa_testkit::{Hello, Setup, Traffic, eventually};
 use serde_json::json;
@@ -7,8 +8,9 @@ const QUICK: &str = "[nodes]\nping_interval_ms = 100\ndead_after_ms = 400";
 
 #[tokio::test]
 async fn a_node_that_answers_no_ping_is_dead() {
-    let gateway = Setup::new().config(QUICK).config("[limits]\nreconnect_wait_ms = 1").start().await;
-    // Nothing reads this socket, so nothing answers the gateway's pings.
+    let gateway =
+        Setup::new().config(QUICK).config("[limits]\nreconnect_wait_ms = 1").start().await;
+    // The test does not read this socket, so the gateway's pings are not answered.
     let node = Hello::new("n").capability("a").connect(&gateway).await;
     let reply = gateway.operator().call("a.b", json!({})).await;
     reply.assert_problem(503, "offline");
@@ -24,7 +26,10 @@ async fn a_quiet_peer_that_answers_pings_stays() {
     let traffic = Traffic::start(&gateway).await;
     let node = Hello::new("n").capability("a").connect(&gateway).await.echo();
     let _idle = Hello::new("dead").connect(&gateway).await;
-    eventually("the dead one gone", || async { (gateway.refused("node", "silent").await == 1).then_some(()) }).await;
+    eventually("the dead one gone", || async {
+        (gateway.refused("node", "silent").await == 1).then_some(())
+    })
+    .await;
     assert_eq!(gateway.operator().call("a.b", json!({ "x": 1 })).await.result(), json!({ "x": 1 }));
     traffic.end().await;
     node.abort();

@@ -1,4 +1,4 @@
-//! What is kept of a node's hello is bounded: each field, each hello, and all hellos together.
+//! The stored part of a node's hello is limited: each field, each hello, and all hellos together.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Gateway, Hello, Message, Setup, eventually};
@@ -20,10 +20,20 @@ async fn a_hello_that_says_too_much_is_refused_with_the_field() {
         (node("name", json!(long)), "node.name has"),
         (node("node_type", json!(long)), "node.node_type has"),
         (node("version", json!(long)), "node.version has"),
-        (Hello::new("n").with("host", json!({ "os": "linux", "more": "x".repeat(200_000) })), "host has"),
+        (
+            Hello::new("n").with("host", json!({ "os": "linux", "more": "x".repeat(200_000) })),
+            "host has",
+        ),
         (Hello::new("n").describe(schema(5_000_000)), "tools"),
-        (Hello::new("n").describe(json!({ "name": "t.x", "title": "x".repeat(5_000_000) })), "tools"),
-        (Hello::new("n").describe(json!({ "name": "t.x", "annotations": { "x": "x".repeat(5_000_000) } })), "tools"),
+        (
+            Hello::new("n").describe(json!({ "name": "t.x", "title": "x".repeat(5_000_000) })),
+            "tools",
+        ),
+        (
+            Hello::new("n")
+                .describe(json!({ "name": "t.x", "annotations": { "x": "x".repeat(5_000_000) } })),
+            "tools",
+        ),
     ];
     let count = cases.len() as u64;
     for (hello, words) in cases {
@@ -32,17 +42,21 @@ async fn a_hello_that_says_too_much_is_refused_with_the_field() {
         assert!(code == 4400 && why.contains(words), "{code} {why:?} should name {words:?}");
     }
     assert_eq!(gateway.refused("node", "refused").await, count);
-    // What a node has that describes much is far from it.
-    let mut much = Hello::new("much").with("host", json!({ "os": "linux", "env": vec!["A_VARIABLE"; 1_000] }));
+    // A node with many descriptions stays far below the limit.
+    let mut much =
+        Hello::new("much").with("host", json!({ "os": "linux", "env": vec!["A_VARIABLE"; 1_000] }));
     for number in 0..500 {
         much = much.describe(json!({ "name": format!("t.n{number}"), "description": long }));
     }
     much.connect(&gateway).await;
 }
 
-/// Two of [`large`], and a little more, are three quarters of the budget.
+/// Two hellos of [`large`] and some more take three quarters of the budget.
 async fn crowded(memory_ms: u64) -> Gateway {
-    Setup::new().config(&format!("[nodes]\nhello_bytes = 44_000\noffline_memory_ms = {memory_ms}")).start().await
+    Setup::new()
+        .config(&format!("[nodes]\nhello_bytes = 44_000\noffline_memory_ms = {memory_ms}"))
+        .start()
+        .await
 }
 
 fn large(id: &str) -> Hello {
@@ -60,7 +74,7 @@ async fn all_hellos_together_have_so_much_room() {
     let first = large("first").connect(&gateway).await;
     let _second = large("second").connect(&gateway).await;
     refused(&gateway, "third").await;
-    // One that says little still fits.
+    // A small hello still fits.
     Hello::new("little").connect(&gateway).await;
     drop(first);
     eventually("the first is away", || async {
@@ -72,7 +86,7 @@ async fn all_hellos_together_have_so_much_room() {
             .then_some(())
     })
     .await;
-    // What is kept of it takes its room, which is its own when it comes back.
+    // The remembered hello keeps its share of the budget, which the node uses when it reconnects.
     refused(&gateway, "third").await;
     let _first = large("first").connect(&gateway).await;
     refused(&gateway, "third").await;

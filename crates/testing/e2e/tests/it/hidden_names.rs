@@ -1,5 +1,5 @@
-//! A token for some tools cannot learn the names of others: no route and no surface shows them, and an answer about one of
-//! them is the answer about something that does not exist.
+//! A token for some tools cannot learn the names of others. No route or API shows them, and an
+//! answer about one of them equals the answer about an unknown name.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 use crate::mcp_support::{Era, connect, request, value};
 use crate::plugin_calls::add;
 
-/// Part of every name that must not be learnt, and a word of the same length that is nobody's.
+/// A part of every hidden name, and an unused word of the same length.
 const CANARY: &str = "canary";
 const NOBODY: &str = "unheld";
 
-/// Answers that never end are looked at elsewhere.
-const STREAMS: [&str; 4] = ["/v1/events", "/v1/channels/{name}/events", "/v1/sessions/{id}/events", "/mcp"];
+/// Endless answers are tested separately.
+const STREAMS: [&str; 4] =
+    ["/v1/events", "/v1/channels/{name}/events", "/v1/sessions/{id}/events", "/mcp"];
 
-/// What is put into a path where it has a parameter.
+/// Returns the value for a path parameter.
 fn filled(path: &str, word: &str) -> String {
     let of = |segment: &str| match segment {
         "{name}" if path.starts_with("/v1/tools") => format!("{word}.read"),
@@ -31,7 +32,7 @@ fn filled(path: &str, word: &str) -> String {
     path.split('/').map(of).collect::<Vec<_>>().join("/")
 }
 
-/// What may be said in a body, with the word in each place where a name can be.
+/// Returns a request body with the word in each field that can hold a name.
 fn body(word: &str) -> Value {
     json!({
         "tool": format!("{word}.read"), "identifier": format!("{word}-plugin"), "apiName": "run", "arguments": "{}",
@@ -39,13 +40,16 @@ fn body(word: &str) -> Value {
     })
 }
 
-/// An answer without what differs each time: ids and durations.
+/// Removes ids and durations, which differ each time, from an answer.
 fn steady(text: &str) -> String {
-    let is_id = |word: &str| word.len() >= 20 && word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_id = |word: &str| {
+        word.len() >= 20 && word.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    };
     let parts = text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let parts = parts.map(|part| {
         let word = part.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-        let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) && word.len() > 3;
+        let number =
+            !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) && word.len() > 3;
         if is_id(word) || number { "ID".to_owned() + &part[word.len()..] } else { part.to_owned() }
     });
     parts.collect()
@@ -57,7 +61,7 @@ async fn send(agent: &Agent, method: &str, path: &str, word: &str) -> Reply {
     Reply::of(if method == Method::GET { request } else { request.json(&body(word)) }).await
 }
 
-/// A gateway with something of each kind whose name must not be learnt.
+/// Starts a gateway with a hidden name of each kind.
 async fn gateway(server: &PluginServer) -> Gateway {
     let model = "[models.canary-model]\nbase_url = \"http://127.0.0.1:9/v1\"\n";
     let gateway = Setup::new().config(&server.allowed()).config(model).start().await;
@@ -66,7 +70,7 @@ async fn gateway(server: &PluginServer) -> Gateway {
     gateway
 }
 
-/// Tokens that may see nothing of it.
+/// Creates tokens that may see none of these.
 async fn tokens(gateway: &Gateway) -> Vec<String> {
     let mut made = Vec::new();
     for token in [
@@ -82,7 +86,10 @@ async fn tokens(gateway: &Gateway) -> Vec<String> {
 
 fn canary_node() -> Hello {
     let read = json!({ "name": "canary.read", "capabilities": ["canary.use"] });
-    Hello::new("canary-node").describe(read).capability("canary.open").with("host", json!({ "role": "execution" }))
+    Hello::new("canary-node")
+        .describe(read)
+        .capability("canary.open")
+        .with("host", json!({ "role": "execution" }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,17 +107,28 @@ async fn no_route_tells_a_name_that_the_token_may_not_see() {
     for token in tokens(&gateway).await {
         let agent = gateway.agent(&token);
         for (path, methods) in described.as_object().unwrap() {
-            for method in methods.as_object().unwrap().keys().filter(|_| !STREAMS.contains(&&**path)) {
-                // This one is the document itself, and says nothing of what there is.
-                let (real, none) = (send(&agent, method, path, CANARY).await, send(&agent, method, path, NOBODY).await);
+            for method in
+                methods.as_object().unwrap().keys().filter(|_| !STREAMS.contains(&&**path))
+            {
+                // Each route must treat the hidden name like an unknown one.
+                let (real, none) = (
+                    send(&agent, method, path, CANARY).await,
+                    send(&agent, method, path, NOBODY).await,
+                );
                 let route = format!("{method} {path}");
                 assert!(!none.text.to_lowercase().contains(CANARY), "{route}: {}", none.text);
-                let answer = |reply: &Reply, word: &str| (reply.status, steady(&reply.text).replace(word, "WORD"));
-                assert_eq!(answer(&real, CANARY), answer(&none, NOBODY), "{route} tells what there is");
+                let answer = |reply: &Reply, word: &str| {
+                    (reply.status, steady(&reply.text).replace(word, "WORD"))
+                };
+                assert_eq!(
+                    answer(&real, CANARY),
+                    answer(&none, NOBODY),
+                    "{route} tells what there is"
+                );
                 seen.insert(route);
             }
         }
-        // What it has done itself holds no more than what it said.
+        // The agent's own history contains only names that it has used.
         let calls = agent.get("/v1/calls").await.text;
         assert!(!calls.contains("canary_read") && !calls.contains("canary-node"), "{calls}");
     }
@@ -150,7 +168,8 @@ async fn no_socket_and_no_mcp_client_learns_one_either() {
                     } else {
                         request("call_tool", json!({ "name": asked(word) }))
                     };
-                    let called = client.call_tool(call).await.map(|result| value(&result).to_string());
+                    let called =
+                        client.call_tool(call).await.map(|result| value(&result).to_string());
                     answers.push(answer(called.unwrap_or_else(|error| error.to_string()), word));
                 }
                 assert_eq!(answers[0], answers[1], "over MCP {query}");
@@ -170,16 +189,18 @@ async fn no_socket_and_no_mcp_client_learns_one_either() {
             }
         }
     }
-    // In a channel the gateway's tools are methods of a participant.
+    // In a channel, the gateway's tools are methods of a participant.
     let page = json!({ "name": "caller", "role": "participant", "channels": ["lobby"] });
     let (_, token) = gateway.token(page).await;
-    let mut inside = Participant::connect(&gateway, &format!("/?token={token}&channel=lobby")).await;
+    let mut inside =
+        Participant::connect(&gateway, &format!("/?token={token}&channel=lobby")).await;
     let mut answers = Vec::new();
     for word in [CANARY, NOBODY] {
         let method = format!("{word}.read");
         let call = json!({ "callId": word, "methodName": method, "providerId": "switchboard", "args": {} });
         inside.say("method-call", call).await;
-        let is_answer = |frame: &Value| frame["type"] == "method-result" && frame["payload"]["callId"] == word;
+        let is_answer =
+            |frame: &Value| frame["type"] == "method-result" && frame["payload"]["callId"] == word;
         let result = soon(inside.until(is_answer)).await;
         answers.push(result["payload"].to_string().replace(word, "WORD"));
     }

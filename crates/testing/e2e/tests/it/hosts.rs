@@ -1,5 +1,6 @@
-//! Which machine a bare name runs on: the one that the operator prefers, else the execution host that has been here longest;
-//! never a specialized one. And what `GET /v1/nodes` tells of each.
+//! A tool name without a prefix runs on the operator's preferred machine, else on the longest
+//! connected execution host, and never on a specialized one. `GET /v1/nodes` describes each
+//! machine.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
@@ -13,7 +14,13 @@ fn host(id: &str, role: Value) -> Hello {
 
 async fn node(gateway: &Gateway, id: &str) -> Value {
     let nodes = gateway.operator().get("/v1/nodes").await.body;
-    nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == id).cloned().unwrap_or_default()
+    nodes["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|node| node["id"] == id)
+        .cloned()
+        .unwrap_or_default()
 }
 
 async fn primary(gateway: &Gateway) -> Vec<String> {
@@ -24,10 +31,11 @@ async fn primary(gateway: &Gateway) -> Vec<String> {
 
 async fn leave(gateway: &Gateway, id: &str, connection: FakeNode) {
     drop(connection);
-    eventually("it gone", || async { (node(gateway, id).await["online"] == false).then_some(()) }).await;
+    eventually("it gone", || async { (node(gateway, id).await["online"] == false).then_some(()) })
+        .await;
 }
 
-/// Whether bare `Bash` reaches this node.
+/// Checks that `Bash` without a prefix reaches this node.
 async fn runs_bash(gateway: &Gateway, node: &mut FakeNode) {
     let call = gateway.operator().call_later("Bash", json!({ "args": {} }));
     let request = node.request().await;
@@ -48,7 +56,7 @@ async fn bare_names_run_on_the_oldest_execution_host_and_then_on_the_next() {
     leave(&gateway, "one", one).await;
     assert_eq!(primary(&gateway).await, ["two"]);
     runs_bash(&gateway, &mut two).await;
-    // Who comes back is as old as it was.
+    // A reconnected host keeps its age.
     let mut one = host("one", json!("execution")).token("t1").connect(&gateway).await;
     assert_eq!(primary(&gateway).await, ["one"]);
     runs_bash(&gateway, &mut one).await;
@@ -66,7 +74,7 @@ async fn the_operators_choice_goes_first_while_it_is_here() {
     runs_bash(&gateway, &mut two).await;
     leave(&gateway, "two", two).await;
     runs_bash(&gateway, &mut one).await;
-    // A choice that does not run what it is sent by a bare name is none.
+    // A preferred host is ignored if it does not run tools without a prefix.
     let _two = host("two", json!("specialized")).connect(&gateway).await;
     assert_eq!(primary(&gateway).await, ["one"]);
     runs_bash(&gateway, &mut one).await;
@@ -75,7 +83,7 @@ async fn the_operators_choice_goes_first_while_it_is_here() {
 #[tokio::test]
 async fn a_specialized_host_is_called_by_its_full_name_alone() {
     let gateway = Setup::new().start().await;
-    // As the SDK says it: each tool, and a prefix with the tool's name.
+    // As in the SDK: each tool by its name, and with the host's prefix.
     let mut special = host("gpu", json!("specialized")).capability("Bash").connect(&gateway).await;
     assert!(primary(&gateway).await.is_empty());
     let refused = gateway.operator().call("Bash", json!({})).await;
@@ -95,9 +103,13 @@ async fn a_bare_name_without_a_host_says_what_is_missing() {
     refused.assert_problem(404, "not_found");
     let hint = refused.body["hint"].as_str().unwrap();
     assert!(hint.contains("host") && hint.contains("switchboard node"), "{hint}");
-    // A name with a dot is not one that a host would have.
+    // Hosts have no tool names with a dot.
     let refused = gateway.operator().call("x.y", json!({})).await;
-    assert!(!refused.body["hint"].as_str().unwrap().contains("switchboard node"), "{}", refused.text);
+    assert!(
+        !refused.body["hint"].as_str().unwrap().contains("switchboard node"),
+        "{}",
+        refused.text
+    );
     let one = host("one", json!(null)).connect(&gateway).await;
     leave(&gateway, "one", one).await;
     let body = json!({ "timeout_ms": 50 });
@@ -119,10 +131,16 @@ async fn nodes_tell_what_they_are_and_no_value_of_their_environment() {
     let _plain = Hello::new("plain").tool("a.b").connect(&gateway).await;
     let laptop = node(&gateway, "laptop").await;
     assert_eq!((&laptop["role"], &laptop["primary"]), (&json!("execution"), &json!(true)));
-    assert_eq!((&laptop["hostOs"], &laptop["hostEnv"]), (&json!("linux"), &json!(["HOME", "PATH", "TOKEN"])));
+    assert_eq!(
+        (&laptop["hostOs"], &laptop["hostEnv"]),
+        (&json!("linux"), &json!(["HOME", "PATH", "TOKEN"]))
+    );
     assert_eq!(laptop["host_capabilities"], json!(["filesystem.read", "shell.exec"]));
     assert_eq!(laptop["about"]["host"]["cpu"], 8);
-    assert!(!laptop.to_string().contains("hunter2") && !laptop.to_string().contains("/root"), "{laptop}");
+    assert!(
+        !laptop.to_string().contains("hunter2") && !laptop.to_string().contains("/root"),
+        "{laptop}"
+    );
     let plain = node(&gateway, "plain").await;
     assert_eq!((plain.get("role"), &plain["primary"]), (None, &json!(false)));
     let shown = gateway.cli(&["nodes"]).run().await.stdout;
@@ -134,18 +152,42 @@ async fn nodes_tell_what_they_are_and_no_value_of_their_environment() {
 async fn the_machine_node_says_all_of_this_itself() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let url = gateway.nodes_url();
-    let args =
-        ["node", "--gateway", &url, "--id", "box", "--name", "The box", "--tag", "rack", "--role", "specialized"];
+    let args = [
+        "node",
+        "--gateway",
+        &url,
+        "--id",
+        "box",
+        "--name",
+        "The box",
+        "--tag",
+        "rack",
+        "--role",
+        "specialized",
+    ];
     let machine = gateway.cli(&args).env("SA_NODE_TOKEN", "hunter2-secret").start();
-    let shown =
-        eventually("the machine", || async { Some(node(&gateway, "box").await).filter(|n| n["online"] == true) }).await;
+    let shown = eventually("the machine", || async {
+        Some(node(&gateway, "box").await).filter(|n| n["online"] == true)
+    })
+    .await;
     assert_eq!((&shown["role"], &shown["hostOs"]), (&json!("specialized"), &json!("linux")));
-    assert_eq!((&shown["about"]["name"], &shown["about"]["tags"]), (&json!("The box"), &json!(["rack"])));
+    assert_eq!(
+        (&shown["about"]["name"], &shown["about"]["tags"]),
+        (&json!("The box"), &json!(["rack"]))
+    );
     let keys = shown["hostEnv"].as_array().unwrap();
     assert!(keys.contains(&json!("PATH")) && keys.contains(&json!("SA_NODE_TOKEN")), "{keys:?}");
     assert!(!shown.to_string().contains("hunter2-secret"));
-    let probed = gateway.operator().post("/v1/nodes/box/probe", &json!({ "bins": ["sh", "no-such-program"] })).await;
-    assert_eq!(probed.body["hostBinStatus"], json!({ "no-such-program": false, "sh": true }), "{}", probed.text);
+    let probed = gateway
+        .operator()
+        .post("/v1/nodes/box/probe", &json!({ "bins": ["sh", "no-such-program"] }))
+        .await;
+    assert_eq!(
+        probed.body["hostBinStatus"],
+        json!({ "no-such-program": false, "sh": true }),
+        "{}",
+        probed.text
+    );
     machine.signal(rustix::process::Signal::TERM);
     machine.end().await;
     gateway.stop().await;

@@ -1,5 +1,5 @@
-//! Whatever is large in an answer holds nobody up, in whichever protocol it comes and goes, though the gateway has one thread
-//! for all connections; and a list of tools is no longer than a page, however long what they say of themselves.
+//! A large answer delays no other request, in any protocol, even though the gateway has one thread
+//! for all connections. A tool list is never longer than a page, however long the descriptions are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::upstream_http::HttpServer;
 
 const ERA: &str = "2026-07-28";
 
-/// An MCP client that reads answers as text, so that it has nothing to do itself.
+/// An MCP client that reads answers as text, so that parsing does not slow it down.
 #[derive(Clone)]
 struct Client {
     http: reqwest::Client,
@@ -30,7 +30,7 @@ impl Client {
         Self { http: reqwest::Client::new(), url, token, session: None, ids: Arc::default() }
     }
 
-    /// One of the older era, which has a session.
+    /// Returns a client of an older revision, with a session.
     async fn in_session(gateway: &Gateway) -> Self {
         let mut client = Self::new(gateway);
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
@@ -51,13 +51,16 @@ impl Client {
                     "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "0" },
                     "io.modelcontextprotocol/clientCapabilities": {} });
                 let named = params["name"].as_str().map(|name| ("mcp-name", name.to_owned()));
-                let request = request.header("mcp-protocol-version", ERA).header("mcp-method", method);
-                named.into_iter().fold(request, |request, (header, name)| request.header(header, name))
+                let request =
+                    request.header("mcp-protocol-version", ERA).header("mcp-method", method);
+                named
+                    .into_iter()
+                    .fold(request, |request, (header, name)| request.header(header, name))
             }
         };
         let mut message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         if is_request {
-            // Those that run at once in a session have ids of their own.
+            // Concurrent requests in a session need different ids.
             message["id"] = json!(self.ids.fetch_add(1, Ordering::Relaxed));
         }
         let answer = request.json(&message).send().await.unwrap();
@@ -66,7 +69,11 @@ impl Client {
     }
 
     async fn call(&self, tool: &str) -> String {
-        self.send("tools/call", json!({ "name": tool, "arguments": {} }), true).await.text().await.unwrap()
+        self.send("tools/call", json!({ "name": tool, "arguments": {} }), true)
+            .await
+            .text()
+            .await
+            .unwrap()
     }
 
     async fn list(&self, cursor: Option<&str>) -> String {
@@ -75,7 +82,8 @@ impl Client {
     }
 }
 
-/// How many times the gateway went over all of an answer beside others: read it, checked it, wrote it down.
+/// Returns how many times the gateway processed the whole answer in offloaded work: reading,
+/// checking, writing.
 async fn passes(gateway: &Gateway, answer: impl Future<Output = String>) -> f64 {
     let done = async || gateway.metric("switchboard_large_work_bytes_total").await;
     let before = done().await;
@@ -88,14 +96,20 @@ async fn passes(gateway: &Gateway, answer: impl Future<Output = String>) -> f64 
 async fn large_mcp_results_step_aside_at_each_step() {
     let gateway = with("").await;
     let plain = items(25_000);
-    // What has blocks of MCP's own is read into a tree, and goes through the library.
+    // A result with MCP content blocks is parsed into a tree and passes through the library.
     let blocks = json!({ "content": [{ "type": "text", "text": "x" }], "more": plain });
-    // What is plain is read once, and passed on as the text that it is. A tree is written down as well; and in a session the
-    // library passes it on in one more step.
-    for (way, result, least) in [("plain", &plain, 0.9), ("blocks", &blocks, 1.9), ("session", &blocks, 2.9)] {
+    // A plain result is read once and forwarded as text. A tree is also serialised, and in a
+    // session the library adds one more step.
+    for (way, result, least) in
+        [("plain", &plain, 0.9), ("blocks", &blocks, 1.9), ("session", &blocks, 2.9)]
+    {
         let node = Hello::new(way).capability(way).connect(&gateway).await;
         let node = answer_all(node, result.to_string());
-        let client = if way == "session" { Client::in_session(&gateway).await } else { Client::new(&gateway) };
+        let client = if way == "session" {
+            Client::in_session(&gateway).await
+        } else {
+            Client::new(&gateway)
+        };
         let passes = passes(&gateway, client.call(&format!("{way}.b"))).await;
         assert!(passes > least, "{way}: {passes:.2} times, not {least}");
         node.abort();
@@ -103,11 +117,13 @@ async fn large_mcp_results_step_aside_at_each_step() {
     gateway.stop().await;
 }
 
-/// A node whose every tool has much to say.
+/// Connects a node with very long tool descriptions.
 async fn talkative(gateway: &Gateway, tools: u32) -> FakeNode {
     let property = |n: u32| (format!("p{n}"), json!({ "type": "string", "enum": ["a", "b", "c"] }));
     let fat = json!({ "type": "object", "properties": (0..1_000).map(property).collect::<serde_json::Map<_, _>>() });
-    let describe = |hello: Hello, n: u32| hello.describe(json!({ "name": format!("a.t{n:02}"), "input_schema": fat }));
+    let describe = |hello: Hello, n: u32| {
+        hello.describe(json!({ "name": format!("a.t{n:02}"), "input_schema": fat }))
+    };
     (0..tools).fold(Hello::new("n").capability("a"), describe).connect(gateway).await
 }
 
@@ -169,16 +185,23 @@ async fn a_long_list_comes_in_pages_and_nothing_is_missing() {
 #[tokio::test]
 async fn large_results_of_servers_step_aside_at_each_step() {
     let dir = tempfile::tempdir().unwrap();
-    let (old, new) = (HttpServer::start("127.0.0.1:0", "old").await, HttpServer::start("127.0.0.1:0", "new").await);
-    let web = |name: &str, server: &HttpServer| format!("[upstream.{name}]\nurl = \"{}/mcp\"\n", server.url);
+    let (old, new) = (
+        HttpServer::start("127.0.0.1:0", "old").await,
+        HttpServer::start("127.0.0.1:0", "new").await,
+    );
+    let web = |name: &str, server: &HttpServer| {
+        format!("[upstream.{name}]\nurl = \"{}/mcp\"\n", server.url)
+    };
     let config = stdio("piped", &[], dir.path(), "") + &web("streamed", &old) + &web("whole", &new);
     let gateway = with(&config).await;
     for name in ["piped", "streamed", "whole"] {
         until(&gateway, name, "ready").await;
-        let call = gateway.operator().request(Method::POST, &format!("/v1/tools/{name}__media/call"));
+        let call =
+            gateway.operator().request(Method::POST, &format!("/v1/tools/{name}__media/call"));
         let call = call.json(&json!({ "args": { "items": 25_000 } }));
-        let passes = passes(&gateway, async { call.send().await.unwrap().text().await.unwrap() }).await;
-        // Read as a message, as a result, made the outcome of it, recorded, and written down.
+        let passes =
+            passes(&gateway, async { call.send().await.unwrap().text().await.unwrap() }).await;
+        // Parsed as a message and as a result, converted to an outcome, recorded, and serialised.
         assert!(passes > 4.4, "{name}: {passes:.2} times");
     }
     gateway.stop().await;
@@ -187,16 +210,23 @@ async fn large_results_of_servers_step_aside_at_each_step() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn costly_schemas_hold_nobody_up() {
     let gateway = with("").await;
-    let property =
-        |n: u32| (format!("p{n}"), json!({ "type": "string", "pattern": format!("^[a-f]{{1,{}}}(x|y)$", 50 + n) }));
+    let property = |n: u32| {
+        (
+            format!("p{n}"),
+            json!({ "type": "string", "pattern": format!("^[a-f]{{1,{}}}(x|y)$", 50 + n) }),
+        )
+    };
     let costly = json!({ "type": "object", "properties": (0..150).map(property).collect::<serde_json::Map<_, _>>() });
-    let describe = |hello: Hello, n: u32| hello.describe(json!({ "name": format!("a.t{n}"), "input_schema": costly }));
+    let describe = |hello: Hello, n: u32| {
+        hello.describe(json!({ "name": format!("a.t{n}"), "input_schema": costly }))
+    };
     let _node = (0..8).fold(Hello::new("n").capability("a"), describe).connect(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
     let work = async {
-        // Each is compiled when it is called first.
-        let calls: Vec<_> =
-            (0..8).map(|n| busy.call_later(&format!("a.t{n}"), json!({ "args": { "p1": "z" } }))).collect();
+        // Each schema is compiled at the tool's first call.
+        let calls: Vec<_> = (0..8)
+            .map(|n| busy.call_later(&format!("a.t{n}"), json!({ "args": { "p1": "z" } })))
+            .collect();
         for call in calls {
             call.await.unwrap().assert_problem(422, "invalid_args");
         }

@@ -1,5 +1,6 @@
-//! Who sends or answers megabytes of JSON holds nobody up, though the gateway has one thread for all connections; and who
-//! sends them by the dozen waits for a turn, instead of taking memory and a thread for each.
+//! Clients and nodes that send megabytes of JSON delay no other request, even though the gateway
+//! has one thread for all connections. Many such messages wait in a queue, instead of each taking
+//! memory and a thread.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
-/// Enough to be busy with for a while, and less than a body may have.
+/// Large enough to be processed for a while, and below the body limit.
 fn large() -> Value {
     items(40_000)
 }
@@ -20,7 +21,8 @@ pub(crate) fn items(count: u32) -> Value {
     json!({ "items": (0..count).map(item).collect::<Vec<_>>() })
 }
 
-/// A node whose tool takes no such items, so that its schema is what all the work is for.
+/// Connects a node with a tool that rejects these items, so that schema validation is the main
+/// work.
 async fn refusing(gateway: &Gateway) -> FakeNode {
     let schema = json!({ "type": "object", "properties": { "items": { "type": "string" } } });
     let tool = json!({ "name": "a.b", "input_schema": schema });
@@ -31,13 +33,13 @@ async fn gateway() -> Gateway {
     with("").await
 }
 
-/// One with a thread for everything, and more of a configuration.
+/// Starts a gateway with one worker thread and additional configuration.
 pub(crate) async fn with(more: &str) -> Gateway {
     Setup::new().config(&format!("[server]\nworkers = 1\n{more}\n")).spawn(SWITCHBOARD).await
 }
 
-/// Makes small requests while `busy` runs, and says how many were answered meanwhile for each that would have been if the
-/// gateway had nothing else to do.
+/// Makes small requests while `busy` runs. Returns the number of answered requests relative to an
+/// idle gateway.
 pub(crate) async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>) -> f64 {
     let began = Instant::now();
     for _ in 0..20 {
@@ -54,8 +56,8 @@ pub(crate) async fn share_beside<T>(agent: &Agent, busy: impl Future<Output = T>
     }
 }
 
-/// Several who are busy at once, so that the gateway is never idle: what others have beside a single one, they may have while
-/// that one waits for something else than the gateway.
+/// Runs several copies of the work at once, so that the gateway is never idle. With a single
+/// client, others could be served while that client is not waiting for the gateway.
 pub(crate) async fn crowd<F: Future<Output = ()> + Send + 'static>(work: impl Fn() -> F) {
     let workers: Vec<_> = (0..4).map(|_| tokio::spawn(work())).collect();
     for worker in workers {
@@ -63,19 +65,21 @@ pub(crate) async fn crowd<F: Future<Output = ()> + Send + 'static>(work: impl Fn
     }
 }
 
-/// Where they are held up they have nothing, or next to it; how much more than that they have depends on who else is busy on the
-/// machine, those who send and read all this text among them.
+/// Blocked requests would have a share near zero. The exact share depends on other work on the
+/// machine, including the clients that send and read all this text.
 #[track_caller]
 pub(crate) fn assert_share(share: f64, beside: &str) {
     assert!(share > 0.03, "beside {beside} others had {share:.2} of what they have alone");
 }
 
-/// A node that answers whatever it is asked with the same text.
+/// Answers every request to the node with the same text.
 pub(crate) fn answer_all(mut node: FakeNode, result: String) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         loop {
             let id = node.request().await.id;
-            let frame = format!(r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{result}}}"#);
+            let frame = format!(
+                r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{result}}}"#
+            );
             if node.socket.send(Message::text(frame)).await.is_err() {
                 return;
             }
@@ -88,10 +92,12 @@ async fn large_arguments_hold_nobody_up() {
     let gateway = gateway().await;
     let _node = refusing(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    // As text, for whoever writes it down once is not busy with that while the gateway should be.
+    // Serialised once, so that the client spends no time on it during the test.
     let body = json!({ "args": large() }).to_string();
     let work = crowd(|| {
-        let call = busy.request(Method::POST, "/v1/tools/a.b/call").header("content-type", "application/json");
+        let call = busy
+            .request(Method::POST, "/v1/tools/a.b/call")
+            .header("content-type", "application/json");
         let call = call.body(body.clone());
         async move { _ = Reply::of(call).await.assert_problem(422, "invalid_args") }
     });
@@ -102,7 +108,8 @@ async fn large_arguments_hold_nobody_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_results_hold_nobody_up() {
     let gateway = gateway().await;
-    let node = answer_all(Hello::new("n").capability("a").connect(&gateway).await, large().to_string());
+    let node =
+        answer_all(Hello::new("n").capability("a").connect(&gateway).await, large().to_string());
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
     let work = crowd(|| {
         let call = busy.request(Method::POST, "/v1/tools/a.b/call").json(&json!({ "args": {} }));
@@ -127,7 +134,8 @@ async fn many_large_calls_take_turns() {
     for number in 0..AT_ONCE / 2 {
         socket.call(&number.to_string(), "a.b", socket_body.clone()).await;
     }
-    let mut calls: Vec<_> = (0..AT_ONCE / 2).map(|_| agent.call_later("a.b", body.clone())).collect();
+    let mut calls: Vec<_> =
+        (0..AT_ONCE / 2).map(|_| agent.call_later("a.b", body.clone())).collect();
     let mut most = 0;
     while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
         most = most.max(threads());
@@ -136,7 +144,8 @@ async fn many_large_calls_take_turns() {
     for call in calls.drain(..) {
         call.await.unwrap().assert_problem(422, "invalid_args");
     }
-    // One that steps aside leaves its thread to the others, and threads stay for a while: there are more of them than turns.
+    // Offloaded work leaves its thread free for others, and threads live for a while. So there are
+    // more threads than concurrent tasks.
     assert!(most < before + AT_ONCE / 2, "{most} threads, of which {before} were there before");
     gateway.stop().await;
 }

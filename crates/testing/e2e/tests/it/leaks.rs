@@ -1,12 +1,15 @@
-//! Clients that come, work and leave, in good order or in the middle of something, leave nothing behind: after each round
-//! the gateway has the connections, tasks and descriptors that it had before, and the live bytes of its heap stop growing.
+//! Clients that connect, work and leave, cleanly or in the middle of something, leave nothing
+//! behind. After each round the gateway has the same connections, tasks and descriptors as before,
+//! and the live bytes of its heap stop growing.
 //!
-//! Resident memory cannot decide that. A part of it is pages of the program's own file, which the kernel loads and drops as
-//! it likes. Another part is freed memory that the allocator keeps for a while. Both vary by tens of megabytes. So the
-//! tested program counts its live bytes; resident memory is printed, and has a coarse bound only.
+//! Resident memory cannot decide that. A part of it is pages of the program's own file, which the
+//! kernel loads and drops at any time. Another part is freed memory that the allocator retains for
+//! a while. Both vary by tens of megabytes. So the tested program counts its live bytes; resident
+//! memory is printed and has only a coarse limit.
 //!
-//! The rounds are compared in thirds, by their medians. The first third fills what is bounded but empty at the start:
-//! caches, pools, the recorded calls and ended sessions. From the second third to the last one nothing may grow.
+//! The rounds are compared in thirds, by their medians. The first third fills structures that are
+//! bounded but empty at the start: caches, pools, the recorded calls and ended sessions. From the
+//! second third to the last one nothing may grow.
 
 use std::time::Duration;
 
@@ -19,8 +22,8 @@ use crate::leaks_churn::Churn;
 use crate::live_heap::LiveHeap;
 use crate::relay_callers::session;
 
-/// Waits are short that take minutes otherwise: for clients that come back, for sessions that a client may still use. A node
-/// may be silent for long: on a busy machine it takes the test a while to read from it.
+/// Shortens timeouts that are minutes by default: for reconnecting clients and for sessions. Nodes
+/// may be silent for longer, because on a busy machine the test may read from them late.
 const QUICK: &str = "
 [limits]
 reconnect_wait_ms = 100
@@ -42,20 +45,20 @@ keep_calls = 1000
 filter = \"error\"
 ";
 
-/// Rounds in the ordinary tests, a multiple of three.
+/// The number of rounds in the ordinary tests, a multiple of three.
 const ROUNDS: usize = 6;
 
-/// How much larger the median of the last third may be: of live bytes, and of resident memory.
+/// The allowed growth of the last third's median, for live bytes and for resident memory.
 const LIVE_SLACK: u64 = 256 << 10;
 const RESIDENT_SLACK: u64 = 16 << 20;
 
-/// More than the store's connections keep of its file in memory, which is 24 MB in all.
+/// More data than the store's connections cache of its file, which is 24 MB in all.
 const FILLERS: usize = 320;
 const FILLER_BYTES: usize = 100_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_leave_nothing_behind() {
-    // `cargo xtask prove` goes on for half an hour.
+    // `cargo xtask prove` runs this for half an hour.
     let time = Duration::from_secs(count("SWITCHBOARD_CHURN_SECONDS", 0) as u64);
     let width = count("SWITCHBOARD_CHURN_WIDTH", 3);
     raise_file_limit();
@@ -76,7 +79,12 @@ async fn clients_leave_nothing_behind() {
         back_at(&gateway, &base).await;
     }
     no_more_threads_than(&gateway, &base_threads).await;
-    eprintln!("{} rounds in {:?}: {base:?}, {} threads", live.len(), started.elapsed(), base_threads.len());
+    eprintln!(
+        "{} rounds in {:?}: {base:?}, {} threads",
+        live.len(),
+        started.elapsed(),
+        base_threads.len()
+    );
     check_growth("live bytes", &live, LIVE_SLACK);
     check_growth("resident memory", &resident, RESIDENT_SLACK);
     gateway.stop().await;
@@ -88,12 +96,19 @@ fn check_growth(what: &str, values: &[u64], slack: u64) {
     let kib: Vec<u64> = values.iter().map(|bytes| bytes / 1_024).collect();
     let medians: Vec<u64> = kib.chunks(kib.len().div_ceil(3)).map(median).collect();
     eprintln!("{what}, medians of thirds: {medians:?} KiB");
-    assert!(medians[2] <= medians[1] + slack / 1_024, "{what} grows from round to round: {kib:?} KiB");
+    assert!(
+        medians[2] <= medians[1] + slack / 1_024,
+        "{what} grows from round to round: {kib:?} KiB"
+    );
 }
 
 #[test]
 fn a_plateau_after_the_first_third_is_accepted() {
-    check_growth("it", &[1 << 20, 2 << 20, 4 << 20, 5 << 20, 4 << 20, 5 << 20, 4 << 20, 5 << 20, 5 << 20], LIVE_SLACK);
+    check_growth(
+        "it",
+        &[1 << 20, 2 << 20, 4 << 20, 5 << 20, 4 << 20, 5 << 20, 4 << 20, 5 << 20, 5 << 20],
+        LIVE_SLACK,
+    );
 }
 
 #[test]
@@ -103,8 +118,8 @@ fn growth_without_a_plateau_is_found() {
     check_growth("it", &rounds, LIVE_SLACK);
 }
 
-/// Sees to it that the store's connections have as many pages in memory as they ever will: what is written down grows, and
-/// they would with it.
+/// Fills the page caches of the store's connections. Otherwise they would grow during the test with
+/// the amount of stored data.
 async fn fill_the_store(gateway: &Gateway) {
     let operator = gateway.operator();
     let filler = json!({ "type": "filler", "payload": { "filler": "x".repeat(FILLER_BYTES) } });
@@ -112,12 +127,14 @@ async fn fill_the_store(gateway: &Gateway) {
         let reply = operator.post("/v1/channels/filler/messages", &filler).await;
         assert!(reply.status < 300, "{}", reply.text);
     }
-    // Several at once, so that all who read for the store have some.
-    let read = |_| async { assert_eq!(operator.get("/v1/channels/filler/messages?limit=100").await.status, 200) };
+    // Several requests at once, so that every reader connection of the store fills its cache.
+    let read = |_| async {
+        assert_eq!(operator.get("/v1/channels/filler/messages?limit=100").await.status, 200);
+    };
     join_all((0..8).map(read)).await;
 }
 
-/// What the gateway has open.
+/// The open resources of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Open {
     connections: u64,
@@ -130,7 +147,7 @@ struct Open {
 }
 
 impl Open {
-    /// As one new client sees it.
+    /// Reads the counts with a new client.
     async fn of(gateway: &Gateway) -> Self {
         let operator = gateway.operator();
         let metrics = operator.get_text("/metrics").await;
@@ -157,7 +174,7 @@ fn present(channel: &Value) -> u64 {
     channel["participants"].as_u64().unwrap()
 }
 
-/// What is open once it stays the same, with these participants alone.
+/// Returns the counts once they are stable, with only these participants connected.
 async fn settled(gateway: &Gateway, residents: u64) -> Open {
     let mut before = Open::of(gateway).await;
     let mut same = 0;
@@ -167,18 +184,20 @@ async fn settled(gateway: &Gateway, residents: u64) -> Open {
         same = if now == before { same + 1 } else { 0 };
         before = now;
     }
-    let quiet = (before.connections, before.nodes, before.calls, before.participants, before.sessions);
+    let quiet =
+        (before.connections, before.nodes, before.calls, before.participants, before.sessions);
     assert_eq!(quiet, (1 + residents, 0, 0, residents, 0), "{before:?}");
     before
 }
 
 async fn back_at(gateway: &Gateway, base: &Open) {
-    let until = Instant::now() + sa_testkit::PATIENCE;
+    let until = Instant::now() + sa_testkit::TIMEOUT;
     loop {
         let now = Open::of(gateway).await;
         let below = now.descriptors <= base.descriptors && now.tasks <= base.tasks;
         if below
-            && (Open { descriptors: 0, tasks: 0, ..now.clone() }) == (Open { descriptors: 0, tasks: 0, ..base.clone() })
+            && (Open { descriptors: 0, tasks: 0, ..now.clone() })
+                == (Open { descriptors: 0, tasks: 0, ..base.clone() })
         {
             return;
         }
@@ -187,7 +206,7 @@ async fn back_at(gateway: &Gateway, base: &Open) {
     }
 }
 
-/// Sessions that neither a caller nor an agent has anything to do with are found by the housekeeping, once a minute.
+/// Checks that the housekeeping ends sessions without caller and agent, once a minute.
 async fn abandoned_sessions_end(gateway: &Gateway) {
     for _ in 0..20 {
         session(&gateway.operator()).await;
@@ -199,9 +218,9 @@ async fn abandoned_sessions_end(gateway: &Gateway) {
     }
 }
 
-/// A thread for what blocks is kept for ten seconds.
+/// Waits until idle threads of the blocking pool have ended, after ten seconds.
 async fn no_more_threads_than(gateway: &Gateway, base: &[String]) {
-    let until = Instant::now() + 2 * sa_testkit::PATIENCE;
+    let until = Instant::now() + 2 * sa_testkit::TIMEOUT;
     loop {
         let now = threads(gateway.pid());
         if now.len() <= base.len() {
@@ -214,9 +233,11 @@ async fn no_more_threads_than(gateway: &Gateway, base: &[String]) {
 
 fn threads(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // One may end while they are looked at.
+    // A thread may end while the list is read.
     let name = |thread: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(thread.ok()?.path().join("comm")).ok().map(|name| name.trim().to_owned())
+        std::fs::read_to_string(thread.ok()?.path().join("comm"))
+            .ok()
+            .map(|name| name.trim().to_owned())
     };
     threads.filter_map(name).collect()
 }

@@ -1,4 +1,4 @@
-//! Comings and goings of every kind, most of which end in the middle of something.
+//! Connects and disconnects clients of every kind, mostly in the middle of an operation.
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -13,40 +13,49 @@ use crate::relay_callers::{answer, id, session};
 use crate::upstream::{SERVER, until};
 use crate::upstream_http::HttpServer;
 
-/// Who comes and goes. Tokens are made once, for the gateway remembers those.
+/// The clients that come and go. Tokens are created once, because the gateway keeps them.
 pub(crate) struct Churn {
     agents: Vec<String>,
     servers: [HttpServer; 2],
     _residents: JoinSet<()>,
 }
 
-/// Which of three upstream servers is a program, beside the two over HTTP.
+/// The index of the upstream server that is a program; the other two use HTTP.
 const STDIO: usize = 2;
 
-/// How many rounds have new names of nodes and channels. The gateway remembers a bounded number of those: definitions of
-/// tools, names of deleted channels. With new names in every round, a run would end long before the bounds are reached.
+/// The number of rounds with new names of nodes and channels. The gateway remembers a bounded
+/// number of tool definitions and names of deleted channels. With new names in every round, a run
+/// would end long before these limits are reached.
 const NAMES: usize = 20;
 
 impl Churn {
     pub(crate) async fn new(gateway: &Gateway, width: usize) -> Self {
         let mut agents = Vec::new();
         for n in 0..3 {
-            agents.push(gateway.token(json!({ "name": format!("agent-{n}"), "role": "agent" })).await.1);
+            agents.push(
+                gateway.token(json!({ "name": format!("agent-{n}"), "role": "agent" })).await.1,
+            );
         }
-        let servers = [HttpServer::start("127.0.0.1:0", "old").await, HttpServer::start("127.0.0.1:0", "new").await];
-        // A channel that nobody is in is let go of by the housekeeping, so somebody stays.
+        let servers = [
+            HttpServer::start("127.0.0.1:0", "old").await,
+            HttpServer::start("127.0.0.1:0", "new").await,
+        ];
+        // The housekeeping removes a channel without participants, so one participant stays.
         let mut residents = JoinSet::new();
         for n in 0..width {
-            let mut resident = Participant::join(gateway, &lasting(n), &format!("resident-{n}")).await;
+            let mut resident =
+                Participant::join(gateway, &lasting(n), &format!("resident-{n}")).await;
             residents.spawn(async move { while let Some(Ok(_)) = resident.socket.next().await {} });
         }
         let churn = Self { agents, servers, _residents: residents };
-        // With the first program that the gateway starts comes the process that ends such programs, should the gateway die.
+        // With its first child program, the gateway starts a supervisor process that ends such
+        // programs if the gateway dies.
         churn.upstreams(gateway, STDIO).await;
         churn
     }
 
-    /// Everything at once, `width` times; nothing of it is there any more when this returns, or will be soon.
+    /// Runs all operations at once, `width` times. When this function returns, all clients have
+    /// left or will leave soon.
     pub(crate) async fn round(&self, gateway: &Gateway, round: usize, width: usize) {
         let one = |n: usize| async move {
             tokio::join!(
@@ -65,7 +74,8 @@ impl Churn {
         &self.agents[n % self.agents.len()]
     }
 
-    /// Clients of both eras that leave without a word: before a request, in the middle of a call, while they listen.
+    /// MCP clients of old and new revisions that disconnect without notice: before a request,
+    /// during a call, and while they listen.
     async fn mcp_clients(&self, gateway: &Gateway, n: usize) {
         let tool = format!("mcp{n}.wait");
         let mut node = Hello::new(&format!("mcp-{n}")).tool(&tool).connect(gateway).await;
@@ -80,7 +90,8 @@ impl Churn {
         // On a slow machine a session may end between two requests.
         let (left, asked) = loop {
             let session = open(gateway, token).await;
-            let mut left = tokio::spawn(post(gateway, token, &call).header("mcp-session-id", session).send());
+            let mut left =
+                tokio::spawn(post(gateway, token, &call).header("mcp-session-id", session).send());
             tokio::select! {
                 asked = node.request() => break (left, asked),
                 refused = &mut left => assert_eq!(refused.unwrap().unwrap().status(), 404),
@@ -92,10 +103,13 @@ impl Churn {
             let client = connect(gateway, token, "", era, ()).await.unwrap();
             assert!(names(&client).await.contains(&name));
             if era == Era::Sessions {
-                // Gone without a word.
+                // Disconnected without notice.
                 continue;
             }
-            let news = client.listen(SubscriptionFilter::builder().tools_list_changed().build()).await.unwrap();
+            let news = client
+                .listen(SubscriptionFilter::builder().tools_list_changed().build())
+                .await
+                .unwrap();
             drop(news);
             let call = request(name.clone(), json!({}));
             let call = tokio::spawn(async move { client.call_tool(call).await.map(drop) });
@@ -105,7 +119,8 @@ impl Churn {
         }
     }
 
-    /// Callers that lend tools and are gone, agents that are gone in the middle of a call of them.
+    /// Callers that lend tools and disconnect, and agents that disconnect during a call of such a
+    /// tool.
     async fn callers(&self, gateway: &Gateway) {
         let caller = gateway.operator();
         let opened = session(&caller).await;
@@ -118,7 +133,7 @@ impl Churn {
         agent.caller_tool(2, "recall", json!({})).await;
         events.wait_for("caller_tool_request").await;
         drop(agent);
-        // The next agent's call outlives its caller by the grace that there is.
+        // The next agent's call outlives its caller by the grace period.
         let mut agent = RelaySocket::connect(&opened["socket"]).await;
         agent.caller_tool(3, "recall", json!({})).await;
         events.wait_for("caller_tool_request").await;
@@ -127,7 +142,8 @@ impl Churn {
         assert_eq!(caller.delete(&format!("/v1/sessions/{}", id(&opened))).await.status, 200);
     }
 
-    /// Servers that come and go, over HTTP in both eras and over stdio, with calls that are left in the middle.
+    /// Upstream servers that are added and removed, over HTTP with old and new revisions and over
+    /// stdio, with unfinished calls.
     async fn upstreams(&self, gateway: &Gateway, n: usize) {
         let operator = gateway.operator();
         let name = format!("up{n}");
@@ -139,7 +155,11 @@ impl Churn {
         assert!(added.status < 300, "{}", added.text);
         until(gateway, &name, "ready").await;
         for token in &self.agents {
-            let echo = gateway.agent(token).call(&format!("{name}__echo"), json!({ "text": "a" })).await.result();
+            let echo = gateway
+                .agent(token)
+                .call(&format!("{name}__echo"), json!({ "text": "a" }))
+                .await
+                .result();
             assert_eq!(echo["text"], "a");
         }
         for era in ERAS {
@@ -162,12 +182,12 @@ async fn running(operator: &Agent, tool: &str) -> String {
     .await
 }
 
-/// A node whose calls end in every way, and which then is gone in the middle of the last.
+/// Connects a node, ends its calls in every possible way, and disconnects it during the last one.
 async fn calls(gateway: &Gateway, round: usize, n: usize) {
     let tool = format!("calls{n}.work");
     let mut node = Hello::new(&format!("calls-{n}")).tool(&tool).connect(gateway).await;
     let operator = gateway.operator();
-    // Answered, over HTTP and over the socket for calls.
+    // Calls that are answered, over HTTP and over the WebSocket for calls.
     let call = operator.call_later(&tool, json!({ "args": { "n": 1 } }));
     let asked = node.request().await;
     node.answer(&asked.id, json!("x".repeat(20_000))).await;
@@ -177,7 +197,8 @@ async fn calls(gateway: &Gateway, round: usize, n: usize) {
     let asked = node.request().await;
     node.answer(&asked.id, json!(1)).await;
     socket.wait_for("done", "1").await;
-    // Left by who hangs up: over HTTP, a reader of events, the socket for calls; and one with a key, which goes on.
+    // Calls that the client abandons: over HTTP, as an event stream, and on the WebSocket for
+    // calls. A call with a key continues.
     let call = operator.call_later(&tool, json!({}));
     let asked = node.request().await;
     call.abort();
@@ -193,12 +214,16 @@ async fn calls(gateway: &Gateway, round: usize, n: usize) {
     socket.call("3", &tool, json!({})).await;
     let asked = node.request().await;
     let key = format!("{round}-{n}");
-    socket.send(json!({ "type": "call", "id": "4", "tool": tool, "args": {}, "idempotency_key": key })).await;
+    socket
+        .send(
+            json!({ "type": "call", "id": "4", "tool": tool, "args": {}, "idempotency_key": key }),
+        )
+        .await;
     let kept = node.request().await;
     drop(socket);
     node.cancelled(&asked).await;
     node.answer(&kept.id, json!("kept")).await;
-    // Cancelled by its id, over its time, and cut off with the node.
+    // Calls that are cancelled by id, time out, or end with the node's connection.
     let call = operator.call_later(&tool, json!({}));
     let asked = node.request().await;
     cancel(&operator, &tool).await;
@@ -208,14 +233,20 @@ async fn calls(gateway: &Gateway, round: usize, n: usize) {
     call.await.unwrap().assert_problem(504, "timeout");
     let follower = operator.follow().await;
     let call = operator.call_later(&tool, json!({ "args": { "last": true } }));
-    // On a slow machine the node never heard of the one before.
+    // On a slow machine the previous call may not have reached the node.
     while node.recv().await["args"]["last"] != true {}
     drop(node);
     call.await.unwrap().assert_problem(503, "offline");
     drop(follower);
-    // A node that never connected before, while names are new. It does not come back in this round.
+    // A node that never connected before, as long as names are new. It does not reconnect in this
+    // round.
     let round = round % NAMES;
-    drop(Hello::new(&format!("once-{round}-{n}")).tool(&format!("once{round}x{n}.work")).connect(gateway).await);
+    drop(
+        Hello::new(&format!("once-{round}-{n}"))
+            .tool(&format!("once{round}x{n}.work"))
+            .connect(gateway)
+            .await,
+    );
 }
 
 async fn cancel(operator: &Agent, tool: &str) {
@@ -228,7 +259,8 @@ fn lasting(n: usize) -> String {
     format!("lasting-{n}")
 }
 
-/// People in a room, one of whom reads nothing, and in a room that is there for a moment only.
+/// Participants in a lasting channel, one of which does not read, and in a channel that exists only
+/// for a moment.
 async fn participants(gateway: &Gateway, round: usize, n: usize) {
     let (lasting, passing) = (lasting(n), format!("passing-{}-{n}", round % NAMES));
     for channel in [&lasting, &passing] {
@@ -241,7 +273,8 @@ async fn participants(gateway: &Gateway, round: usize, n: usize) {
         writer.say("note", json!({ "round": round })).await;
         writer.update(json!({ "round": round })).await;
         for _ in 0..20 {
-            let large = json!({ "type": "blob", "payload": { "x": "x".repeat(50_000) }, "persist": false });
+            let large =
+                json!({ "type": "blob", "payload": { "x": "x".repeat(50_000) }, "persist": false });
             let sent = writer.publish_as(large).await;
             writer.answer(sent).await;
         }
@@ -255,7 +288,7 @@ async fn participants(gateway: &Gateway, round: usize, n: usize) {
     .await;
 }
 
-/// Requests that are never finished, and connections that never say anything.
+/// Requests that are never completed, and connections that never send anything.
 async fn half_requests(gateway: &Gateway) {
     let _silent = RawHttp::connect(gateway).await;
     let mut half_a_head = RawHttp::connect(gateway).await;
@@ -268,6 +301,6 @@ async fn half_requests(gateway: &Gateway) {
     );
     half_a_body.write(&head).await;
     let _no_hello = sa_testkit::FakeNode::upgrade(gateway, "").await.unwrap();
-    // As long as it takes the gateway to have seen all of it.
+    // Waits until the gateway has seen all of them.
     soon(gateway.operator().get("/healthz")).await;
 }

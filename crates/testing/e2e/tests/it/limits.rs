@@ -1,4 +1,5 @@
-//! Limits hold: a node gets so many calls at once, more wait for a place, and what finds none is told to come back.
+//! Limits hold: a node gets a limited number of calls at once, and further calls wait in a queue.
+//! Calls beyond the queue get a retry hint.
 
 use sa_testkit::{Hello, Setup, eventually};
 use serde_json::json;
@@ -14,7 +15,8 @@ async fn a_node_gets_fifty_calls_and_the_next_one_waits_for_a_place() {
         requests.push(node.request().await);
     }
     let waiting = operator.call_later("a.b", json!({}));
-    eventually("it waiting", || async { (gateway.running_calls().await == 51).then_some(()) }).await;
+    eventually("it waiting", || async { (gateway.running_calls().await == 51).then_some(()) })
+        .await;
     node.settle().await;
     node.answer(&requests[0].id, json!(0)).await;
     let last = node.request().await;
@@ -30,7 +32,8 @@ async fn a_node_gets_fifty_calls_and_the_next_one_waits_for_a_place() {
 
 #[tokio::test]
 async fn a_call_that_finds_no_place_is_told_to_come_back() {
-    let gateway = Setup::new().config("[limits]\npending_per_node = 2\nqueue_wait_ms = 50").start().await;
+    let gateway =
+        Setup::new().config("[limits]\npending_per_node = 2\nqueue_wait_ms = 50").start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let _other = Hello::new("o").capability("o").connect(&gateway).await.echo();
     let operator = gateway.operator();
@@ -41,7 +44,11 @@ async fn a_call_that_finds_no_place_is_told_to_come_back() {
     assert_eq!(reply.body["retryable"], true);
     assert!(reply.headers.contains_key("retry-after"));
     assert!(reply.detail().contains("\"n\"") || reply.detail().contains(" n "), "{}", reply.text);
-    assert_eq!(operator.call("o.b", json!({})).await.status, 200, "others have places of their own");
+    assert_eq!(
+        operator.call("o.b", json!({})).await.status,
+        200,
+        "others have places of their own"
+    );
     for request in requests {
         node.answer(&request.id, json!(0)).await;
     }
@@ -53,7 +60,8 @@ async fn a_call_that_finds_no_place_is_told_to_come_back() {
 
 #[tokio::test]
 async fn a_place_whose_call_was_cancelled_is_free_again() {
-    let gateway = Setup::new().config("[limits]\npending_per_node = 1\nqueue_wait_ms = 50").start().await;
+    let gateway =
+        Setup::new().config("[limits]\npending_per_node = 1\nqueue_wait_ms = 50").start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     for _ in 0..3 {
         let call = gateway.operator().call_later("a.b", json!({}));
@@ -72,13 +80,13 @@ async fn who_calls_a_lot_keeps_nobody_else_from_calling() {
     let gateway = Setup::new().config("[limits]\npending_total = 32").start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let (busy, other) = (gateway.new_agent("busy").await, gateway.new_agent("other").await);
-    // Three quarters are for everybody.
+    // Three quarters of the capacity are for all principals.
     let calls: Vec<_> = (0..24).map(|_| busy.call_later("a.b", json!({}))).collect();
     for _ in 0..24 {
         node.request().await;
     }
     busy.call("a.b", json!({})).await.assert_problem(429, "overloaded");
-    // Of the rest, each token has an eighth and the call that goes beyond it.
+    // Of the rest, each token gets an eighth, plus the call that exceeds it.
     let few: Vec<_> = (0..5).map(|_| other.call_later("a.b", json!({}))).collect();
     let mut requests = Vec::new();
     for _ in 0..5 {

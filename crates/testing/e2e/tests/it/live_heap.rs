@@ -1,4 +1,4 @@
-//! Reads how many bytes of the gateway's heap are in use, as the tested program counts them.
+//! Reads the number of live bytes on the gateway's heap, which the tested program counts.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use crate::SWITCHBOARD;
 
-/// Reports that are read for one measurement. What a request has just freed may take a moment to go.
+/// The number of reports for one measurement. Memory of a finished request may be freed a moment
+/// later.
 const REPORTS: u64 = 10;
 
 pub(crate) struct LiveHeap(TempDir);
@@ -22,7 +23,7 @@ impl LiveHeap {
         setup.env("E2E_LIVE_BYTES", self.0.path().to_str().unwrap()).spawn(SWITCHBOARD).await
     }
 
-    /// The live bytes of a gateway that is idle: the smallest count of several reports.
+    /// Returns the live bytes of an idle gateway: the smallest count of several reports.
     pub(crate) async fn bytes(&self, gateway: &Gateway) -> u64 {
         let file = self.0.path().join(gateway.pid().to_string());
         let (mut last, _) = report(&file).await;
@@ -37,7 +38,7 @@ impl LiveHeap {
     }
 }
 
-/// The number of the latest report, and its count.
+/// Returns the number of the latest report, and its count.
 async fn report(file: &Path) -> (u64, u64) {
     eventually("a report of live bytes", || async {
         let text = std::fs::read_to_string(file).ok()?;

@@ -1,33 +1,35 @@
-//! Logs are for whoever reads them: on a terminal lines for people, elsewhere JSON for programs. What others have written
-//! steers neither, and begins no line of its own.
+//! Logs have readable lines on a terminal and JSON elsewhere. External text cannot control the
+//! terminal or start a forged log line.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustix::process::Signal;
+use sa_gateway::redact::steers;
 use sa_testkit::{Cli, Hello, Message, eventually, soon};
 use serde_json::Value;
-use switchboard::redact::steers;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 use crate::SWITCHBOARD;
 
-/// What a node says when it leaves.
-const LAST_WORDS: &str = "gone\u{1b}[31m\u{7}\r\n2026-01-01T00:00:00Z  INFO forged \u{202e}\u{9b}1m";
+/// The node's close reason.
+const LAST_WORDS: &str =
+    "gone\u{1b}[31m\u{7}\r\n2026-01-01T00:00:00Z  INFO forged \u{202e}\u{9b}1m";
 
-/// An upstream server's last words, which go through another part of the gateway.
-const CONFIG: &str =
-    "[upstream.noisy]\ncommand = [\"sh\", \"-c\", \"printf 'noise \\u202e\\u001b[31m\\nnoise\\n' >&2; exit 1\"]";
+/// Output of an upstream server, which passes through another part of the gateway.
+const CONFIG: &str = "[upstream.noisy]\ncommand = [\"sh\", \"-c\", \"printf 'noise \\u202e\\u001b[31m\\nnoise\\n' >&2; exit 1\"]";
 
 fn gateway(dir: &std::path::Path) -> Cli {
     let file = dir.join("switchboard.toml");
     std::fs::write(&file, CONFIG).unwrap();
     let data = dir.join("data");
-    let args = ["serve", "--listen", "127.0.0.1:0", "--config", file.to_str().unwrap(), "--data-dir"];
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--config", file.to_str().unwrap(), "--data-dir"];
     Cli::new(SWITCHBOARD).args(&args).args(&[data.to_str().unwrap()])
 }
 
-/// Brings what others wrote into the log of the gateway that says where it listens.
+/// Gets external text into the log of the gateway that printed its address.
 async fn disturb(said: &str) {
-    let address = said.lines().find_map(|line| line.trim_end().strip_prefix("listening on http://")).unwrap();
+    let address =
+        said.lines().find_map(|line| line.trim_end().strip_prefix("listening on http://")).unwrap();
     let url = format!("ws://{address}/v1/nodes/ws");
     let (mut socket, _) = Box::pin(soon(tokio_tungstenite::connect_async(url))).await.unwrap();
     let hello = Hello::new("n").capability("a").frame().to_string();
@@ -38,7 +40,7 @@ async fn disturb(said: &str) {
     while soon(socket.next()).await.is_some_and(|message| message.is_ok()) {}
 }
 
-/// Whether a log has everything that was said, and not only the beginning of it.
+/// Returns whether the log is complete.
 fn is_whole(log: &str) -> bool {
     log.contains("forged") && log.contains("noise") && log.contains("node disconnected")
 }
@@ -54,7 +56,8 @@ async fn elsewhere_than_on_a_terminal_each_line_is_json_and_steers_nothing() {
     let log = &ended.assert_code(0).stderr;
     let mut reasons = Vec::new();
     for line in log.lines() {
-        let told: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let told: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(told["level"].is_string() && told["timestamp"].is_string(), "{line}");
         assert!(!line.contains(steers), "{line:?}");
         reasons.extend(told["reason"].as_str().map(str::to_owned));
@@ -62,12 +65,12 @@ async fn elsewhere_than_on_a_terminal_each_line_is_json_and_steers_nothing() {
     assert!(reasons.iter().any(|reason| reason.contains("forged")), "{log}");
 }
 
-/// Lines that have a time, and what they are without colours.
+/// Returns the lines that begin with a time, without colours.
 fn lines(log: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut rest = log;
     while let Some((before, escape)) = rest.split_once("\u{1b}[") {
-        // Colours are all that we tell a terminal.
+        // Colours are the only escape sequences in the log.
         let (code, after) = escape.split_once('m').unwrap();
         assert!(code.chars().all(|c| c.is_ascii_digit() || c == ';') && code != "31", "{log:?}");
         plain.push_str(before);
@@ -91,13 +94,19 @@ async fn on_a_terminal_each_line_is_for_people_and_in_colour_unless_they_want_no
         let log = &ended.assert_code(0).stdout;
         assert_eq!(log.contains("\u{1b}["), coloured, "{log:?}");
         let lines = lines(log);
-        assert!(lines.iter().any(|line| line.contains(" INFO ") && line.contains("node connected")), "{log}");
+        assert!(
+            lines.iter().any(|line| line.contains(" INFO ") && line.contains("node connected")),
+            "{log}"
+        );
         for line in &lines {
             assert!(!line.contains(steers), "{line:?}");
             assert!(serde_json::from_str::<Value>(line).is_err(), "{line}");
         }
         let forged: Vec<&String> = lines.iter().filter(|line| line.contains("forged")).collect();
-        assert!(!forged.is_empty() && forged.iter().all(|line| line.contains("node disconnected")), "{log}");
+        assert!(
+            !forged.is_empty() && forged.iter().all(|line| line.contains("node disconnected")),
+            "{log}"
+        );
     }
 }
 

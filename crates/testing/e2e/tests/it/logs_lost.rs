@@ -1,5 +1,5 @@
-//! A log that cannot be written, or that nobody reads, is lost, and nothing else: calls go on, records are kept. Once it takes lines
-//! again, it says how many are missing.
+//! A log that cannot be written or is not read only loses lines: calls and records continue. Once
+//! the log is writable again, it reports the number of lost lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::PipeReader;
@@ -14,17 +14,19 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::SWITCHBOARD;
 
-/// Everything that a gateway says of itself.
+/// A gateway with the most verbose log.
 fn talkative() -> Setup {
     Setup::new().config("[log]\nfilter = \"trace\"")
 }
 
-/// Does a bit of everything that is logged and recorded.
+/// Performs some of each operation that is logged and recorded.
 async fn works(gateway: &Gateway) {
     let _node = Hello::new("n").tool("a.b").connect(gateway).await.echo();
     let operator = gateway.operator();
     for key in ["one", "two", "one"] {
-        let reply = operator.call_with("a.b", json!({ "args": { "text": key }, "idempotency_key": key })).await;
+        let reply = operator
+            .call_with("a.b", json!({ "args": { "text": key }, "idempotency_key": key }))
+            .await;
         assert_eq!(reply.result()["text"], key);
     }
     gateway.token(json!({ "name": "t", "role": "agent" })).await;
@@ -41,13 +43,13 @@ async fn lost_lines(gateway: &Gateway) -> u64 {
     gateway.metric("switchboard_log_lost_total").await
 }
 
-/// The line in which the log tells what it lacks.
+/// Returns the log line that reports the lost lines.
 async fn told(log: Receiver) -> String {
     let mut lines = BufReader::new(log).lines();
     soon(async {
         loop {
             let line = lines.next_line().await.unwrap().expect("the log has ended");
-            if line.contains("of the log were lost") {
+            if line.contains("log lines were lost") {
                 return line;
             }
         }
@@ -64,10 +66,10 @@ async fn a_log_on_a_full_disk_is_all_that_is_lost() {
     gateway.stop().await;
 }
 
-/// A pipe with a name, whose reader can leave and come back.
+/// Creates a named pipe, so that the reader can close and reopen it.
 fn pipe_without_reader(path: &Path) -> File {
     mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    // To open one end waits for the other, unless it is both.
+    // Opening one end waits for the other, except when it is opened for both.
     let _reader = OpenOptions::new().read(true).write(true).open(path).unwrap();
     OpenOptions::new().write(true).open(path).unwrap()
 }
@@ -86,14 +88,15 @@ async fn a_reader_that_comes_back_is_told_what_it_has_missed() {
     gateway.stop().await;
 }
 
-/// A gateway whose log nobody reads, once lines have been lost for it.
+/// Starts a gateway with an unread log, and returns once lines have been lost.
 async fn unread() -> (Gateway, PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     let gateway = talkative().log_to(writer).spawn(SWITCHBOARD).await;
     let _node = Hello::new("m").tool("c.d").connect(&gateway).await.echo();
     let operator = gateway.operator();
     while lost_lines(&gateway).await == 0 {
-        let calls: Vec<_> = (0..20).map(|_| operator.call_later("c.d", json!({ "args": {} }))).collect();
+        let calls: Vec<_> =
+            (0..20).map(|_| operator.call_later("c.d", json!({ "args": {} }))).collect();
         for call in calls {
             assert_eq!(soon(call).await.unwrap().status, 200);
         }
@@ -114,7 +117,7 @@ async fn a_log_that_is_read_again_says_what_it_lacks() {
     let (gateway, reader) = unread().await;
     let told = told(Receiver::from_owned_fd(OwnedFd::from(reader)).unwrap());
     let told = soon(told).await;
-    assert!(told.contains("lost: it was not read fast enough"), "{told}");
+    assert!(told.contains("lost: the log was not read fast enough"), "{told}");
     assert!(told.contains("\"level\":\"WARN\""), "it is a line as any other: {told}");
     drop(gateway);
 }

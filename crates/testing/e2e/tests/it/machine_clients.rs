@@ -1,5 +1,5 @@
-//! Every tool of a machine gives the official MCP clients a result that they accept: with an output schema in the list, they
-//! refuse a successful result without structured content that validates.
+//! The official MCP clients accept the result of every machine tool. With an output schema in the
+//! list, they reject a successful result without valid structured content.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::machine_files::{PNG, machine};
 use crate::mcp_peers::{clients, run};
 
-/// Each tool, and what it has to do with content blocks.
+/// Returns each tool with arguments and the expected content blocks.
 fn calls(session: &str) -> Vec<(&'static str, Value, &'static [&'static str])> {
     const TEXT: &[&str] = &["text"];
     let process = |action: &str| json!({ "action": action, "sessionId": session, "data": "x" });
@@ -40,15 +40,22 @@ async fn the_official_clients_accept_the_result_of_every_tool() {
     machine.file("notes.txt", "some lines\n");
     for (name, mut client) in clients(&gateway) {
         let args = json!({ "command": "cat", "background": true });
-        let session = machine.agent.call("box__Bash", args).await.result()["sessionId"].as_str().unwrap().to_owned();
+        let session = machine.agent.call("box__Bash", args).await.result()["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let calls = calls(&session);
-        let sent: Vec<_> = calls.iter().map(|(tool, args, _)| json!([format!("box__{tool}"), args])).collect();
+        let sent: Vec<_> =
+            calls.iter().map(|(tool, args, _)| json!([format!("box__{tool}"), args])).collect();
         let said = run(&gateway, client.arg(json!(sent).to_string())).await;
         let results = said["results"].as_array().unwrap();
         assert_eq!(results.len(), calls.len(), "{name}");
         for ((tool, args, types), result) in calls.iter().zip(results) {
             assert_eq!(result["types"], json!(types), "{name}, {tool} {args}: {result}");
-            assert!(result["structured"].is_object() && result["error"] != true, "{name}, {tool} {args}: {result}");
+            assert!(
+                result["structured"].is_object() && result["error"] != true,
+                "{name}, {tool} {args}: {result}"
+            );
             let ignored = &result["meta"]["switchboard/ignored_arguments"];
             assert_eq!(
                 *ignored == json!(["description"]),

@@ -1,5 +1,5 @@
-//! A machine's files through the gateway: images arrive as images, errors as what they are, and a killed node leaves
-//! whole files.
+//! A machine's files through the gateway: images arrive as images, errors have their kind, and a
+//! killed node leaves no partial files.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,9 +14,8 @@ use tempfile::TempDir;
 
 use crate::SWITCHBOARD;
 
-/// The smallest PNG there is: one pixel.
-pub(crate) const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+/// The smallest valid PNG: one pixel.
+pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 pub(crate) struct Machine {
     dir: TempDir,
@@ -24,7 +23,7 @@ pub(crate) struct Machine {
     pub(crate) agent: Agent,
 }
 
-/// A node named `box` on a directory of its own.
+/// Starts a node named `box` on its own directory.
 pub(crate) async fn machine(gateway: &Gateway, flags: &[&str]) -> Machine {
     let dir = tempfile::tempdir().unwrap();
     let node = connect(gateway, &dir, flags).await;
@@ -80,7 +79,10 @@ async fn an_image_of_ten_megabytes_still_arrives() {
     bytes.resize(10 * 1024 * 1024, 7);
     machine.file("large.png", &bytes);
     let reply = machine.agent.call("box__Read", json!({ "path": "large.png" })).await;
-    assert_eq!(reply.body["blocks"][1]["data"].as_str().map(str::len), Some(BASE64_STANDARD.encode(&bytes).len()));
+    assert_eq!(
+        reply.body["blocks"][1]["data"].as_str().map(str::len),
+        Some(BASE64_STANDARD.encode(&bytes).len())
+    );
     machine.file("larger.png", [bytes, vec![7]].concat());
     let reply = machine.agent.call("box__Read", json!({ "path": "larger.png" })).await;
     reply.assert_problem(502, "failed");
@@ -92,9 +94,17 @@ async fn a_large_file_is_read_and_written_in_one_call() {
     let gateway = Setup::new().start().await;
     let machine = machine(&gateway, &[]).await;
     let text = "0123456789 abcdef\n".repeat(200_000);
-    let written = machine.agent.call("box__Write", json!({ "path": "a/b.txt", "content": text })).await.result();
+    let written = machine
+        .agent
+        .call("box__Write", json!({ "path": "a/b.txt", "content": text }))
+        .await
+        .result();
     assert_eq!(written["bytes"], text.len());
-    let read = machine.agent.call("box__Read", json!({ "path": "a/b.txt", "limit": 100_000 })).await.result();
+    let read = machine
+        .agent
+        .call("box__Read", json!({ "path": "a/b.txt", "limit": 100_000 }))
+        .await
+        .result();
     assert_eq!((&read["lines"], read.get("truncated")), (&json!(100_000), None));
     let whole = machine.agent.call("box__Read", json!({ "path": "a/b.txt" })).await.result();
     assert_eq!((&whole["truncated"], &whole["totalLines"]), (&json!(true), &json!(200_000)));
@@ -108,12 +118,20 @@ async fn errors_are_problems_of_their_kind() {
     machine.file("a.txt", "x x");
     let call = |tool: &'static str, args: Value| machine.agent.call(tool, args);
     call("box__Read", json!({ "path": "none" })).await.assert_problem(404, "not_found");
-    call("box__Read", json!({ "path": "a.txt", "offset": -1 })).await.assert_problem(422, "invalid_args");
-    call("box__Read", json!({ "path": "/proc/self/environ" })).await.assert_problem(403, "not_allowed");
+    call("box__Read", json!({ "path": "a.txt", "offset": -1 }))
+        .await
+        .assert_problem(422, "invalid_args");
+    call("box__Read", json!({ "path": "/proc/self/environ" }))
+        .await
+        .assert_problem(403, "not_allowed");
     let binary = call("box__Read", json!({ "path": "data.gz" })).await;
     binary.assert_problem(502, "failed");
-    assert_eq!(binary.detail(), "Binary file: data.gz (application/gzip, 11 bytes) — not a text or image file");
-    let twice = call("box__Edit", json!({ "path": "a.txt", "oldString": "x", "newString": "y" })).await;
+    assert_eq!(
+        binary.detail(),
+        "Binary file: data.gz (application/gzip, 11 bytes) — not a text or image file"
+    );
+    let twice =
+        call("box__Edit", json!({ "path": "a.txt", "oldString": "x", "newString": "y" })).await;
     twice.assert_problem(502, "failed");
     assert!(twice.detail().contains("2 times"), "{}", twice.text);
     call("box__Grep", json!({ "pattern": "(" })).await.assert_problem(422, "invalid_args");
@@ -129,10 +147,19 @@ async fn flags_confine_the_tools() {
     machine.file("b.txt", "outside");
     let names = machine.agent.tool_names().await;
     assert!(!names.iter().any(|name| name == "box__Write" || name == "box__Edit"), "{names:?}");
-    let inside = machine.agent.call("box__Read", json!({ "path": format!("{root}/a.txt") })).await.result();
+    let inside =
+        machine.agent.call("box__Read", json!({ "path": format!("{root}/a.txt") })).await.result();
     assert_eq!(inside["content"], "1\tinside");
-    machine.agent.call("box__Read", json!({ "path": "b.txt" })).await.assert_problem(403, "not_allowed");
-    machine.agent.call("box__Glob", json!({ "pattern": "*" })).await.assert_problem(403, "not_allowed");
+    machine
+        .agent
+        .call("box__Read", json!({ "path": "b.txt" }))
+        .await
+        .assert_problem(403, "not_allowed");
+    machine
+        .agent
+        .call("box__Glob", json!({ "pattern": "*" }))
+        .await
+        .assert_problem(403, "not_allowed");
 }
 
 #[tokio::test]
@@ -148,14 +175,19 @@ async fn a_killed_node_leaves_whole_files() {
                 machine.agent.call_later("box__Write", json!({ "args": args, "timeout_ms": 2_000 }))
             })
             .collect();
-        // Killed at another moment each time, but always between two writes or inside of one.
+        // The kill happens at a different moment each time, either between two writes or during
+        // one.
         for _ in 0..round {
             machine.agent.call("box__Read", json!({ "path": "a.txt", "limit": 0 })).await;
         }
         machine.node.signal(Signal::KILL);
         machine.node.end().await;
         let left = std::fs::read_to_string(machine.dir.path().join("a.txt")).unwrap();
-        assert!(contents.contains(&left), "{} bytes are neither the old nor the new file", left.len());
+        assert!(
+            contents.contains(&left),
+            "{} bytes are neither the old nor the new file",
+            left.len()
+        );
         for write in writes {
             write.abort();
         }
@@ -167,7 +199,8 @@ async fn a_killed_node_leaves_whole_files() {
 async fn a_long_search_reports_progress_and_stops_when_it_is_cancelled() {
     let gateway = Setup::new().start().await;
     let machine = machine(&gateway, &[]).await;
-    // Few files on the disk, and millions of ways to them: each level leads to the next one by many links.
+    // Few files on the disk, but millions of paths to them: each level has many links to the next
+    // one.
     for level in 0..5 {
         let dir = machine.dir.path().join(format!("level{level}"));
         std::fs::create_dir(&dir).unwrap();
@@ -187,7 +220,7 @@ async fn a_long_search_reports_progress_and_stops_when_it_is_cancelled() {
         assert!(progress["progress"].as_f64().unwrap() > 0.0, "{progress}");
         machine.agent.delete(&format!("/v1/calls/{}", events.call_id())).await;
         assert_eq!(events.wait_for("error").await["kind"], "cancelled");
-        // Nobody works on it any more: the node's CPU time stands still.
+        // The search has stopped when the node uses no more CPU time.
         eventually("the search to end", || async {
             let before = cpu_ticks(machine.node.pid());
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -212,7 +245,8 @@ async fn what_the_user_may_not_do_is_not_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str, mode: u32| {
         use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(mode))
+            .unwrap();
     };
     place("", 0o755);
     std::fs::write(dir.path().join("secret.txt"), "x").unwrap();
@@ -245,7 +279,7 @@ async fn what_the_user_may_not_do_is_not_allowed() {
         reply.assert_problem(403, "not_allowed");
         assert!(reply.detail().contains("ermission"), "{}", reply.text);
     }
-    // A file may be written where no other can be made, and stays whose it is.
+    // A file may be writable in a directory that is not, and it keeps its owner.
     for name in ["own.txt", "shared.txt"] {
         use std::os::unix::fs::MetadataExt as _;
         let path = dir.path().join(name);
@@ -254,7 +288,7 @@ async fn what_the_user_may_not_do_is_not_allowed() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "later");
         assert_eq!(std::fs::metadata(&path).unwrap().uid(), before.uid());
     }
-    // What cannot be read is left out of a search, and counted.
+    // Unreadable files are left out of a search and counted.
     let found = agent.call("box__Grep", json!({ "pattern": "needle" })).await.result();
     assert_eq!((&found["count"], &found["unreadable"]), (&json!(1), &json!(2)), "{found}");
     node.signal(Signal::TERM);

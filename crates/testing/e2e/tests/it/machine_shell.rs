@@ -1,5 +1,5 @@
-//! A machine's shell through a gateway: output comes while it is written, every way to end a command reaches all of it,
-//! and nothing outlives the node, however it ends.
+//! A machine's shell through a gateway streams its output. Every way to end a command reaches all
+//! of its processes, and none of them outlives the node.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::SWITCHBOARD;
 
-/// Children that would get away: in the background, in a session of its own, and as a daemon that is deaf to SIGTERM.
+/// Child processes that try to escape: in the background, in a new session, and as a daemon that
+/// ignores SIGTERM.
 const FAMILY: &str = r#"
 sleep 1000 & echo $! >> pids
 setsid sh -c 'echo $$ >> pids; exec sleep 1000' &
@@ -34,7 +35,15 @@ impl Laptop {
         std::fs::create_dir(&home).unwrap();
         let url = gateway.nodes_url();
         let node = Cli::new(SWITCHBOARD)
-            .args(&["node", "--gateway", &url, "--id", "laptop", "--workspace", workspace.to_str().unwrap()])
+            .args(&[
+                "node",
+                "--gateway",
+                &url,
+                "--id",
+                "laptop",
+                "--workspace",
+                workspace.to_str().unwrap(),
+            ])
             .args(flags)
             .env("SA_NODE_TOKEN", "geheim")
             .env("SHELL", "/bin/bash")
@@ -68,37 +77,47 @@ impl Laptop {
         self.gateway.operator().call("laptop__Process", args).await.result()
     }
 
-    /// How many processes its commands have.
+    /// Returns the number of processes that belong to the node's commands.
     fn commands(&self) -> usize {
         commands_in(&self.workspace)
     }
 
-    /// Waits until so many processes have written their numbers down.
+    /// Waits until this number of processes has written their ids.
     async fn pids(&self, count: usize) -> Vec<i32> {
         eventually("the processes", || async {
             let text = std::fs::read_to_string(self.workspace.join("pids")).unwrap_or_default();
-            let pids: Vec<i32> =
-                text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect();
+            let pids: Vec<i32> = text
+                .split_inclusive('\n')
+                .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
+                .collect();
             (pids.len() >= count).then_some(pids)
         })
         .await
     }
 }
 
-/// How many processes of the machine run commands of a workspace. In a sandbox they do not know their numbers.
+/// Counts the processes that run commands of a workspace. In a sandbox, the processes do not know
+/// their real ids.
 fn commands_in(workspace: &Path) -> usize {
     let directory = format!("PWD={}", workspace.display());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let environments = processes.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
-    environments.filter(|text| text.split(|byte| *byte == 0).any(|variable| variable == directory.as_bytes())).count()
+    let environments =
+        processes.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+    environments
+        .filter(|text| {
+            text.split(|byte| *byte == 0).any(|variable| variable == directory.as_bytes())
+        })
+        .count()
 }
 
 async fn all_gone(pids: Vec<i32>) {
     for pid in pids {
         let waiting = tokio::task::spawn_blocking(move || {
-            let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { return };
-            let patience = sa_testkit::PATIENCE.try_into().unwrap();
-            let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).unwrap();
+            let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else {
+                return;
+            };
+            let timeout = sa_testkit::TIMEOUT.try_into().unwrap();
+            let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)).unwrap();
             assert_eq!(ended, 1, "process {pid} lives on");
         });
         soon(waiting).await.unwrap();
@@ -108,14 +127,16 @@ async fn all_gone(pids: Vec<i32>) {
 #[tokio::test]
 async fn background_commands_belong_to_the_principal_that_started_them() {
     let laptop = Laptop::new(&[]).await;
-    let (anna, ben) = (laptop.gateway.new_agent("anna").await, laptop.gateway.new_agent("ben").await);
+    let (anna, ben) =
+        (laptop.gateway.new_agent("anna").await, laptop.gateway.new_agent("ben").await);
     let args = json!({ "command": "echo started; read line; echo got $line", "background": true });
     let started = anna.call("laptop__Bash", args).await.result();
     let session = started["sessionId"].as_str().unwrap();
     let list = json!({ "action": "list" });
     assert_eq!(ben.call("laptop__Process", list.clone()).await.result()["count"], 0);
     for action in ["poll", "log", "write", "submit", "kill"] {
-        let reply = ben.call("laptop__Process", json!({ "action": action, "sessionId": session })).await;
+        let reply =
+            ben.call("laptop__Process", json!({ "action": action, "sessionId": session })).await;
         assert_eq!(reply.body["kind"], "not_found", "{action}: {}", reply.text);
     }
     assert_eq!(anna.call("laptop__Process", list.clone()).await.result()["count"], 1);
@@ -156,7 +177,7 @@ async fn a_command_that_is_silent_says_that_it_lives_and_ends_with_its_caller() 
     all_gone(pids).await;
 }
 
-/// Output every 100 ms, which is a sign of life each time.
+/// Prints output every 100 ms, which counts as progress.
 const TALKATIVE: &str = "echo $$ >> pids; while :; do echo tick; sleep 0.1; done";
 
 #[tokio::test]
@@ -165,7 +186,9 @@ async fn a_callers_time_limit_is_hard_though_the_command_reports_progress() {
     let operator = laptop.gateway.operator();
     let limit = 1_500;
     let args = json!({ "command": TALKATIVE });
-    let reply = soon(operator.call_with("laptop__Bash", json!({ "args": args, "timeout_ms": limit }))).await;
+    let reply =
+        soon(operator.call_with("laptop__Bash", json!({ "args": args, "timeout_ms": limit })))
+            .await;
     reply.assert_problem(504, "timeout");
     let invoked = json!({ "tool": "laptop__Bash", "args": args, "timeout_ms": limit, "idle_timeout_ms": 60_000 });
     soon(operator.post("/v1/tools/invoke", &invoked)).await.assert_problem(504, "timeout");
@@ -174,9 +197,11 @@ async fn a_callers_time_limit_is_hard_though_the_command_reports_progress() {
     socket.send(call).await;
     assert_eq!(soon(socket.wait_for("error", "1")).await["kind"], "timeout");
     all_gone(laptop.pids(3).await).await;
-    // The kind that progress restarts outlasts a command that takes longer in all.
+    // A timeout that progress restarts does not end a command with a longer total time.
     let talks = json!({ "command": "for i in $(seq 25); do echo tick; sleep 0.1; done" });
-    let reply = operator.call_with("laptop__Bash", json!({ "args": talks, "idle_timeout_ms": limit })).await;
+    let reply = operator
+        .call_with("laptop__Bash", json!({ "args": talks, "idle_timeout_ms": limit }))
+        .await;
     assert_eq!(reply.result()["status"], "completed");
 }
 
@@ -184,7 +209,8 @@ async fn a_callers_time_limit_is_hard_though_the_command_reports_progress() {
 async fn a_cancel_reaches_all() {
     let laptop = Laptop::new(&[]).await;
     let operator = laptop.gateway.operator();
-    let mut events = operator.stream("laptop__Bash", json!({ "args": { "command": FAMILY } })).await;
+    let mut events =
+        operator.stream("laptop__Bash", json!({ "args": { "command": FAMILY } })).await;
     let pids = laptop.pids(4).await;
     operator.delete(&format!("/v1/calls/{}", events.call_id())).await;
     assert_eq!(events.wait_for("error").await["kind"], "cancelled");
@@ -217,11 +243,16 @@ async fn the_directories_of_a_node_that_is_killed_go_with_its_commands() {
     laptop.pids(4).await;
     assert!(laptop.commands() >= 5, "{}", laptop.commands());
     let home = eventually("a home", || async {
-        std::fs::read_to_string(laptop.workspace.join("home")).ok().filter(|home| home.ends_with('\n'))
+        std::fs::read_to_string(laptop.workspace.join("home"))
+            .ok()
+            .filter(|home| home.ends_with('\n'))
     })
     .await;
     let all = std::path::Path::new(home.trim()).parent().unwrap();
-    assert!(all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-command-") && all.exists());
+    assert!(
+        all.file_name().unwrap().to_str().unwrap().starts_with("switchboard-command-")
+            && all.exists()
+    );
     laptop.node.signal(Signal::KILL);
     eventually("their end", || async { (laptop.commands() == 0).then_some(()) }).await;
     eventually("their directories' end", || async { (!all.exists()).then_some(()) }).await;
@@ -237,7 +268,7 @@ async fn a_node_that_is_asked_to_go_leaves_nothing() {
     laptop.node.signal(Signal::TERM);
     let Laptop { node, workspace, .. } = laptop;
     node.end().await.assert_code(0);
-    // The kernel ends them with their supervisor, which may be a moment behind the node.
+    // The kernel ends them with their supervisor, possibly a moment after the node.
     eventually("their end", || async { (commands_in(&workspace) == 0).then_some(()) }).await;
     assert!(!std::path::Path::new(&home).exists());
 }
@@ -246,7 +277,10 @@ async fn a_node_that_is_asked_to_go_leaves_nothing() {
 async fn the_background_outlives_the_gateway_and_the_foreground_does_not() {
     let mut laptop = Laptop::new(&[]).await;
     let session = laptop.background("read line; echo $line").await;
-    let call = laptop.gateway.operator().call_later("laptop__Bash", json!({ "args": { "command": FAMILY } }));
+    let call = laptop
+        .gateway
+        .operator()
+        .call_later("laptop__Bash", json!({ "args": { "command": FAMILY } }));
     let pids = laptop.pids(4).await;
     let address = laptop.gateway.address().to_owned();
     laptop.gateway.kill().await;
@@ -268,11 +302,22 @@ async fn the_background_outlives_the_gateway_and_the_foreground_does_not() {
 async fn a_flood_of_output_holds_nobody() {
     let laptop = Laptop::new(&[]).await;
     let flood = "head -c 67108864 /dev/zero | tr '\\0' y; printf END; touch done";
-    // Nobody reads this stream.
-    let unread = laptop.gateway.operator().stream("laptop__Bash", json!({ "args": { "command": flood } })).await;
-    eventually("the command's end", || async { laptop.workspace.join("done").exists().then_some(()) }).await;
+    // The test does not read this stream.
+    let unread = laptop
+        .gateway
+        .operator()
+        .stream("laptop__Bash", json!({ "args": { "command": flood } }))
+        .await;
+    eventually("the command's end", || async {
+        laptop.workspace.join("done").exists().then_some(())
+    })
+    .await;
     drop(unread);
-    let mut events = laptop.gateway.operator().stream("laptop__Bash", json!({ "args": { "command": flood } })).await;
+    let mut events = laptop
+        .gateway
+        .operator()
+        .stream("laptop__Bash", json!({ "args": { "command": flood } }))
+        .await;
     let mut shown = 0;
     let done = loop {
         let (name, data) = events.next().await.unwrap();
@@ -300,10 +345,18 @@ async fn the_token_is_in_no_command() {
 async fn the_sandbox_is_what_the_flags_say() {
     let laptop = Laptop::new(&["--sandbox", "--no-network", "--read-only"]).await;
     let tcp = laptop.gateway.address().replace(':', "/");
-    // Bash says twice that it may not have a socket.
+    // Bash prints the refusal of the socket twice.
     let result = laptop.bash(&format!("touch x; ls -A ~root; echo > /dev/tcp/{tcp}")).await;
-    assert_eq!(result["output"].as_str().unwrap().matches("ermission denied").count(), 2, "{result}");
-    assert_eq!(result["output"].as_str().unwrap().matches("Read-only file system").count(), 1, "{result}");
+    assert_eq!(
+        result["output"].as_str().unwrap().matches("ermission denied").count(),
+        2,
+        "{result}"
+    );
+    assert_eq!(
+        result["output"].as_str().unwrap().matches("Read-only file system").count(),
+        1,
+        "{result}"
+    );
     let names = laptop.gateway.operator().tool_names().await;
     assert!(names.contains(&"laptop__Process".to_owned()), "{names:?}");
 }

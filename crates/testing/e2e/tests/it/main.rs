@@ -1,4 +1,4 @@
-//! Switchboard as its users meet it: real sockets, real processes, one behaviour a file.
+//! Tests Switchboard from the outside: real sockets, real processes, one behaviour per file.
 
 mod audit_refusals;
 mod bad_agent_frames;
@@ -6,6 +6,7 @@ mod bad_hello;
 mod bad_http;
 mod bad_node_frames;
 mod between_agents;
+mod budgets_listed;
 mod cancel;
 mod channel_access;
 mod channel_attachments;

@@ -1,4 +1,4 @@
-//! An MCP client sees the token's tools, calls them, hears of progress, and can read what went wrong.
+//! An MCP client sees the token's tools, calls them, receives progress, and gets readable errors.
 
 use rmcp::ServiceExt as _;
 use rmcp::model::CallToolRequestParams;
@@ -27,7 +27,13 @@ async fn a_client_lists_and_calls_the_tools_of_a_node() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let _node = Hello::new("mac").tool("notes.search").tool("Bash").connect(&gateway).await.echo();
     let client = connect(&gateway, &gateway.operator).await.unwrap();
-    let names: Vec<_> = client.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name.into_owned()).collect();
+    let names: Vec<_> = client
+        .list_all_tools()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|tool| tool.name.into_owned())
+        .collect();
     assert_eq!(names, ["mac__Bash", "notes_search"]);
     let result = client.call_tool(call("notes_search", json!({ "query": "x" }))).await.unwrap();
     let result = serde_json::to_value(&result).unwrap();
@@ -48,13 +54,23 @@ async fn what_went_wrong_is_a_result_that_the_model_can_read() {
 #[tokio::test]
 async fn a_token_decides_who_comes_in_and_what_they_see() {
     let gateway = Setup::new().start().await;
-    let _node = Hello::new("mac").tool("notes.read").tool("notes.write").connect(&gateway).await.echo();
+    let _node =
+        Hello::new("mac").tool("notes.read").tool("notes.write").connect(&gateway).await.echo();
     assert!(connect(&gateway, "sb_wrong").await.is_err());
-    let (_, token) = gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["notes.read"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["notes.read"] })).await;
     let client = connect(&gateway, &token).await.unwrap();
-    let names: Vec<_> = client.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name.into_owned()).collect();
+    let names: Vec<_> = client
+        .list_all_tools()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|tool| tool.name.into_owned())
+        .collect();
     assert_eq!(names, ["notes_read"]);
-    let denied = serde_json::to_value(client.call_tool(call("notes_write", json!({}))).await.unwrap()).unwrap();
+    let denied =
+        serde_json::to_value(client.call_tool(call("notes_write", json!({}))).await.unwrap())
+            .unwrap();
     assert_eq!(denied["isError"], true);
 }
 
@@ -67,10 +83,13 @@ async fn a_client_that_leaves_cancels_what_it_asked_for() {
     let request = node.request().await;
     asked.abort();
     node.cancelled(&request).await;
-    eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("the call to be gone", || async {
+        (gateway.running_calls().await == 0).then_some(())
+    })
+    .await;
 }
 
-/// A request by hand, so that its answer can be left unread.
+/// Sends a raw request, so that its answer can be left unread.
 async fn ask(gateway: &Gateway, body: &str, length: usize) -> RawHttp {
     let mut raw = RawHttp::connect(gateway).await;
     raw.write(&format!(
@@ -98,14 +117,20 @@ async fn a_client_that_does_not_read_holds_up_no_deadline() {
         node.send(frame).await;
     }
     assert_eq!(node.cancelled(&request).await, "deadline");
-    eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("the call to be gone", || async {
+        (gateway.running_calls().await == 0).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn bodies_have_the_bounds_that_all_bodies_have() {
     let gateway = Setup::new().config("[limits]\nmax_body_bytes = 1_000").start().await;
     let answer = ask(&gateway, &" ".repeat(2_000), 2_000).await.read_to_end().await;
-    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("application/problem+json"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413") && answer.contains("application/problem+json"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -126,7 +151,7 @@ async fn a_call_is_cancelled_by_closing_its_request() {
     let open = ask(&gateway, &body, body.len()).await;
     let request = node.request().await;
     node.progress(&request.id, 1.0).await;
-    // A message about it in a request of its own reaches nothing.
+    // A cancel notification in a separate request has no effect.
     let word = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     ask(&gateway, word, word.len()).await.read_to_end().await;
     node.settle().await;

@@ -1,4 +1,5 @@
-//! A call ends with its client, and a gateway that stops answers what it has taken, by whichever way a call has come.
+//! A call ends with its client, and a stopping gateway answers all accepted calls, in every
+//! protocol path.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Setup, eventually};
 use serde_json::json;
@@ -16,11 +17,14 @@ async fn a_client_that_leaves_cancels_its_call() {
         let request = node.request().await;
         drop(open);
         node.cancelled(&request).await;
-        eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+        eventually("the call to be gone", || async {
+            (gateway.running_calls().await == 0).then_some(())
+        })
+        .await;
     }
 }
 
-/// A request that can be left.
+/// Sends a request on a connection that the test can drop.
 async fn raw(address: &str, ask: &Ask, unusual: bool) -> tokio::net::TcpStream {
     use tokio::io::AsyncWriteExt as _;
     let body = ask.body(unusual);

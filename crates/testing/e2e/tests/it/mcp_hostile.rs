@@ -1,4 +1,4 @@
-//! A client that breaks the protocol's rules has an answer to each of its requests, and leaves nothing behind.
+//! A client that violates the protocol gets an answer to each request and leaves nothing behind.
 
 use sa_testkit::{Gateway, Hello, Setup, eventually, peak_resident, soon};
 use serde_json::{Value, json};
@@ -20,15 +20,18 @@ async fn open(gateway: &Gateway) -> String {
     response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
 }
 
-/// Calls the slow tool, and gives back the answer: the whole response, or the last message of its stream.
+/// Calls the slow tool and returns the answer: the whole response, or the last message of its
+/// stream.
 fn call(gateway: &Gateway, session: &str, id: u32, args: &Value) -> tokio::task::JoinHandle<Value> {
-    let params = json!({ "name": "slow_work", "arguments": args, "_meta": { "progressToken": "same" } });
+    let params =
+        json!({ "name": "slow_work", "arguments": args, "_meta": { "progressToken": "same" } });
     let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
     let request = post(gateway, session, body.to_string());
     tokio::spawn(async move {
         let text = soon(request.send()).await.unwrap().text().await.unwrap();
         let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
-        serde_json::from_str(last.unwrap_or(&text)).unwrap_or_else(|error| panic!("{error}: {text}"))
+        serde_json::from_str(last.unwrap_or(&text))
+            .unwrap_or_else(|error| panic!("{error}: {text}"))
     })
 }
 
@@ -44,7 +47,7 @@ async fn two_requests_of_one_id_at_once_are_one_and_a_refusal() {
     node.answer(&asked.id, json!("first")).await;
     let first = soon(first).await.unwrap();
     assert_eq!(first["result"]["content"][0]["text"], "first", "{first}");
-    // Once it is answered, the id is free.
+    // After the answer the id is free again.
     let again = call(&gateway, &session, 7, &json!({ "n": 3 }));
     let asked = node.request().await;
     assert_eq!(asked.args, json!({ "n": 3 }));
@@ -103,11 +106,15 @@ async fn params_that_cannot_be_read_are_no_unknown_method() {
     let session = open(&gateway).await;
     for (method, code) in [("tools/call", -32602), ("prompts/get", -32602), ("tools/cal", -32601)] {
         let params = json!({ "name": "a", "arguments": [1] });
-        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
+        let body =
+            json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
         for session in ["", &session] {
             let response = soon(post(&gateway, session, body.clone()).send()).await.unwrap();
             let told = soon(response.text()).await.unwrap();
-            assert!(told.contains(&format!("\"code\":{code}")) && told.contains("\"id\":7"), "{method}: {told}");
+            assert!(
+                told.contains(&format!("\"code\":{code}")) && told.contains("\"id\":7"),
+                "{method}: {told}"
+            );
         }
     }
 }

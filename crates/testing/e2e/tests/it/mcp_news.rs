@@ -1,4 +1,4 @@
-//! What happens in a principal's sessions reaches its MCP client, and nobody else's.
+//! Events of a principal's sessions reach only the MCP clients of that principal.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
@@ -13,12 +13,16 @@ use tokio::sync::mpsc;
 
 use crate::mcp_support::{Era, attach, connect, request};
 
-/// Gathers what it is told: the logger, and the data.
+/// Collects log notifications: the logger and the data.
 #[derive(Clone)]
 struct Hears(mpsc::UnboundedSender<(Option<String>, Value)>);
 
 impl ClientHandler for Hears {
-    async fn on_logging_message(&self, message: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_logging_message(
+        &self,
+        message: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         self.0.send((message.logger, message.data)).unwrap();
     }
 }
@@ -50,14 +54,20 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
     let (mine, token) = gateway.token(json!({ "name": "me", "role": "caller" })).await;
     let (running, mut runs) = mpsc::unbounded_channel();
     let (end, ends) = tokio::sync::watch::channel(false);
-    let _sessions = attach(&gateway, "sessions", Scope::Everyone, vec![Tool::named("session_message")], move |_, _| {
-        let (running, mut ends) = (running.clone(), ends.clone());
-        Box::pin(async move {
-            running.send(()).unwrap();
-            ends.wait_for(|end| *end).await.unwrap();
-            Ok(Output::json(RawJson::null()))
-        })
-    });
+    let _sessions = attach(
+        &gateway,
+        "sessions",
+        Scope::Everyone,
+        vec![Tool::named("session_message")],
+        move |_, _| {
+            let (running, mut ends) = (running.clone(), ends.clone());
+            Box::pin(async move {
+                running.send(()).unwrap();
+                ends.wait_for(|end| *end).await.unwrap();
+                Ok(Output::json(RawJson::null()))
+            })
+        },
+    );
     let (hears, mut heard) = mpsc::unbounded_channel();
     let client = connect(&gateway, &token, "", Era::Stateless, Hears(hears)).await.unwrap();
     let quiet = request("session_message", json!({}));
@@ -70,7 +80,8 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
         for _ in 0..2 {
             soon(runs.recv()).await.unwrap();
         }
-        // At this level nobody wants to hear the talk, but the errand is one all the same, and comes once.
+        // At this level the client receives no events, but a caller tool request is still sent,
+        // once.
         send(&gateway, &mine, SessionNews::Event, &json!({ "text": "hi" }));
         send(&gateway, &mine, SessionNews::CallerToolRequest, &json!({ "tool": "t" }));
         let (logger, _) = soon(heard.recv()).await.unwrap();

@@ -1,10 +1,12 @@
-//! What a provider asks reaches the client that made the call, in both eras, and its answer goes back.
+//! A provider's question reaches the client that made the call, with old and new revisions, and the
+//! client's answer reaches the provider.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationAction, Implementation, ListRootsResult, Root, SamplingMessage,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
+    ElicitRequestParams, ElicitResult, ElicitationAction, Implementation, ListRootsResult, Root,
+    SamplingMessage,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, ErrorData, RoleClient};
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::mcp_support::{ERAS, Era, attach, connect, request, value};
 
-/// A tool that puts what it is given as a question, and gives back the answer.
+/// Attaches a tool that asks the questions in its arguments and returns the answers.
 fn asking(gateway: &Gateway) -> Registration {
     attach(gateway, "asker", Scope::Everyone, vec![Tool::named("ask")], |call, updates| {
         Box::pin(async move {
@@ -23,7 +25,9 @@ fn asking(gateway: &Gateway) -> Registration {
             let mut answers = Vec::new();
             for question in args["questions"].as_array().unwrap() {
                 let what = question["what"].as_str().unwrap().to_owned();
-                let answer = updates.ask(Question { what, params: RawJson::of(&question["params"]) }).await?;
+                let answer = updates
+                    .ask(Question { what, params: RawJson::of(&question["params"]) })
+                    .await?;
                 answers.push(serde_json::from_str::<Value>(answer.as_str()).unwrap());
             }
             Ok(Output::json(RawJson::of(&json!({ "answers": answers }))))
@@ -46,7 +50,11 @@ pub(crate) struct Knows;
 
 impl ClientHandler for Knows {
     fn get_info(&self) -> ClientConfig {
-        let capabilities = ClientCapabilities::builder().enable_roots().enable_sampling().enable_elicitation().build();
+        let capabilities = ClientCapabilities::builder()
+            .enable_roots()
+            .enable_sampling()
+            .enable_elicitation()
+            .build();
         ClientConfig::new(capabilities, Implementation::new("knows", "0"))
     }
 
@@ -66,7 +74,10 @@ impl ClientHandler for Knows {
         Ok(CreateMessageResult::new(SamplingMessage::assistant_text("Hello"), "small".into()))
     }
 
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
         Ok(ListRootsResult::new(vec![Root::new("file:///here")]))
     }
 }
@@ -94,13 +105,13 @@ async fn a_client_is_not_asked_what_it_cannot_answer() {
         let result = client.call_tool(request("ask", questions())).await;
         match era {
             Era::Sessions => assert_eq!(value(&result.unwrap())["isError"], true),
-            // The new era has an error of its own for it.
+            // Newer revisions have a dedicated error for this.
             Era::Stateless => assert!(result.unwrap_err().to_string().contains("-32021")),
         }
     }
 }
 
-/// A request of the new era by hand.
+/// Sends a raw request of the newer revision.
 async fn call(gateway: &Gateway, token: &str, more: Value) -> (u16, Value) {
     let mut params = json!({
         "name": "ask",
@@ -157,7 +168,10 @@ async fn a_waiting_call_ends_with_its_deadline() {
     let _asker = asking(&gateway);
     let (_, first) = call(&gateway, &gateway.operator, json!({})).await;
     assert_eq!(first["result"]["resultType"], "input_required");
-    eventually("the call to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("the call to be gone", || async {
+        (gateway.running_calls().await == 0).then_some(())
+    })
+    .await;
     let key = first["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let answer = json!({ "requestState": first["result"]["requestState"],
         "inputResponses": { key: { "action": "decline" } } });

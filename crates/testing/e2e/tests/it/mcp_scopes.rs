@@ -1,5 +1,5 @@
-//! In every scope, each kind of principal can call over MCP what it is shown there and nothing else, by whichever way a
-//! call goes.
+//! In every scope, each kind of principal can call over MCP exactly the tools that it is shown
+//! there, in every protocol path.
 
 use sa_core::{Output, RawJson, Role, Schema, Scope, Tool};
 use sa_testkit::{Gateway, Participant, Setup};
@@ -8,8 +8,15 @@ use serde_json::{Value, json};
 use crate::mcp_short::Ask;
 use crate::mcp_support::{Era, attach, connect, names};
 
-const TOOLS: [&str; 7] =
-    ["for_all", "in_session", "in_other_session", "in_room", "in_lobby", "with_header", "session_list"];
+const TOOLS: [&str; 7] = [
+    "for_all",
+    "in_session",
+    "in_other_session",
+    "in_room",
+    "in_lobby",
+    "with_header",
+    "session_list",
+];
 
 async fn session(gateway: &Gateway, token: &str) -> String {
     let tools = json!([{ "name": "recall" }]);
@@ -19,11 +26,13 @@ async fn session(gateway: &Gateway, token: &str) -> String {
     reply.body["session_id"].as_str().unwrap().to_owned()
 }
 
-/// Tokens of every role, with the rights that make a difference here.
+/// Creates tokens of every role, with the rights that matter here.
 async fn tokens(gateway: &Gateway) -> Vec<(String, String)> {
     let mut tokens = vec![("the operator".to_owned(), gateway.operator.clone())];
-    let mut wanted: Vec<Value> =
-        Role::ALL.iter().map(|role| json!({ "name": role.as_str(), "role": role.as_str() })).collect();
+    let mut wanted: Vec<Value> = Role::ALL
+        .iter()
+        .map(|role| json!({ "name": role.as_str(), "role": role.as_str() }))
+        .collect();
     for role in ["agent", "participant"] {
         for more in [
             json!({ "name": "in-the-room", "channels": ["room"] }),
@@ -59,7 +68,7 @@ async fn what_is_shown_can_be_called_and_nothing_else_by_either_way() {
         ("in_other_session", Scope::Session(other.as_str().into())),
         ("in_room", Scope::Channel("room".into())),
         ("in_lobby", Scope::Channel("lobby".into())),
-        // Only what everybody sees has its arguments repeated in headers.
+        // Only tools of the global scope have arguments repeated in headers.
         ("with_header", Scope::Channel("room".into())),
     ];
     let attached: Vec<_> = scopes
@@ -68,7 +77,9 @@ async fn what_is_shown_can_be_called_and_nothing_else_by_either_way() {
             let mut tool = Tool::named(name);
             if name == "with_header" {
                 let n = json!({ "type": "string", "x-mcp-header": "N" });
-                tool.input = Some(Schema::new(RawJson::of(&json!({ "type": "object", "properties": { "n": n } }))));
+                tool.input = Some(Schema::new(RawJson::of(
+                    &json!({ "type": "object", "properties": { "n": n } }),
+                )));
             }
             let answer = RawJson::of(&json!({ "from": name }));
             attach(&gateway, name, scope, vec![tool], move |_, _| {
@@ -98,9 +109,10 @@ async fn what_is_shown_can_be_called_and_nothing_else_by_either_way() {
             };
             for name in TOOLS {
                 let (status, answer) = ask.vary(name, token, &query).both(&gateway).await;
-                let called = status == 200 && answer.get("result").is_some_and(|result| result["isError"] != true);
+                let called = status == 200
+                    && answer.get("result").is_some_and(|result| result["isError"] != true);
                 let is_shown = match &shown {
-                    // A search calls tools that are not listed, and a closed door shows nothing.
+                    // A search can call unlisted tools, and a denied scope shows nothing.
                     Some(_) if query.contains("search=1") => called,
                     Some(shown) => shown.iter().any(|shown| shown == name),
                     None => false,

@@ -1,4 +1,5 @@
-//! Many tools: lists come in pages, or as a search; a scope shows its tools to those who may see it.
+//! Long tool lists are paged or offered as a search, and a scope shows its tools only to principals
+//! that may see it.
 
 use sa_core::{Output, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Hello, Setup};
@@ -28,13 +29,20 @@ async fn a_search_stands_for_the_list_and_calls_what_it_finds() {
         let _node = office(&gateway).await;
         let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
         assert_eq!(names(&client).await, ["call_tool", "find_tools"]);
-        let result = value(&client.call_tool(request("find_tools", json!({ "query": "mail someone" }))).await.unwrap());
+        let result = value(
+            &client
+                .call_tool(request("find_tools", json!({ "query": "mail someone" })))
+                .await
+                .unwrap(),
+        );
         assert_eq!(found(&result)[0], "mail_send", "{result}");
         assert_eq!(result["structuredContent"]["tools"][0]["input_schema"]["type"], "object");
         let call = json!({ "name": "mail_send", "arguments": { "to": "Ada" } });
         let result = value(&client.call_tool(request("call_tool", call)).await.unwrap());
         assert_eq!(result["structuredContent"], json!({ "to": "Ada" }), "{result}");
-        for bad in [json!({}), json!({ "query": "x", "limit": 0 }), json!({ "query": "x".repeat(2_000) })] {
+        for bad in
+            [json!({}), json!({ "query": "x", "limit": 0 }), json!({ "query": "x".repeat(2_000) })]
+        {
             let refused = value(&client.call_tool(request("find_tools", bad)).await.unwrap());
             assert_eq!(refused["isError"], true, "{refused}");
         }
@@ -45,8 +53,9 @@ async fn a_search_stands_for_the_list_and_calls_what_it_finds() {
 async fn a_search_finds_only_what_the_token_may_use_and_what_there_is_now() {
     let gateway = Setup::new().start().await;
     let node = office(&gateway).await;
-    let (_, token) =
-        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["files.read", "more.*"] })).await;
+    let (_, token) = gateway
+        .token(json!({ "name": "reader", "role": "agent", "tools": ["files.read", "more.*"] }))
+        .await;
     let client = connect(&gateway, &token, "?search=1", Era::Stateless, ()).await.unwrap();
     let find = |query: &str| client.call_tool(request("find_tools", json!({ "query": query })));
     assert!(found(&value(&find("mail").await.unwrap())).is_empty());
@@ -59,7 +68,8 @@ async fn a_search_finds_only_what_the_token_may_use_and_what_there_is_now() {
 #[tokio::test]
 async fn a_long_list_comes_in_pages_and_in_one_order() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
-    let many = (0..450).fold(Hello::new("many"), |hello, number| hello.tool(&format!("t.x{number:03}")));
+    let many =
+        (0..450).fold(Hello::new("many"), |hello, number| hello.tool(&format!("t.x{number:03}")));
     let _node = many.connect(&gateway).await.echo();
     for era in ERAS {
         let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
@@ -74,9 +84,13 @@ async fn a_long_list_comes_in_pages_and_in_one_order() {
 #[tokio::test]
 async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
-    let _inside = attach(&gateway, "caller", Scope::Channel("room".into()), vec![Tool::named("app_open")], |_, _| {
-        Box::pin(async { Ok(Output::json(RawJson::of(&json!({ "opened": true })))) })
-    });
+    let _inside = attach(
+        &gateway,
+        "caller",
+        Scope::Channel("room".into()),
+        vec![Tool::named("app_open")],
+        |_, _| Box::pin(async { Ok(Output::json(RawJson::of(&json!({ "opened": true })))) }),
+    );
     let (_, member) = gateway.token(json!({ "name": "member", "role": "agent" })).await;
     for era in ERAS {
         let outside = connect(&gateway, &member, "", era, ()).await.unwrap();
@@ -86,7 +100,8 @@ async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
         let result = value(&inside.call_tool(request("app_open", json!({}))).await.unwrap());
         assert_eq!(result["structuredContent"]["opened"], true);
     }
-    let (_, stranger) = gateway.token(json!({ "name": "stranger", "role": "agent", "channels": ["lobby"] })).await;
+    let (_, stranger) =
+        gateway.token(json!({ "name": "stranger", "role": "agent", "channels": ["lobby"] })).await;
     assert!(connect(&gateway, &stranger, "?channel=room", Era::Stateless, ()).await.is_err());
 }
 
@@ -100,10 +115,13 @@ async fn a_session_shows_its_caller_s_tools_to_its_owner_alone() {
     let query = format!("?session={}", id(&session));
     let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
     for era in ERAS {
-        let lent = |names: Vec<String>| names.into_iter().filter(|name| name.starts_with("ant_")).collect::<Vec<_>>();
+        let lent = |names: Vec<String>| {
+            names.into_iter().filter(|name| name.starts_with("ant_")).collect::<Vec<_>>()
+        };
         let outside = connect(&gateway, &owner, "", era, ()).await.unwrap();
         assert_eq!(lent(names(&outside).await), Vec::<String>::new(), "{era:?}");
-        let refused = value(&outside.call_tool(request("ant_send", json!({ "text": "hi" }))).await.unwrap());
+        let refused =
+            value(&outside.call_tool(request("ant_send", json!({ "text": "hi" }))).await.unwrap());
         assert_eq!(refused["isError"], true, "{era:?}: {refused}");
         let inside = connect(&gateway, &owner, &query, era, ()).await.unwrap();
         assert_eq!(lent(names(&inside).await), ["ant_recall", "ant_send"], "{era:?}");
@@ -113,10 +131,15 @@ async fn a_session_shows_its_caller_s_tools_to_its_owner_alone() {
             let body = json!({ "request_id": request["request_id"], "result": { "sent": true } });
             caller.post(&format!("/v1/sessions/{}/responses", id(&session)), &body).await
         };
-        let (result, answered) = tokio::join!(inside.call_tool(request("ant_send", json!({ "text": "hi" }))), answer);
+        let (result, answered) =
+            tokio::join!(inside.call_tool(request("ant_send", json!({ "text": "hi" }))), answer);
         assert_eq!(answered.status, 202, "{}", answered.text);
-        assert_eq!(value(&result.unwrap())["structuredContent"], json!({ "sent": true }), "{era:?}");
-        // The same word for another one's session and for one that is not there.
+        assert_eq!(
+            value(&result.unwrap())["structuredContent"],
+            json!({ "sent": true }),
+            "{era:?}"
+        );
+        // Another principal's session and an unknown one get the same error.
         for query in [query.as_str(), "?session=none"] {
             let error = connect(&gateway, &stranger, query, era, ()).await.unwrap_err();
             assert!(error.contains("404"), "{era:?} {query}: {error}");

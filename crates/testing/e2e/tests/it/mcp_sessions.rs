@@ -1,4 +1,5 @@
-//! A session of an older MCP client belongs to its principal, hears of changes, and ends when it is over.
+//! A session of an older MCP client belongs to its principal, receives change notifications, and
+//! ends when idle or deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(crate) fn post(gateway: &Gateway, token: &str, body: &str) -> reqwest::Reque
         .body(body.to_owned())
 }
 
-/// Opens a session by hand, and gives back its id.
+/// Opens a session with a raw request and returns its id.
 pub(crate) async fn open(gateway: &Gateway, token: &str) -> String {
     let response = post(gateway, token, INITIALIZE).send().await.unwrap();
     assert_eq!(response.status(), 200);
@@ -33,7 +34,8 @@ pub(crate) async fn open(gateway: &Gateway, token: &str) -> String {
 }
 
 async fn list(gateway: &Gateway, token: &str, session: &str) -> u16 {
-    let response = post(gateway, token, LIST).header("mcp-session-id", session).send().await.unwrap();
+    let response =
+        post(gateway, token, LIST).header("mcp-session-id", session).send().await.unwrap();
     response.status().as_u16()
 }
 
@@ -56,12 +58,13 @@ async fn a_session_is_its_principals_and_ends_with_a_delete() {
     let delete = |token: String, id: String| {
         let url = format!("{}/mcp", gateway.url);
         async move {
-            let request = reqwest::Client::new().delete(url).bearer_auth(token).header("mcp-session-id", id);
+            let request =
+                reqwest::Client::new().delete(url).bearer_auth(token).header("mcp-session-id", id);
             request.send().await.unwrap().status().as_u16()
         }
     };
     assert_eq!(delete(other.clone(), id.clone()).await, 404);
-    // Nor can others shake hands in it.
+    // Other principals cannot initialize in this session either.
     for version in ["2025-11-25", "2026-07-28"] {
         let handshake = INITIALIZE.replace("2025-11-25", version);
         let request = post(&gateway, &other, &handshake).header("mcp-session-id", &id);
@@ -79,16 +82,20 @@ async fn a_session_ends_when_it_is_idle_and_not_while_somebody_listens() {
     let listening = open(&gateway, &gateway.operator).await;
     let idle = open(&gateway, &gateway.operator).await;
     let _open = stream(&gateway, &gateway.operator, &listening).send().await.unwrap();
-    // Looked at from outside, which does not count as use: the sweep runs several times meanwhile.
+    // A request that does not count as use, while the sweep runs several times.
     let service_sees = |id: String| {
         let (url, token) = (format!("{}/mcp", gateway.url), gateway.operator.clone());
         async move {
-            let request = reqwest::Client::new().get(url).bearer_auth(token).header("mcp-session-id", id);
+            let request =
+                reqwest::Client::new().get(url).bearer_auth(token).header("mcp-session-id", id);
             // A client that does not accept a stream opens none.
             request.header("accept", "application/json").send().await.unwrap().status().as_u16()
         }
     };
-    eventually("the idle one to end", || async { (service_sees(idle.clone()).await == 404).then_some(()) }).await;
+    eventually("the idle one to end", || async {
+        (service_sees(idle.clone()).await == 404).then_some(())
+    })
+    .await;
     assert_eq!(service_sees(listening).await, 406);
 }
 
@@ -98,7 +105,7 @@ async fn there_are_never_more_sessions_than_may_be() {
     let (_, other) = gateway.token(json!({ "name": "other", "role": "agent" })).await;
     let kept = open(&gateway, &other).await;
     let first = open(&gateway, &gateway.operator).await;
-    // The other principal's is older, and stays: it is the only one that it has.
+    // The other principal's session is older, but stays, because it is its only one.
     let second = open(&gateway, &gateway.operator).await;
     assert_eq!(list(&gateway, &other, &kept).await, 200);
     assert_eq!(list(&gateway, &gateway.operator, &first).await, 404);
@@ -121,7 +128,10 @@ async fn one_token_cannot_keep_every_session_in_use() {
     let refused = post(&gateway, &greedy, INITIALIZE).send().await.unwrap();
     assert_eq!(refused.status(), 429);
     let why = refused.text().await.unwrap();
-    assert!(why.contains("12 of 16 sessions of MCP clients") && why.contains("mcp.max_sessions"), "{why}");
+    assert!(
+        why.contains("12 of 16 sessions of MCP clients") && why.contains("mcp.max_sessions"),
+        "{why}"
+    );
     open(&gateway, &gateway.operator).await;
 }
 
@@ -149,7 +159,8 @@ impl ClientHandler for Listener {
 async fn a_client_with_a_session_hears_of_changes_on_its_stream() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let heard = Listener::default();
-    let client = connect(&gateway, &gateway.operator, "", Era::Sessions, heard.clone()).await.unwrap();
+    let client =
+        connect(&gateway, &gateway.operator, "", Era::Sessions, heard.clone()).await.unwrap();
     assert!(names(&client).await.is_empty());
     let _node = Hello::new("mac").tool("notes.search").connect(&gateway).await.echo();
     soon(heard.0.notified()).await;
@@ -173,24 +184,35 @@ async fn a_call_in_a_session_is_cancelled_by_a_word() {
     let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
     let session = open(&gateway, &gateway.operator).await;
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "slow_work" } });
-    let _answer =
-        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
+    let _answer = tokio::spawn(
+        post(&gateway, &gateway.operator, &call.to_string())
+            .header("mcp-session-id", &session)
+            .send(),
+    );
     let asked = node.request().await;
     let word = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
-    let taken = post(&gateway, &gateway.operator, word).header("mcp-session-id", &session).send().await.unwrap();
+    let taken = post(&gateway, &gateway.operator, word)
+        .header("mcp-session-id", &session)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(taken.status(), 202);
     node.cancelled(&asked).await;
 }
 
-/// The events of a stream, up to the first that is a response.
+/// Returns the events of a stream, up to the first response.
 async fn answer(mut response: reqwest::Response) -> (Vec<String>, Value) {
     let mut text = String::new();
     loop {
-        let chunk = soon(response.chunk()).await.unwrap().expect("the stream ended without an answer");
+        let chunk =
+            soon(response.chunk()).await.unwrap().expect("the stream ended without an answer");
         text.push_str(std::str::from_utf8(&chunk).unwrap());
-        let ids = text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned).collect();
+        let ids =
+            text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned).collect();
         let found = text.lines().filter_map(|line| line.strip_prefix("data: ")).find_map(|data| {
-            serde_json::from_str::<Value>(data).ok().filter(|message| message.get("result").is_some())
+            serde_json::from_str::<Value>(data)
+                .ok()
+                .filter(|message| message.get("result").is_some())
         });
         if let Some(found) = found {
             return (ids, found);
@@ -205,17 +227,24 @@ async fn a_client_comes_back_for_the_answer_of_a_broken_stream() {
     let session = open(&gateway, &gateway.operator).await;
     let params = json!({ "name": "slow_work", "_meta": { "progressToken": 1 } });
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    let calling =
-        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
+    let calling = tokio::spawn(
+        post(&gateway, &gateway.operator, &call.to_string())
+            .header("mcp-session-id", &session)
+            .send(),
+    );
     let asked = node.request().await;
-    // With the first report the response becomes a stream.
+    // The first progress report turns the response into a stream.
     node.progress(&asked.id, 1.0).await;
     let mut broken = soon(calling).await.unwrap().unwrap();
-    // The first event has an id to come back with.
+    // The first event has an id for resuming.
     let first = String::from_utf8(soon(broken.chunk()).await.unwrap().unwrap().to_vec()).unwrap();
     let id = first.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim().to_owned();
     drop(broken);
-    let back = stream(&gateway, &gateway.operator, &session).header("last-event-id", id).send().await.unwrap();
+    let back = stream(&gateway, &gateway.operator, &session)
+        .header("last-event-id", id)
+        .send()
+        .await
+        .unwrap();
     node.answer(&asked.id, json!("late")).await;
     let (_, answer) = answer(back).await;
     assert_eq!(answer["result"]["content"][0]["text"], "late", "{answer}");
@@ -227,8 +256,11 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled() {
     let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
     let session = open(&gateway, &gateway.operator).await;
     let call = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "slow_work" } });
-    let left =
-        tokio::spawn(post(&gateway, &gateway.operator, &call.to_string()).header("mcp-session-id", &session).send());
+    let left = tokio::spawn(
+        post(&gateway, &gateway.operator, &call.to_string())
+            .header("mcp-session-id", &session)
+            .send(),
+    );
     let asked = node.request().await;
     left.abort();
     node.cancelled(&asked).await;
@@ -258,7 +290,11 @@ async fn progress_comes_on_the_stream_of_its_call_in_both_eras() {
 struct Progress(Arc<Notify>);
 
 impl ClientHandler for Progress {
-    async fn on_progress(&self, _: rmcp::model::ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        _: rmcp::model::ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         self.0.notify_one();
     }
 }
@@ -268,11 +304,14 @@ async fn an_image_is_sent_once() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("mac").tool("screen.shot").connect(&gateway).await;
     let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
-    let calling = tokio::spawn(async move { client.call_tool(request("screen_shot", json!({}))).await });
+    let calling =
+        tokio::spawn(async move { client.call_tool(request("screen_shot", json!({}))).await });
     let asked = node.request().await;
     let image = json!({ "type": "image", "data": "QUJDRA==", "mimeType": "image/png" });
     node.answer(&asked.id, json!({ "content": [image] })).await;
-    let result = value(&tokio::time::timeout(Duration::from_secs(20), calling).await.unwrap().unwrap().unwrap());
+    let result = value(
+        &tokio::time::timeout(Duration::from_secs(20), calling).await.unwrap().unwrap().unwrap(),
+    );
     assert_eq!(result.to_string().matches("QUJDRA==").count(), 1, "{result}");
     assert_eq!(result["content"], json!([image]));
 }

@@ -1,4 +1,4 @@
-//! A plain call is answered by a shorter way than others, and nobody can tell by the answer.
+//! A plain call takes a faster code path than others, with exactly the same answers.
 
 use futures_util::StreamExt as _;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::mcp_support::attach;
 use crate::upstream::{stdio, until};
 
-/// A harmless key that a plain call has not.
+/// A harmless key that disables the fast path.
 const UNUSUAL: &str = r#""example.com/unusual":1,"#;
 
 /// One request, in two versions.
@@ -20,7 +20,7 @@ pub(crate) struct Ask {
     query: String,
     headers: Vec<(&'static str, Vec<u8>)>,
     id: &'static str,
-    /// What comes after the name.
+    /// The request's members after the name.
     arguments: String,
     pub(crate) name: String,
     capabilities: &'static str,
@@ -44,12 +44,17 @@ impl Ask {
         }
     }
 
-    /// The same for another tool, by somebody else, and somewhere else.
+    /// Returns the request for another tool, token and query.
     pub(crate) fn vary(&self, name: &str, token: &str, query: &str) -> Self {
-        Self { name: name.to_owned(), token: token.to_owned(), query: query.to_owned(), ..self.clone() }
+        Self {
+            name: name.to_owned(),
+            token: token.to_owned(),
+            query: query.to_owned(),
+            ..self.clone()
+        }
     }
 
-    /// Instead of the usual one.
+    /// Sets a header, in place of its usual value.
     fn header(mut self, name: &'static str, value: impl Into<Vec<u8>>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -79,16 +84,23 @@ impl Ask {
             ("mcp-name", &self.name),
         ];
         let own = |name: &str| self.headers.iter().any(|(other, _)| *other == name);
-        let usual = usual.iter().filter(|(name, _)| !own(name)).map(|(name, value)| (*name, value.as_bytes()));
-        for (name, value) in usual.chain(self.headers.iter().map(|(name, value)| (*name, value.as_slice()))) {
-            request = request.header(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        let usual = usual
+            .iter()
+            .filter(|(name, _)| !own(name))
+            .map(|(name, value)| (*name, value.as_bytes()));
+        for (name, value) in
+            usual.chain(self.headers.iter().map(|(name, value)| (*name, value.as_slice())))
+        {
+            request = request
+                .header(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
         }
         let response = soon(request.send()).await.unwrap();
-        let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
+        let kind =
+            response.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
         (response.status().as_u16(), kind.unwrap_or_default(), soon(response.text()).await.unwrap())
     }
 
-    /// Asks in both ways, and gives back the one answer.
+    /// Sends both versions, and returns their common answer.
     pub(crate) async fn both(&self, gateway: &Gateway) -> (u16, Value) {
         let (plain, unusual) = (self.send(gateway, false).await, self.send(gateway, true).await);
         assert_eq!(nameless(plain.clone()), nameless(unusual), "{}", self.body(false));
@@ -96,7 +108,7 @@ impl Ask {
     }
 }
 
-/// Without the names of calls that wait, which are all different.
+/// Replaces the state of waiting calls, which always differs.
 fn nameless((status, kind, body): (u16, String, String)) -> (u16, String, String) {
     let Ok(mut value) = serde_json::from_str::<Value>(&body) else { return (status, kind, body) };
     match value.pointer_mut("/result/requestState") {
@@ -106,7 +118,7 @@ fn nameless((status, kind, body): (u16, String, String)) -> (u16, String, String
     (status, kind, value.to_string())
 }
 
-/// A node whose tools answer in all the ways that there are.
+/// Connects a node with tools for every kind of answer.
 async fn node(gateway: &Gateway) {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let header = json!({ "type": "object", "properties": { "n": { "type": "string", "x-mcp-header": "N" } } });
@@ -130,24 +142,29 @@ async fn serve(mut node: FakeNode) {
     while let Some(Ok(message)) = node.socket.next().await {
         let Message::Text(text) = message else { continue };
         let frame: Value = serde_json::from_str(&text).unwrap();
-        let (Some(id), Some(tool)) = (frame["request_id"].as_str(), frame["tool"].as_str()) else { continue };
+        let (Some(id), Some(tool)) = (frame["request_id"].as_str(), frame["tool"].as_str()) else {
+            continue;
+        };
         let image = json!({ "type": "image", "data": "AA==", "mimeType": "image/png" });
         match tool {
             "t.text" => node.answer(id, json!("plain \u{1F600}")).await,
             "t.null" => node.answer(id, Value::Null).await,
             "t.blocks" => {
-                node.answer(id, json!({ "content": [image], "structuredContent": { "b": 1, "a": 2.50 } })).await;
+                node.answer(
+                    id,
+                    json!({ "content": [image], "structuredContent": { "b": 1, "a": 2.50 } }),
+                )
+                .await;
             }
             "t.picture" => {
-                let picture =
-                    json!([{ "mime_type": "image/png", "data": "aGk=" }, { "mime_type": "x/y", "data": "aGk=" }]);
+                let picture = json!([{ "mime_type": "image/png", "data": "aGk=" }, { "mime_type": "x/y", "data": "aGk=" }]);
                 node.send(json!({ "type": "tool_response", "request_id": id, "ok": true, "result": { "w": 1 },
                     "attachments": picture }))
                     .await;
             }
             "t.fail" => node.fail(id, "failed", "it broke").await,
             "t.strange" => node.fail(id, "no_such_kind", "").await,
-            // As it came, to the letter.
+            // Returns the arguments byte for byte.
             _ => {
                 let args = serde_json::from_str::<Given<'_>>(&text).unwrap().args.get();
                 node.answer(id, json!({ "sent": args })).await;
@@ -188,7 +205,8 @@ async fn results_and_failures_are_the_same() {
         assert_eq!(status, 200, "{name}: {answer}");
         assert_eq!(answer["result"]["isError"] == true, is_error, "{name}: {answer}");
     }
-    let (_, token) = gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["t.text"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["t.text"] })).await;
     for name in ["t_text", "t_echo", "session_list"] {
         Ask { token: token.clone(), ..ask(name, "{}") }.both(&gateway).await;
     }
@@ -225,7 +243,9 @@ async fn arguments_reach_the_tool_as_they_were_written() {
         let deep = format!("{{\"x\":{}1{}}}", "[".repeat(depth), "]".repeat(depth));
         Ask::new(&gateway, "t_echo", &deep).both(&gateway).await;
     }
-    let (_, exact) = Ask::new(&gateway, "t_echo", r#"{"n":123456789012345678901234567890}"#).both(&gateway).await;
+    let (_, exact) = Ask::new(&gateway, "t_echo", r#"{"n":123456789012345678901234567890}"#)
+        .both(&gateway)
+        .await;
     let sent = exact["result"]["structuredContent"]["sent"].as_str().unwrap();
     assert!(sent.contains("123456789012345678901234567890"), "{exact}");
 }
@@ -261,7 +281,11 @@ async fn what_is_odd_about_a_request_is_judged_the_same() {
     ] {
         Ask { capabilities, ..ask() }.both(&gateway).await;
     }
-    for client in ["", r#""io.modelcontextprotocol/clientInfo":1,"#, r#""io.modelcontextprotocol/clientInfo":null,"#] {
+    for client in [
+        "",
+        r#""io.modelcontextprotocol/clientInfo":1,"#,
+        r#""io.modelcontextprotocol/clientInfo":null,"#,
+    ] {
         Ask { client, ..ask() }.both(&gateway).await;
     }
     for more in [
@@ -274,8 +298,15 @@ async fn what_is_odd_about_a_request_is_judged_the_same() {
     ] {
         Ask { more: more.into(), ..ask() }.both(&gateway).await;
     }
-    for query in ["?session=none", "?channel=none", "?search=1", "?search=0", "?search=x", "?search=1&search=0", "?x=1"]
-    {
+    for query in [
+        "?session=none",
+        "?channel=none",
+        "?search=1",
+        "?search=0",
+        "?search=x",
+        "?search=1&search=0",
+        "?x=1",
+    ] {
         Ask { query: query.into(), ..ask() }.both(&gateway).await;
     }
     for (name, value) in [
@@ -318,7 +349,8 @@ async fn what_is_odd_about_a_request_is_judged_the_same() {
     assert_eq!(Ask { token, ..ask() }.both(&gateway).await.0, 401);
 }
 
-/// A tool that asks as much at once as it is told to, and one that fails by errors of the protocol.
+/// Attaches a tool that asks all questions of its arguments at once, and one that fails with
+/// protocol errors.
 fn asking(gateway: &Gateway) -> sa_core::directory::Registration {
     let tools = vec![Tool::named("ask"), Tool::named("refuse")];
     attach(gateway, "asker", Scope::Everyone, tools, |call, updates| {
@@ -329,13 +361,17 @@ fn asking(gateway: &Gateway) -> sa_core::directory::Registration {
                 return Err(CallError::new(CallErrorKind::Failed, "no").with_native(error));
             }
             let form = json!({ "message": "Your name?", "requestedSchema": { "type": "object", "properties": {} } });
-            let questions = (0..args["many"].as_u64().unwrap())
-                .map(|_| updates.ask(Question { what: "elicitation/create".into(), params: RawJson::of(&form) }));
+            let questions = (0..args["many"].as_u64().unwrap()).map(|_| {
+                updates
+                    .ask(Question { what: "elicitation/create".into(), params: RawJson::of(&form) })
+            });
             let mut answers = Vec::new();
             for answer in futures_util::future::join_all(questions).await {
                 answers.push(serde_json::from_str::<Value>(answer?.as_str()).unwrap());
             }
-            Ok(Output::json(RawJson::of(&json!({ "answers": answers, "args": call.args.as_str() }))))
+            Ok(Output::json(RawJson::of(
+                &json!({ "answers": answers, "args": call.args.as_str() }),
+            )))
         })
     })
 }
@@ -344,21 +380,29 @@ fn asking(gateway: &Gateway) -> sa_core::directory::Registration {
 async fn questions_and_errors_of_the_protocol_are_the_same() {
     let (gateway, _dir) = start().await;
     let _asker = asking(&gateway);
-    for code in [-32002, -32020, -32021, -32022, -32042, -32600, -32601, -32602, -32603, -32700, 0, 17] {
+    for code in
+        [-32002, -32020, -32021, -32022, -32042, -32600, -32601, -32602, -32603, -32700, 0, 17]
+    {
         let error = json!({ "code": code, "message": "so it is", "data": { "b": 1, "a": 2 } });
         let (_, answer) = Ask::new(&gateway, "refuse", &error.to_string()).both(&gateway).await;
         assert_eq!(answer["error"]["message"], "so it is", "{answer}");
     }
-    for capabilities in ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{"url":{}}}"#, r#"{"sampling":{}}"#] {
-        for (name, arguments) in
-            [("ask", r#"{"many":1}"#), ("ask", r#"{"many":3}"#), ("ask", r#"{"many":20}"#), ("up__ask", "{}")]
-        {
+    for capabilities in
+        ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{"url":{}}}"#, r#"{"sampling":{}}"#]
+    {
+        for (name, arguments) in [
+            ("ask", r#"{"many":1}"#),
+            ("ask", r#"{"many":3}"#),
+            ("ask", r#"{"many":20}"#),
+            ("up__ask", "{}"),
+        ] {
             Ask { capabilities, ..Ask::new(&gateway, name, arguments) }.both(&gateway).await;
         }
     }
-    let (_, all) = Ask { capabilities: r#"{"elicitation":{}}"#, ..Ask::new(&gateway, "ask", r#"{"many":3}"#) }
-        .both(&gateway)
-        .await;
+    let (_, all) =
+        Ask { capabilities: r#"{"elicitation":{}}"#, ..Ask::new(&gateway, "ask", r#"{"many":3}"#) }
+            .both(&gateway)
+            .await;
     assert_eq!(all["result"]["inputRequests"].as_object().unwrap().len(), 3, "{all}");
 }
 
@@ -367,18 +411,30 @@ async fn whoever_was_asked_comes_back_with_answers_whatever_the_arguments_look_l
     let (gateway, _dir) = start().await;
     let _asker = asking(&gateway);
     for (arguments, again) in [
-        (r#"{"many":2,"n":1e2,"big":123456789012345678901}"#, r#"{"many":2,"n":1e2,"big":123456789012345678901}"#),
+        (
+            r#"{"many":2,"n":1e2,"big":123456789012345678901}"#,
+            r#"{"many":2,"n":1e2,"big":123456789012345678901}"#,
+        ),
         (r#"{ "many": 1, "a": "\u00e4" }"#, r#"{"a":"ä","many":1}"#),
         (r#"{"many":1,"x":1,"x":2}"#, r#"{"many":1,"x":1,"x":2}"#),
     ] {
         for unusual in [false, true] {
-            let ask = Ask { capabilities: r#"{"elicitation":{}}"#, ..Ask::new(&gateway, "ask", arguments) };
+            let ask = Ask {
+                capabilities: r#"{"elicitation":{}}"#,
+                ..Ask::new(&gateway, "ask", arguments)
+            };
             let first: Value = serde_json::from_str(&ask.send(&gateway, unusual).await.2).unwrap();
-            let names = first["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{first}")).keys();
+            let names = first["result"]["inputRequests"]
+                .as_object()
+                .unwrap_or_else(|| panic!("{first}"))
+                .keys();
             let answers: serde_json::Map<_, _> =
                 names.map(|name| (name.clone(), json!({ "action": "decline" }))).collect();
-            let more =
-                format!(r#","requestState":{},"inputResponses":{}"#, first["result"]["requestState"], json!(answers));
+            let more = format!(
+                r#","requestState":{},"inputResponses":{}"#,
+                first["result"]["requestState"],
+                json!(answers)
+            );
             let ask = Ask { more, arguments: format!(r#","arguments":{again}"#), ..ask };
             let last: Value = serde_json::from_str(&ask.send(&gateway, false).await.2).unwrap();
             let given = &last["result"]["structuredContent"]["args"];

@@ -1,4 +1,4 @@
-//! MCP clients of both eras, and a provider whose tools are closures.
+//! MCP clients of old and new revisions, and a provider with closures as tools.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,11 +32,14 @@ pub(crate) async fn connect<H: ClientHandler>(
     era: Era,
     handler: H,
 ) -> Result<Client<H>, String> {
-    let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp{query}", gateway.url));
+    let mut config =
+        StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp{query}", gateway.url));
     config.auth_header = Some(token.to_owned());
     let lifecycle = match era {
         Era::Sessions => ClientLifecycleMode::Initialize,
-        Era::Stateless => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
+        Era::Stateless => ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        },
     };
     let transport = StreamableHttpClientTransport::from_config(config);
     handler.serve_with_lifecycle(transport, lifecycle).await.map_err(|error| error.to_string())
@@ -58,7 +61,7 @@ pub(crate) async fn names<H: ClientHandler>(client: &Client<H>) -> Vec<String> {
 
 type Work = dyn Fn(Arc<Call>, Updates) -> BoxFuture<'static, Outcome> + Send + Sync;
 
-/// A provider inside the gateway, for what no node can do.
+/// A provider inside the gateway, for behaviour that no node can have.
 pub(crate) struct Inside(Box<Work>);
 
 impl Provider for Inside {
@@ -67,7 +70,7 @@ impl Provider for Inside {
     }
 }
 
-/// Attaches tools to a gateway in this process, for as long as the registration is kept.
+/// Attaches tools to a gateway in this process until the registration is dropped.
 pub(crate) fn attach(
     gateway: &Gateway,
     id: &str,

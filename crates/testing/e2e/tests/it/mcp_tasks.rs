@@ -1,4 +1,5 @@
-//! A call that takes long becomes a task, which outlives its client and the gateway, and is its principal's alone.
+//! A long call becomes a task, which outlives its client and the gateway, and is visible only to
+//! its principal.
 
 use sa_core::{Output, Question, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Hello, Setup, eventually};
@@ -9,7 +10,7 @@ use crate::mcp_support::attach;
 
 const SOON: &str = "[mcp]\ntask_after_ms = 50";
 
-/// A request of the new era by hand, of a client that knows tasks.
+/// Sends a raw request of the newer revision, from a client with task support.
 async fn ask(gateway: &Gateway, token: &str, method: &str, name: &str, params: Value) -> Value {
     let mut params = params;
     params["_meta"] = json!({
@@ -33,7 +34,14 @@ async fn ask(gateway: &Gateway, token: &str, method: &str, name: &str, params: V
 }
 
 async fn start(gateway: &Gateway, tool: &str) -> String {
-    let task = ask(gateway, &gateway.operator, "tools/call", tool, json!({ "name": tool, "arguments": {} })).await;
+    let task = ask(
+        gateway,
+        &gateway.operator,
+        "tools/call",
+        tool,
+        json!({ "name": tool, "arguments": {} }),
+    )
+    .await;
     assert_eq!(task["result"]["resultType"], "task", "{task}");
     assert_eq!(task["result"]["status"], "working", "{task}");
     task["result"]["taskId"].as_str().unwrap().to_owned()
@@ -79,8 +87,11 @@ async fn a_task_that_ran_when_the_gateway_died_says_so() {
     let again = Setup::new().config(SOON).on(&gateway).spawn(SWITCHBOARD).await;
     let task = get(&again, &again.operator, &id).await;
     assert_eq!(task["result"]["status"], "failed", "{task}");
-    assert!(task["result"]["error"]["message"].as_str().unwrap().contains("restarted while"), "{task}");
-    // It is still nobody else's, and has nothing that could be cancelled or answered.
+    assert!(
+        task["result"]["error"]["message"].as_str().unwrap().contains("restarted while"),
+        "{task}"
+    );
+    // It is still hidden from others, and cannot be cancelled or answered any more.
     let (_, other) = again.token(json!({ "name": "other", "role": "agent" })).await;
     for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
         let params = json!({ "taskId": id, "inputResponses": {} });
@@ -101,7 +112,8 @@ async fn a_task_is_cancelled_by_its_principal_alone() {
     let (_, other) = gateway.token(json!({ "name": "other", "role": "agent" })).await;
     let stolen = ask(&gateway, &other, "tasks/cancel", &id, json!({ "taskId": id })).await;
     assert_eq!(stolen["error"]["code"], -32602, "{stolen}");
-    let taken = ask(&gateway, &gateway.operator, "tasks/cancel", &id, json!({ "taskId": id })).await;
+    let taken =
+        ask(&gateway, &gateway.operator, "tasks/cancel", &id, json!({ "taskId": id })).await;
     assert!(taken.get("result").is_some(), "{taken}");
     node.cancelled(&asked).await;
     until(&gateway, &id, "cancelled").await;
@@ -111,15 +123,22 @@ async fn a_task_is_cancelled_by_its_principal_alone() {
 async fn a_task_asks_and_takes_the_answer() {
     let gateway = Setup::new().config(SOON).start().await;
     let (go, gone) = tokio::sync::watch::channel(false);
-    let _asker = attach(&gateway, "asker", Scope::Everyone, vec![Tool::named("ask")], move |_, updates| {
-        let mut gone = gone.clone();
-        Box::pin(async move {
-            gone.wait_for(|go| *go).await.unwrap();
-            let params = json!({ "message": "Name?", "requestedSchema": { "type": "object", "properties": {} } });
-            let question = Question { what: "elicitation/create".into(), params: RawJson::of(&params) };
-            Ok(Output::json(updates.ask(question).await?))
-        })
-    });
+    let _asker = attach(
+        &gateway,
+        "asker",
+        Scope::Everyone,
+        vec![Tool::named("ask")],
+        move |_, updates| {
+            let mut gone = gone.clone();
+            Box::pin(async move {
+                gone.wait_for(|go| *go).await.unwrap();
+                let params = json!({ "message": "Name?", "requestedSchema": { "type": "object", "properties": {} } });
+                let question =
+                    Question { what: "elicitation/create".into(), params: RawJson::of(&params) };
+                Ok(Output::json(updates.ask(question).await?))
+            })
+        },
+    );
     let id = start(&gateway, "ask").await;
     go.send(true).unwrap();
     let task = until(&gateway, &id, "input_required").await;

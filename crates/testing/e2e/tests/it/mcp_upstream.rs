@@ -1,12 +1,12 @@
-//! Through `/mcp`, in both eras, an upstream's changes, logs and the rest of what it says of its tools reach its clients; its
-//! tools and prompts go by their own names where nobody else's do.
+//! Through `/mcp`, with old and new revisions, clients receive an upstream's changes, logs and tool
+//! metadata. Its tools and prompts keep their own names where these are unique.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
 use rmcp::model::{
     GetPromptRequestParams, LoggingLevel, LoggingMessageNotificationParam, RequestMetaObject,
-    ResourceUpdatedNotificationParam, ServerNotification, SetLevelRequestParams, SubscribeRequestParams,
-    SubscriptionFilter, UnsubscribeRequestParams,
+    ResourceUpdatedNotificationParam, ServerNotification, SetLevelRequestParams,
+    SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
@@ -19,16 +19,24 @@ use crate::mcp_conformance::{conformance_server, gateway_before};
 use crate::mcp_support::{Client, ERAS, Era, connect, request, value};
 use crate::upstream::{stdio, until};
 
-/// Gathers what it is told.
+/// Collects notifications.
 #[derive(Clone)]
 struct Hears(mpsc::UnboundedSender<String>);
 
 impl ClientHandler for Hears {
-    async fn on_logging_message(&self, message: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_logging_message(
+        &self,
+        message: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         let _ = self.0.send(format!("log {}", message.data));
     }
 
-    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_resource_updated(
+        &self,
+        update: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         let _ = self.0.send(format!("updated {}", update.uri));
     }
 
@@ -52,7 +60,10 @@ async fn until_heard(heard: &mut mpsc::UnboundedReceiver<String>, what: &str) {
 const WATCHED: &str = "test://watched-resource";
 
 async fn touch(client: &Client<Hears>, uri: &str) {
-    client.call_tool(request("conformance__test_touch_resource", json!({ "uri": uri }))).await.unwrap();
+    client
+        .call_tool(request("conformance__test_touch_resource", json!({ "uri": uri })))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -76,11 +87,12 @@ async fn a_client_without_sessions_listens_to_resources_and_lists() {
     filter.resource_subscriptions = Some(vec![WATCHED.to_owned()]);
     filter.prompts_list_changed = Some(true);
     let mut changes = client.peer().listen(filter).await.unwrap();
-    // The first words may be lost while the gateway itself begins to listen.
+    // The first update may be lost, because the gateway's own subscription starts meanwhile.
     let updated = async {
         loop {
             touch(&client, WATCHED).await;
-            let next = tokio::time::timeout(std::time::Duration::from_millis(200), changes.next()).await;
+            let next =
+                tokio::time::timeout(std::time::Duration::from_millis(200), changes.next()).await;
             if let Ok(Ok(Some(ServerNotification::ResourceUpdatedNotification(update)))) = next {
                 return update.params.uri;
             }
@@ -90,7 +102,9 @@ async fn a_client_without_sessions_listens_to_resources_and_lists() {
     client.call_tool(request("conformance__test_trigger_prompt_change", json!({}))).await.unwrap();
     let prompts = async {
         loop {
-            if let Ok(Some(ServerNotification::PromptListChangedNotification(_))) = changes.next().await {
+            if let Ok(Some(ServerNotification::PromptListChangedNotification(_))) =
+                changes.next().await
+            {
                 return;
             }
         }
@@ -116,7 +130,11 @@ async fn what_a_tool_logs_reaches_those_who_want_it() {
     client.call_tool(request("conformance__test_tool_with_logging", json!({}))).await.unwrap();
     client.subscribe(SubscribeRequestParams::new(WATCHED)).await.unwrap();
     touch(&client, WATCHED).await;
-    assert_eq!(soon(heard.recv()).await.unwrap(), format!("updated {WATCHED}"), "and no log before it");
+    assert_eq!(
+        soon(heard.recv()).await.unwrap(),
+        format!("updated {WATCHED}"),
+        "and no log before it"
+    );
 
     let (_server, _gateway, client, mut heard) = start(Era::Stateless).await;
     let mut wanted = request("conformance__test_logging_tool", json!({}));
@@ -132,7 +150,8 @@ async fn icons_and_metadata_of_a_tool_are_listed() {
     for era in ERAS {
         let (_server, _gateway, client, _heard) = start(era).await;
         let tools = client.list_all_tools().await.unwrap();
-        let tool = tools.iter().find(|tool| tool.name == "conformance__test_custom_headers").unwrap();
+        let tool =
+            tools.iter().find(|tool| tool.name == "conformance__test_custom_headers").unwrap();
         let tool = serde_json::to_value(tool).unwrap();
         assert_eq!(tool["icons"][0]["src"], "https://example.com/region.png", "{era:?}");
         assert_eq!(tool["_meta"]["example.com/kept"], true, "{era:?}");

@@ -1,8 +1,9 @@
-//! An agent in a channel: the others' methods are its tools, and whoever wants it to stop is heard.
+//! An agent in a channel: other participants' methods are its tools, and a request to stop reaches
+//! it.
 
 use sa_messaging::{
-    AgentToolsOptions, CallOptions, Event, EventFilter, InterruptHandler, Method, MethodContext, PauseStatus,
-    SendOptions, pause_method, tools_for_agent,
+    AgentToolsOptions, CallOptions, Event, EventFilter, InterruptHandler, Method, MethodContext,
+    PauseStatus, SendOptions, pause_method, tools_for_agent,
 };
 use sa_testkit::{Hello, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
@@ -14,15 +15,19 @@ use crate::messaging_support::{client, find, join};
 async fn methods_become_tools_with_names_of_their_own() {
     let gateway = Setup::new().start().await;
     let method = |name: &str, answer: &'static str| {
-        Method::raw(name, json!({ "type": "object" }), move |_: Value, _: MethodContext| async move {
-            Ok::<_, String>(answer)
-        })
+        Method::raw(
+            name,
+            json!({ "type": "object" }),
+            move |_: Value, _: MethodContext| async move { Ok::<_, String>(answer) },
+        )
     };
     let long = "m".repeat(100);
-    let a = client(&gateway, "a_b").await.method(method("c", "first")).method(method(&long, "long"));
+    let a =
+        client(&gateway, "a_b").await.method(method("c", "first")).method(method(&long, "long"));
     let b = client(&gateway, "a").await.method(method("b_c", "second").description("The second"));
     let (_a, _b) = (a.connect().await.unwrap(), b.connect().await.unwrap());
-    let agent = client(&gateway, "agent").await.method(method("own", "own")).connect().await.unwrap();
+    let agent =
+        client(&gateway, "agent").await.method(method("own", "own")).connect().await.unwrap();
     let tools = tools_for_agent(&agent, &AgentToolsOptions::default());
     assert_eq!(tools.definitions().len(), 3, "its own are not among them: {tools:?}");
     let mut answers = Vec::new();
@@ -49,7 +54,8 @@ async fn the_gateways_tools_are_discovered_in_the_roster() {
     let tools = tools_for_agent(&agent, &AgentToolsOptions::default());
     let names: Vec<_> = tools.definitions().iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["pubsub_switchboard_demo_echo"]);
-    let output = soon(tools.execute(names[0], json!({ "a": 1 }), CallOptions::new())).await.unwrap();
+    let output =
+        soon(tools.execute(names[0], json!({ "a": 1 }), CallOptions::new())).await.unwrap();
     assert!(output.content.to_string().contains("\"a\":1"), "{}", output.content);
     gateway.stop().await;
 }
@@ -93,7 +99,10 @@ async fn an_agent_that_is_to_stop_is_told() {
     for (reason, only) in [("rain", "another message"), ("fire", &*question)] {
         let args = json!({ "reason": reason, "messageId": only });
         let call = ann.call_method("agent", "pause", args, CallOptions::new());
-        assert_eq!(soon(call.result()).await.unwrap().content, json!({ "paused": true, "reason": reason }));
+        assert_eq!(
+            soon(call.result()).await.unwrap().content,
+            json!({ "paused": true, "reason": reason })
+        );
         assert_eq!(soon(by_method.recv()).await, Some(Some(reason.into())));
     }
     assert_eq!(soon(heard.recv()).await, Some(("pause", Some("fire".into()))));

@@ -1,5 +1,5 @@
-//! Clients call each other's methods: arguments are checked, parts and progress come while it runs, a cancel reaches the
-//! method, and every call ends, with the code that says why.
+//! Clients call each other's methods. Arguments are checked, parts and progress are streamed, and a
+//! cancel reaches the method. Every call ends, with a code for the reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn hundred() -> u32 {
     100
 }
 
-/// A worker with methods of all kinds.
+/// Connects a worker with methods of all kinds.
 async fn worker(gateway: &Gateway, dropped: &Arc<Notify>) -> Client {
     let (dropped, stuck) = (Arc::clone(dropped), CancellationToken::new());
     client(gateway, "worker")
@@ -41,21 +41,29 @@ async fn worker(gateway: &Gateway, dropped: &Arc<Notify>) -> Client {
                     context.stream(format!("{}{n}", args.pattern)).await?;
                     context.progress(f64::from(n) * 50.0).await?;
                 }
-                Ok::<_, Error>(json!({ "count": 3, "most": args.max_results, "caller": context.caller_id }))
+                Ok::<_, Error>(
+                    json!({ "count": 3, "most": args.max_results, "caller": context.caller_id }),
+                )
             })
             .description("Search for files")
             .streaming(true)
             .timeout(Duration::from_secs(30)),
         )
-        .method(Method::raw("fail", json!({}), async |code: Value, _: MethodContext| match code["code"].as_str() {
-            Some(code) => Err::<(), _>(Error::from_code(code, "as asked")),
-            None => panic!("a method's own fault"),
+        .method(Method::raw("fail", json!({}), async |code: Value, _: MethodContext| {
+            match code["code"].as_str() {
+                Some(code) => Err::<(), _>(Error::from_code(code, "as asked")),
+                None => panic!("a method's own fault"),
+            }
         }))
-        .method(Method::raw("long", json!({ "type": "object" }), async |_: Value, context: MethodContext| {
-            context.stream("begun").await?;
-            context.signal.cancelled().await;
-            Ok::<_, Error>(json!({ "cancelled": true }))
-        }))
+        .method(Method::raw(
+            "long",
+            json!({ "type": "object" }),
+            async |_: Value, context: MethodContext| {
+                context.stream("begun").await?;
+                context.signal.cancelled().await;
+                Ok::<_, Error>(json!({ "cancelled": true }))
+            },
+        ))
         .method(Method::raw("stuck", json!({}), move |_: Value, context: MethodContext| {
             let guard = scopeguard(Arc::clone(&dropped));
             let stuck = stuck.clone();
@@ -71,7 +79,7 @@ async fn worker(gateway: &Gateway, dropped: &Arc<Notify>) -> Client {
         .unwrap()
 }
 
-/// Says when it is dropped.
+/// Returns a value that sends a notification when it is dropped.
 fn scopeguard(notify: Arc<Notify>) -> impl Send {
     struct Guard(Arc<Notify>);
     impl Drop for Guard {
@@ -99,15 +107,22 @@ async fn a_method_is_found_called_and_answers_bit_by_bit() {
     let (_worker, ann, _) = workshop(&gateway).await;
     let found = ann.discover_methods();
     let search = found.iter().find(|found| found.method.name == "search").unwrap();
-    assert_eq!((search.provider_id.as_str(), found.len()), ("worker", ann.discover_methods_from("worker").len()));
+    assert_eq!(
+        (search.provider_id.as_str(), found.len()),
+        ("worker", ann.discover_methods_from("worker").len())
+    );
     assert_eq!(search.method.parameters["properties"]["pattern"]["description"], "Glob pattern");
     assert_eq!((search.method.streaming, search.method.timeout), (true, Some(30_000)));
 
-    let call = ann.call_method("worker", "search", json!({ "pattern": "*.rs" }), CallOptions::new());
+    let call =
+        ann.call_method("worker", "search", json!({ "pattern": "*.rs" }), CallOptions::new());
     let parts: Vec<_> = soon(call.stream().collect()).await;
     let contents: Vec<_> = parts.iter().filter_map(|part| part.content.clone()).collect();
     assert_eq!(contents, ["*.rs0", "*.rs1", "*.rs2"]);
-    assert_eq!(parts.iter().filter_map(|part| part.progress).collect::<Vec<_>>(), [0.0, 50.0, 100.0]);
+    assert_eq!(
+        parts.iter().filter_map(|part| part.progress).collect::<Vec<_>>(),
+        [0.0, 50.0, 100.0]
+    );
     let value = soon(call.result()).await.unwrap();
     assert_eq!(value.content, json!({ "count": 3, "most": 100, "caller": "ann" }));
     assert_eq!(soon(call.result()).await.unwrap(), value, "it can be asked for again");
@@ -126,19 +141,32 @@ async fn a_call_that_cannot_be_done_says_why() {
     assert_eq!(code(call("worker", "dance", json!({})).await), "method-not-found");
     let missing = call("worker", "search", json!({ "maxResults": -1 })).await.unwrap_err();
     assert_eq!(missing.code(), "validation-error");
-    assert!(missing.to_string().contains("pattern") && missing.to_string().contains("maxResults"), "{missing}");
-    for wanted in ["timeout", "cancelled", "validation-error", "execution-error", "provider-offline"] {
+    assert!(
+        missing.to_string().contains("pattern") && missing.to_string().contains("maxResults"),
+        "{missing}"
+    );
+    for wanted in
+        ["timeout", "cancelled", "validation-error", "execution-error", "provider-offline"]
+    {
         assert_eq!(code(call("worker", "fail", json!({ "code": wanted })).await), wanted);
     }
-    assert_eq!(code(call("worker", "fail", json!({})).await), "execution-error", "a panic is that call's failure");
+    assert_eq!(
+        code(call("worker", "fail", json!({})).await),
+        "execution-error",
+        "a panic is that call's failure"
+    );
     let schema = json!({ "type": "object", "required": ["pattern"] });
-    let unsent = ann.call_method("worker", "search", json!({}), CallOptions::new().validate_args(schema));
+    let unsent =
+        ann.call_method("worker", "search", json!({}), CallOptions::new().validate_args(schema));
     assert!(unsent.is_complete() && unsent.is_error(), "it is not even sent");
 
     let started = CallOptions::new().timeout(Duration::from_millis(200));
-    assert_eq!(code(soon(ann.call_method("worker", "long", json!({}), started).result()).await), "timeout");
+    assert_eq!(
+        code(soon(ann.call_method("worker", "long", json!({}), started).result()).await),
+        "timeout"
+    );
 
-    // A provider that leaves ends its calls at once.
+    // When a provider disconnects, its calls end at once.
     let call = ann.call_method("worker", "long", json!({}), CallOptions::new());
     assert_eq!(soon(call.stream().next()).await.unwrap().content, Some(json!("begun")));
     drop(worker);
@@ -162,11 +190,19 @@ async fn a_cancel_reaches_the_method() {
     assert_eq!(code(soon(call.result()).await), "cancelled", "its caller does not wait for it");
     assert_eq!((call.is_complete(), call.is_error()), (true, true));
     let last = find(&mut heard, |event| match event {
-        sa_messaging::Event::MethodResult(result) if result.call_id == call.id() && result.complete => Some(result),
+        sa_messaging::Event::MethodResult(result)
+            if result.call_id == call.id() && result.complete =>
+        {
+            Some(result)
+        }
         _ => None,
     })
     .await;
-    assert_eq!(last.content, Some(json!({ "cancelled": true })), "what a method still has to say is heard");
+    assert_eq!(
+        last.content,
+        Some(json!({ "cancelled": true })),
+        "what a method still has to say is heard"
+    );
 
     let over = CancellationToken::new();
     over.cancel();
@@ -219,7 +255,10 @@ async fn a_result_counts_from_the_provider_alone() {
     soon(call.stream().next()).await.unwrap();
     let forged = json!({ "callId": call.id(), "content": "forged", "complete": true });
     assert_eq!(eve.say("method-result", forged).await["code"], "not-allowed");
-    assert_eq!(eve.say("method-cancel", json!({ "callId": call.id() })).await["code"], "not-allowed");
+    assert_eq!(
+        eve.say("method-cancel", json!({ "callId": call.id() })).await["code"],
+        "not-allowed"
+    );
     ann.send("still here", SendOptions::default()).await.unwrap();
     assert!(!call.is_complete());
     call.cancel();
@@ -240,7 +279,7 @@ async fn a_tool_of_the_gateways_is_a_method_too() {
     node.answer(&request.id, json!({ "b": 2 })).await;
     assert_eq!(soon(call.result()).await.unwrap().content, json!({ "b": 2 }));
 
-    // Whoever leaves in the middle of such a call finds its end in the log.
+    // A caller that disconnects during such a call finds the result in the log.
     let bob = join(&gateway, "bob").await;
     let mut heard = ann.events(EventFilter::default());
     let call = bob.call_method("switchboard", "demo.slow", json!({}), CallOptions::new());
@@ -248,7 +287,9 @@ async fn a_tool_of_the_gateways_is_a_method_too() {
     bob.close().await;
     node.cancelled(&request).await;
     let end = find(&mut heard, |event| match event {
-        sa_messaging::Event::MethodResult(result) if result.call_id == call.id() => Some(result.payload),
+        sa_messaging::Event::MethodResult(result) if result.call_id == call.id() => {
+            Some(result.payload)
+        }
         _ => None,
     })
     .await;

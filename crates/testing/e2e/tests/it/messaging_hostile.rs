@@ -1,13 +1,15 @@
-//! A participant that lies, takes what is not its own, or goes on after it was shut out harms nobody but itself.
+//! A participant that forges messages, takes other participants' calls or continues after its
+//! removal affects only itself.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Gateway, Hello, Message, Participant, Setup, soon};
 use serde_json::{Value, json};
 
-/// A participant with the method `work`.
+/// Connects a participant with the method `work`.
 pub(crate) async fn worker(gateway: &Gateway, path: &str) -> Participant {
     let mut worker = Participant::connect(gateway, path).await;
-    let answer = worker.update(json!({ "handle": "worker", "methods": [{ "name": "work" }] })).await;
+    let answer =
+        worker.update(json!({ "handle": "worker", "methods": [{ "name": "work" }] })).await;
     assert_ne!(answer["kind"], "error", "{answer}");
     worker
 }
@@ -80,15 +82,22 @@ async fn a_payload_is_an_object() {
 async fn who_cannot_answer_offers_nothing_and_who_may_call_may_cancel() {
     let gateway = Setup::new().start().await;
     let token = async |name: &str, rights: &[&str]| {
-        gateway.token(json!({ "name": name, "role": "participant", "channel_rights": rights })).await.1
+        gateway
+            .token(json!({ "name": name, "role": "participant", "channel_rights": rights }))
+            .await
+            .1
     };
     let mut reader = Participant::connect(&gateway, &path(&token("reader", &["read"]).await)).await;
     let methods = json!([{ "name": "work", "description": "Call me." }]);
     assert_eq!(reader.update(json!({ "methods": methods })).await["code"], "not-allowed");
-    assert_eq!(reader.update(json!({ "name": "Reader", "methods": [] })).await["kind"], "persisted");
+    assert_eq!(
+        reader.update(json!({ "name": "Reader", "methods": [] })).await["kind"],
+        "persisted"
+    );
 
     let mut worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
-    let mut caller = Participant::connect(&gateway, &path(&token("caller", &["read", "call"]).await)).await;
+    let mut caller =
+        Participant::connect(&gateway, &path(&token("caller", &["read", "call"]).await)).await;
     assert_eq!(caller.say("method-call", call("c1")).await["kind"], "persisted");
     assert_eq!(caller.say("method-cancel", json!({ "callId": "c1" })).await["kind"], "persisted");
     assert_eq!(worker.message("method-cancel").await["senderId"], "caller");
@@ -139,9 +148,16 @@ async fn what_a_tool_counts_is_a_percentage_that_can_be_written() {
     }
     node.answer(&request.id, json!("done")).await;
     for percent in [100.0, 100.0, 0.0] {
-        assert_eq!(ann.message("method-result").await["payload"]["progress"].as_f64(), Some(percent));
+        assert_eq!(
+            ann.message("method-result").await["payload"]["progress"].as_f64(),
+            Some(percent)
+        );
     }
     assert_eq!(ann.message("method-result").await["payload"]["content"], "done");
-    assert_eq!(gateway.operator().get("/v1/channels/room/messages").await.status, 200, "and history can be read");
+    assert_eq!(
+        gateway.operator().get("/v1/channels/room/messages").await.status,
+        200,
+        "and history can be read"
+    );
     gateway.stop().await;
 }

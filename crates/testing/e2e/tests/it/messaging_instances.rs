@@ -1,4 +1,4 @@
-//! Several programs with one token are one participant, and a call to it is run once, by one of them.
+//! Several programs with one token are one participant, and a call to it runs once, in one of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,14 +18,19 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// A program of the participant's, with a method that says which program it is.
+    /// Starts a program of the participant, with a method that returns the program's name.
     async fn start(&self, name: &'static str, method: &str) -> Client {
         let runs = Arc::clone(&self.runs);
-        let method = Method::raw(method, json!({ "type": "object" }), move |_: Value, _: MethodContext| {
-            runs.fetch_add(1, Ordering::SeqCst);
-            async move { Ok::<_, String>(name) }
-        });
-        let client = Client::builder().server(&self.gateway.url).token(&self.token).channel("room").handle("worker");
+        let method =
+            Method::raw(method, json!({ "type": "object" }), move |_: Value, _: MethodContext| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                async move { Ok::<_, String>(name) }
+            });
+        let client = Client::builder()
+            .server(&self.gateway.url)
+            .token(&self.token)
+            .channel("room")
+            .handle("worker");
         client.reconnect(backoff()).method(method).connect().await.unwrap()
     }
 
@@ -33,7 +38,8 @@ impl Worker<'_> {
         let operator = self.gateway.operator();
         eventually("the connections of the participant", || async {
             let room = operator.get("/v1/channels/room").await.body;
-            let worker = room["participants"].as_array()?.iter().find(|one| one["id"] == "worker")?.clone();
+            let worker =
+                room["participants"].as_array()?.iter().find(|one| one["id"] == "worker")?.clone();
             (worker["connections"] == count).then_some(())
         })
         .await;
@@ -59,15 +65,16 @@ async fn a_call_runs_once_however_many_programs_a_participant_is() {
     assert_eq!(call(&first, "work").await, "second", "one may call the other");
     assert_eq!(call(&second, "work").await, "second", "and itself");
     let agent = gateway.new_agent("agent").await;
-    let reply = agent.post("/v1/tools/pubsub_worker_work/call?channel=room", &json!({ "args": {} })).await;
+    let reply =
+        agent.post("/v1/tools/pubsub_worker_work/call?channel=room", &json!({ "args": {} })).await;
     assert_eq!(reply.body["result"], "second");
-    // Whatever else ran would have done so by the time of a call after it.
+    // Any second run would have finished before this later call.
     assert_eq!(worker.runs.load(Ordering::SeqCst), 23);
 
     second.close().await;
     worker.connections(1).await;
     assert_eq!(call(&ann, "work").await, "first");
-    // One that offers something else speaks for the participant while it is here, and no longer.
+    // A program with other methods represents the participant only while it is connected.
     let third = worker.start("third", "other").await;
     assert_eq!(call(&ann, "other").await, "third");
     let work = ann.call_method("worker", "work", json!({}), CallOptions::new());
@@ -88,7 +95,8 @@ async fn one_in_rust_leaves_the_calls_of_one_in_typescript_alone() {
     let worker = Worker { gateway: &gateway, token, runs: Arc::default() };
     let rust = worker.start("rust", "search").await;
     let typescript = programs.worker_with(&gateway, &worker.token).await;
-    let found = ann.call_method("worker", "search", json!({ "pattern": ".rs" }), CallOptions::new());
+    let found =
+        ann.call_method("worker", "search", json!({ "pattern": ".rs" }), CallOptions::new());
     assert_eq!(soon(found.result()).await.unwrap().content, json!(["c.rs"]));
     assert_eq!(worker.runs.load(Ordering::SeqCst), 0);
     assert_eq!(call(&ann, "stop").await, "stopping");

@@ -1,24 +1,24 @@
-//! Node.js programs with the messaging package take part in channels of the real gateway: they talk, call each other, read
-//! what was said, outlive a killed gateway, and end by themselves.
+//! Node.js programs with the messaging package use channels of the real gateway. They send
+//! messages, call each other, read history, survive a killed gateway, and exit by themselves.
 
 use std::path::{Path, PathBuf};
 
-use sa_testkit::{Cli, Gateway, Participant, Setup, Started};
+use sa_testkit::{Cli, Gateway, Participant, Proxy, Setup, Started};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::SWITCHBOARD;
 
-/// Where the packages and what they are built with are.
+/// Returns the root of the packages and their build dependencies.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
 pub(crate) fn package() -> PathBuf {
     root().join("packages/messaging")
 }
 
-/// Programs, in a directory of their own that has the package installed under both of its names.
+/// Programs in their own directory, with the package installed under both of its names.
 pub(crate) struct Programs {
     dir: TempDir,
 }
@@ -45,9 +45,14 @@ impl Programs {
         Self { dir }
     }
 
-    /// A program that is told where the gateway is, and has a token for each of these names, who may call the tools of the
-    /// node `demo`.
-    pub(crate) async fn program(&self, gateway: &Gateway, name: &str, participants: &[&str]) -> Cli {
+    /// Returns a program with the gateway's address and a token for each of these names. The tokens
+    /// may call the tools of the node `demo`.
+    pub(crate) async fn program(
+        &self,
+        gateway: &Gateway,
+        name: &str,
+        participants: &[&str],
+    ) -> Cli {
         let file = self.dir.path().join(format!("{name}.js"));
         let mut cli = Cli::new("node").args(&[file.to_str().unwrap()]).env("CHANNEL", "room");
         cli = cli.env("SERVER_URL", &gateway.url);
@@ -94,7 +99,10 @@ async fn an_agent_uses_a_workers_methods() {
     assert_eq!(agent.assert_code(0).stdout, "all well\n");
     let worker = worker.end().await;
     let said = worker.assert_code(0).stdout.replace("aborted\naborted\n", "aborted\n");
-    assert_eq!(said, "ready as worker\naborted\npause requested\n", "twice, if the second one had begun");
+    assert_eq!(
+        said, "ready as worker\naborted\npause requested\n",
+        "twice, if the second one had begun"
+    );
     gateway.stop().await;
 }
 
@@ -105,14 +113,18 @@ async fn others_use_its_methods_as_tools_and_by_hand() {
     let worker = programs.worker(&gateway).await;
     let operator = gateway.operator();
     let call = |tool: &str, args: Value| {
-        let (operator, path) = (operator.clone(), format!("/v1/tools/pubsub_worker_{tool}/call?channel=room"));
+        let (operator, path) =
+            (operator.clone(), format!("/v1/tools/pubsub_worker_{tool}/call?channel=room"));
         async move { operator.post(&path, &json!({ "args": args })).await }
     };
-    assert_eq!(call("search", json!({ "pattern": ".ts" })).await.body["result"], json!(["a.ts", "b.ts"]));
+    assert_eq!(
+        call("search", json!({ "pattern": ".ts" })).await.body["result"],
+        json!(["a.ts", "b.ts"])
+    );
     call("search", json!({ "pattern": 7 })).await.assert_problem(422, "invalid_args");
     assert_eq!(call("broken", json!({})).await.body["detail"], "this one never works");
 
-    // A participant that speaks the bare protocol.
+    // A participant with the raw protocol.
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let asked = json!({ "callId": "c1", "methodName": "screenshot", "providerId": "worker", "args": { "bytes": 5 } });
     ann.say("method-call", asked).await;
@@ -131,7 +143,8 @@ async fn others_use_its_methods_as_tools_and_by_hand() {
 #[tokio::test]
 async fn participants_talk_and_late_comers_read() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let chat = Programs::install().program(&gateway, "chat", &["ann", "bob", "carol"]).await.run().await;
+    let chat =
+        Programs::install().program(&gateway, "chat", &["ann", "bob", "carol"]).await.run().await;
     assert_eq!(chat.assert_code(0).stdout, "all well\n", "{}", chat.stderr);
     gateway.stop().await;
 }
@@ -140,7 +153,11 @@ async fn participants_talk_and_late_comers_read() {
 async fn a_killed_gateway_leaves_no_gap_and_nothing_twice() {
     let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let programs = Programs::install();
-    let numbers = programs.program(&gateway, "numbers", &["writer", "reader"]).await.env("TOTAL", "600").start();
+    let numbers = programs
+        .program(&gateway, "numbers", &["writer", "reader"])
+        .await
+        .env("TOTAL", "600")
+        .start();
     for at in [100, 250, 400] {
         numbers.says(&format!("acknowledged {at}\n")).await;
         let address = gateway.address().to_owned();
@@ -171,24 +188,70 @@ async fn a_connection_that_is_cut_at_any_byte_leaves_no_gap_and_nothing_twice() 
 }
 
 #[tokio::test]
+async fn no_call_of_it_is_lost_between_its_arrival_and_its_metadata() {
+    let gateway = Setup::new().config(Proxy::CONFIG).spawn(SWITCHBOARD).await;
+    let proxy = Proxy::start(gateway.address()).await;
+    let programs = Programs::install();
+    let mut ann = Participant::join(&gateway, "room", "ann").await;
+    let worker = programs.program(&gateway, "worker", &["worker"]).await;
+    let worker = worker.env("SERVER_URL", proxy.url()).start();
+    worker.says("ready as worker").await;
+    for round in 0..15 {
+        proxy.cut();
+        ann.until(|frame| frame["senderId"] == "worker" && frame["payload"]["action"] == "leave")
+            .await;
+        ann.until(|frame| frame["senderId"] == "worker" && frame["payload"]["action"] == "join")
+            .await;
+        let call = json!({ "callId": format!("c{round}"), "methodName": "search", "providerId": "worker", "args": { "pattern": ".rs" } });
+        ann.publish("method-call", call.clone()).await;
+        let wanted = |frame: &Value| {
+            frame["type"] == "method-result"
+                && frame["payload"]["callId"] == call["callId"]
+                && frame["payload"]["complete"] == true
+        };
+        let result = ann.until(wanted).await;
+        assert_eq!(result["payload"]["content"], json!(["c.rs"]), "{result}");
+    }
+    assert!(proxy.connections() > 15, "{} connections", proxy.connections());
+    ann.publish(
+        "method-call",
+        json!({ "callId": "end", "methodName": "stop", "providerId": "worker", "args": {} }),
+    )
+    .await;
+    worker.end().await.assert_code(0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn what_others_send_amiss_disturbs_nobody() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let programs = Programs::install();
     let listener = programs.program(&gateway, "listener", &["listener"]).await.start();
     listener.says("listening").await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
-    let about =
-        json!({ "name": 7, "methods": [{ "name": "odd", "parameters": "none" }, { "name": "x", "timeout": "soon" }] });
+    let about = json!({ "name": 7, "methods": [{ "name": "odd", "parameters": "none" }, { "name": "x", "timeout": "soon" }] });
     assert_eq!(eve.update(about).await["kind"], "error");
     eve.update(json!({ "name": 7, "methods": [{ "name": "odd", "parameters": "none" }] })).await;
-    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": { "not": "text" } })).await;
-    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000002", "content": "x", "at": "everybody" }))
-        .await;
-    eve.say("update-message", json!({ "id": "00000000-0000-4000-8000-000000000002", "complete": "yes" })).await;
+    eve.say(
+        "message",
+        json!({ "id": "00000000-0000-4000-8000-000000000001", "content": { "not": "text" } }),
+    )
+    .await;
+    eve.say(
+        "message",
+        json!({ "id": "00000000-0000-4000-8000-000000000002", "content": "x", "at": "everybody" }),
+    )
+    .await;
+    eve.say(
+        "update-message",
+        json!({ "id": "00000000-0000-4000-8000-000000000002", "complete": "yes" }),
+    )
+    .await;
     eve.say("execution-pause", json!({ "messageId": "m2", "status": "whatever" })).await;
     eve.say("something-else", json!(["for", "others"])).await;
     assert_eq!(
-        eve.say("method-result", json!({ "callId": "none", "content": 1, "complete": true })).await["kind"],
+        eve.say("method-result", json!({ "callId": "none", "content": 1, "complete": true })).await
+            ["kind"],
         "error"
     );
     eve.say(
@@ -196,10 +259,14 @@ async fn what_others_send_amiss_disturbs_nobody() {
         json!({ "id": "00000000-0000-4000-8000-000000000003", "content": "fine", "unknown": { "field": 1 } }),
     )
     .await;
-    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000004", "content": "stop" })).await;
+    eve.say("message", json!({ "id": "00000000-0000-4000-8000-000000000004", "content": "stop" }))
+        .await;
     let ended = listener.end().await;
     let said: Vec<&str> = ended.assert_code(0).stdout.lines().collect();
     let error = "error receive: ValidationError";
-    assert_eq!(said, ["listening", error, error, error, error, "heard fine from eve", "heard stop from eve"]);
+    assert_eq!(
+        said,
+        ["listening", error, error, error, error, "heard fine from eve", "heard stop from eve"]
+    );
     gateway.stop().await;
 }

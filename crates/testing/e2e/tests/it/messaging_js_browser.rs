@@ -1,5 +1,5 @@
-//! A web page in Chromium takes part in a channel: an agent calls its method over HTTP, a participant gets its picture, and
-//! it comes back by itself after the gateway was killed.
+//! A web page in Chromium joins a channel. An agent calls its method over HTTP, a participant
+//! receives its picture, and the page reconnects after a kill of the gateway.
 
 use axum::Router;
 use axum::response::Html;
@@ -16,9 +16,12 @@ const PAGE: &str = "<!doctype html><title>A page</title><h1>Welcome</h1><script 
 #[tokio::test]
 async fn a_page_offers_methods_to_agents_and_participants() {
     let place = tempfile::tempdir().unwrap();
-    let script = |name: &str| package().join("programs/browser").join(name).to_str().unwrap().to_owned();
-    let bundle =
-        Cli::new("node").args(&[&script("bundle.mjs"), place.path().join("site").to_str().unwrap()]).run().await;
+    let script =
+        |name: &str| package().join("programs/browser").join(name).to_str().unwrap().to_owned();
+    let bundle = Cli::new("node")
+        .args(&[&script("bundle.mjs"), place.path().join("site").to_str().unwrap()])
+        .run()
+        .await;
     bundle.assert_code(0);
     let page = std::fs::read_to_string(place.path().join("site/page.js")).unwrap();
     assert!(!page.contains("Sec-WebSocket-Key"), "what is for Node.js alone is not in the bundle");
@@ -36,7 +39,8 @@ async fn a_page_offers_methods_to_agents_and_participants() {
     let token = Participant::token(&gateway, "tab").await;
     let address = format!("{origin}/?server={}&token={token}&channel=room", gateway.url);
     let profile = place.path().join("profile");
-    let browser = Cli::new("node").args(&[&script("open.mjs"), &address, profile.to_str().unwrap()]).start();
+    let browser =
+        Cli::new("node").args(&[&script("open.mjs"), &address, profile.to_str().unwrap()]).start();
     browser.says("joined as tab").await;
 
     let agent = gateway.new_agent("agent").await;
@@ -46,20 +50,32 @@ async fn a_page_offers_methods_to_agents_and_participants() {
 
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let draw = json!({ "size": 16, "color": "teal" });
-    ann.say("method-call", json!({ "callId": "c1", "methodName": "draw", "providerId": "tab", "args": draw })).await;
+    ann.say(
+        "method-call",
+        json!({ "callId": "c1", "methodName": "draw", "providerId": "tab", "args": draw }),
+    )
+    .await;
     assert_eq!(ann.message("method-result").await["payload"]["progress"], 50);
     let drawn = ann.message("method-result").await;
     let picture: Vec<u8> = serde_json::from_value(drawn["bytes"].clone()).unwrap();
     assert_eq!(drawn["payload"]["content"], json!({ "size": 16, "bytes": picture.len() }));
     assert_eq!(drawn["attachmentMeta"][0]["id"], "square");
-    assert!(picture.starts_with(b"\x89PNG") && picture.ends_with(b"IEND\xaeB`\x82"), "a picture, and all of it");
-    ann.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "thank you" })).await;
+    assert!(
+        picture.starts_with(b"\x89PNG") && picture.ends_with(b"IEND\xaeB`\x82"),
+        "a picture, and all of it"
+    );
+    ann.say(
+        "message",
+        json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "thank you" }),
+    )
+    .await;
     browser.says("ann: thank you").await;
     drop(ann);
 
     let gateway_address = gateway.address().to_owned();
     gateway.kill().await;
-    gateway = Setup::new().config(&config).on(&gateway).at(&gateway_address).spawn(SWITCHBOARD).await;
+    gateway =
+        Setup::new().config(&config).on(&gateway).at(&gateway_address).spawn(SWITCHBOARD).await;
     browser.says("reconnected").await;
     let reply = agent.post("/v1/tools/pubsub_tab_read/call?channel=room", &read).await;
     assert_eq!((reply.status, &reply.body["result"]), (200, &json!("Welcome")));

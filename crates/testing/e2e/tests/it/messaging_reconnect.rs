@@ -1,13 +1,15 @@
-//! A connection that is lost costs nothing but time: nothing that was said meanwhile is missed or comes twice, what was on
-//! its way is stored once, calls go on; and where that cannot be, the client is told.
+//! A lost connection costs only time. No message is missed or repeated, unacknowledged messages are
+//! stored once, and calls continue. Where that is impossible, the client gets an error.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use sa_messaging::{
-    CallOptions, Client, ConnectionState, Event, EventFilter, Events, Method, MethodContext, SendOptions,
+    CallOptions, Client, ConnectionState, Event, EventFilter, Events, Method, MethodContext,
+    SendOptions,
 };
 use sa_testkit::{Gateway, Participant, Proxy, Setup, eventually, soon};
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ use tokio::sync::Semaphore;
 use crate::SWITCHBOARD;
 use crate::messaging_support::{client, join, said};
 
-/// Says numbers, several at a time, and what id each was acknowledged with.
+/// Sends numbered messages, several at a time, and returns the acknowledged id of each.
 async fn write(client: Client, count: usize) -> BTreeMap<String, u64> {
     let says = (0..count).map(|n| {
         let client = client.clone();
@@ -29,11 +31,14 @@ async fn write(client: Client, count: usize) -> BTreeMap<String, u64> {
     futures_util::stream::iter(says).buffer_unordered(8).collect().await
 }
 
-/// Reads messages until so many have come, each once and in the channel's order.
+/// Reads messages until this number has arrived, and checks that each comes once and in the
+/// channel's order.
 async fn read(mut events: Events, count: usize) -> BTreeMap<String, u64> {
     let (mut seen, mut last) = (BTreeMap::new(), 0);
     while seen.len() < count {
-        let event = tokio::time::timeout(Duration::from_secs(120), events.next()).await.expect("messages are missing");
+        let event = tokio::time::timeout(Duration::from_secs(120), events.next())
+            .await
+            .expect("messages are missing");
         let Event::Message(message) = event.unwrap() else { continue };
         let id = message.envelope.pubsub_id.unwrap();
         assert!(id > last, "{id} came after {last}");
@@ -47,7 +52,11 @@ async fn read(mut events: Events, count: usize) -> BTreeMap<String, u64> {
 async fn stored(gateway: &Gateway) -> BTreeMap<String, u64> {
     let (mut before, mut all) = (u64::MAX >> 1, BTreeMap::new());
     loop {
-        let page = gateway.operator().get(&format!("/v1/channels/room/messages?limit=500&before={before}")).await.body;
+        let page = gateway
+            .operator()
+            .get(&format!("/v1/channels/room/messages?limit=500&before={before}"))
+            .await
+            .body;
         let messages = page["messages"].as_array().unwrap();
         before = messages.first().map_or(0, |first| first["id"].as_u64().unwrap());
         for message in messages.iter().filter(|message| message["type"] == "message") {
@@ -69,16 +78,19 @@ async fn a_gateway_that_is_killed_and_comes_back() {
     let reader = join(&gateway, "reader").await;
     let back = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&back);
-    reader.on_reconnect(move |reconnected| seen.lock().unwrap().push(reconnected.recovered)).forget();
+    reader.on_reconnect(move |reconnected| seen.lock().push(reconnected.recovered)).forget();
     let lost = Arc::new(Mutex::new(0));
     let count = Arc::clone(&lost);
-    reader.on_disconnect(move |_| *count.lock().unwrap() += 1).forget();
+    reader.on_disconnect(move |_| *count.lock() += 1).forget();
 
     let reading = tokio::spawn(read(reader.events(EventFilter::default()), 2 * MESSAGES));
     let writers = [tokio::spawn(write(ann, MESSAGES)), tokio::spawn(write(bob, MESSAGES))];
     for _ in 0..3 {
         let before = reader.position().unwrap().last_id;
-        eventually("messages", || async { (reader.position().unwrap().last_id > before + 60).then_some(()) }).await;
+        eventually("messages", || async {
+            (reader.position().unwrap().last_id > before + 60).then_some(())
+        })
+        .await;
         gateway.kill().await;
         let mut states = reader.states();
         soon(states.wait_for(|state| *state != ConnectionState::Connected)).await.unwrap();
@@ -92,19 +104,21 @@ async fn a_gateway_that_is_killed_and_comes_back() {
     let heard = reading.await.unwrap();
     assert_eq!(heard, acknowledged, "everybody has the same, under the same ids");
     assert_eq!(stored(&gateway).await, acknowledged);
-    assert_eq!(*back.lock().unwrap(), [Some(true); 3]);
-    assert_eq!(*lost.lock().unwrap(), 3);
+    assert_eq!(*back.lock(), [Some(true); 3]);
+    assert_eq!(*lost.lock(), 3);
     drop(reader);
     gateway.stop().await;
 }
 
 #[tokio::test]
 async fn a_connection_that_is_cut_again_and_again() {
-    // Enough that a fast machine is cut several times before it has sent all of them.
+    // Enough that even a fast machine is disconnected several times before all are sent.
     const MESSAGES: usize = 2_000;
     let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
-    let through = async |name: &str| client(&gateway, name).await.server(proxy.url()).connect().await.unwrap();
+    let through = async |name: &str| {
+        client(&gateway, name).await.server(proxy.url()).connect().await.unwrap()
+    };
     let (ann, reader) = (through("ann").await, through("reader").await);
     let reading = tokio::spawn(read(reader.events(EventFilter::default()), MESSAGES));
     let writing = tokio::spawn(write(ann, MESSAGES));
@@ -129,15 +143,19 @@ async fn calls_go_on_over_a_lost_connection() {
     let proxy = Proxy::start(&address).await;
     let (open, runs) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
     let (gate, count) = (Arc::clone(&open), Arc::clone(&runs));
-    let wait = Method::raw("wait", json!({ "type": "object" }), move |args: Value, context: MethodContext| {
-        *count.lock().unwrap() += 1;
-        let gate = Arc::clone(&gate);
-        async move {
-            context.stream("begun").await?;
-            gate.acquire().await.unwrap().forget();
-            Ok::<_, sa_messaging::Error>(args)
-        }
-    });
+    let wait = Method::raw(
+        "wait",
+        json!({ "type": "object" }),
+        move |args: Value, context: MethodContext| {
+            *count.lock() += 1;
+            let gate = Arc::clone(&gate);
+            async move {
+                context.stream("begun").await?;
+                gate.acquire().await.unwrap().forget();
+                Ok::<_, sa_messaging::Error>(args)
+            }
+        },
+    );
     let _worker = client(&gateway, "worker").await.method(wait).connect().await.unwrap();
     let ann = client(&gateway, "ann").await.server(proxy.url()).connect().await.unwrap();
     let call = |n: usize| ann.call_method("worker", "wait", json!({ "n": n }), CallOptions::new());
@@ -145,7 +163,7 @@ async fn calls_go_on_over_a_lost_connection() {
         assert_eq!(soon(call.stream().next()).await.unwrap().content, Some(json!("begun")));
     };
 
-    // The caller loses its connection, and the answer comes meanwhile.
+    // The caller's connection is cut, and the answer arrives meanwhile.
     let first = call(1);
     begun(&first).await;
     let mut states = ann.states();
@@ -161,7 +179,7 @@ async fn calls_go_on_over_a_lost_connection() {
     open.add_permits(1);
     gateway = Setup::new().config(Proxy::CONFIG).on(&gateway).at(&address).spawn(SWITCHBOARD).await;
     assert_eq!(soon(second.result()).await.unwrap().content, json!({ "n": 2 }));
-    assert_eq!(*runs.lock().unwrap(), 2, "each ran once");
+    assert_eq!(*runs.lock(), 2, "each ran once");
     gateway.stop().await;
 }
 
@@ -169,17 +187,22 @@ async fn calls_go_on_over_a_lost_connection() {
 async fn no_call_is_lost_between_a_providers_arrival_and_its_metadata() {
     let gateway = Setup::new().config(Proxy::CONFIG).start().await;
     let proxy = Proxy::start(gateway.address()).await;
-    let work = Method::raw("work", json!({ "type": "object" }), |_: Value, _: MethodContext| async {
-        Ok::<_, String>("done")
-    });
-    let _worker = client(&gateway, "worker").await.server(proxy.url()).method(work).connect().await.unwrap();
+    let work =
+        Method::raw("work", json!({ "type": "object" }), |_: Value, _: MethodContext| async {
+            Ok::<_, String>("done")
+        });
+    let _worker =
+        client(&gateway, "worker").await.server(proxy.url()).method(work).connect().await.unwrap();
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     for round in 0..15 {
         proxy.cut();
-        ann.until(|frame| frame["senderId"] == "worker" && frame["payload"]["action"] == "join").await;
+        ann.until(|frame| frame["senderId"] == "worker" && frame["payload"]["action"] == "join")
+            .await;
         let call = json!({ "callId": format!("c{round}"), "methodName": "work", "providerId": "worker", "args": {} });
         ann.publish("method-call", call.clone()).await;
-        let wanted = |frame: &Value| frame["type"] == "method-result" && frame["payload"]["callId"] == call["callId"];
+        let wanted = |frame: &Value| {
+            frame["type"] == "method-result" && frame["payload"]["callId"] == call["callId"]
+        };
         let result = ann.until(wanted).await;
         assert_eq!(result["payload"]["content"], "done", "{result}");
     }
@@ -194,7 +217,7 @@ async fn a_channel_that_is_another_one_now_is_said_to_be() {
     ann.send("old", SendOptions::default()).await.unwrap();
     let back = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&back);
-    ann.on_reconnect(move |reconnected| seen.lock().unwrap().push(reconnected.recovered)).forget();
+    ann.on_reconnect(move |reconnected| seen.lock().push(reconnected.recovered)).forget();
     let mut heard = ann.events(EventFilter::default());
     let epoch = ann.position().unwrap().epoch;
     assert!(epoch.is_some());
@@ -204,13 +227,14 @@ async fn a_channel_that_is_another_one_now_is_said_to_be() {
     })
     .await;
     let mut bob = Participant::join(&gateway, "room", "bob").await;
-    bob.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "new" })).await;
+    bob.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "new" }))
+        .await;
     proxy.up();
     assert_eq!(said(&mut heard).await, "old");
     assert_eq!(said(&mut heard).await, "new", "all of it is news");
-    eventually("the connection", || async { (!back.lock().unwrap().is_empty()).then_some(()) }).await;
+    eventually("the connection", || async { (!back.lock().is_empty()).then_some(()) }).await;
     assert_ne!(ann.position().unwrap().epoch, epoch);
-    assert_eq!(*back.lock().unwrap(), [Some(false)]);
+    assert_eq!(*back.lock(), [Some(false)]);
     gateway.stop().await;
 }
 
@@ -236,7 +260,8 @@ async fn nothing_is_left_of_a_client_that_is_gone() {
         }
         drop((worker, call));
         let _: Vec<_> = soon(events.collect()).await;
-        eventually("the worker's leaving", || async { (ann.roster().len() == 1).then_some(()) }).await;
+        eventually("the worker's leaving", || async { (ann.roster().len() == 1).then_some(()) })
+            .await;
     }
     eventually("the tasks' end", || async {
         (tokio::runtime::Handle::current().metrics().num_alive_tasks() <= before).then_some(())

@@ -1,4 +1,5 @@
-//! Many clients that are cut off at random: none misses a message, none gets one twice, and all have one order.
+//! Many clients are disconnected at random. None misses a message, none receives one twice, and all
+//! see one order.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::messaging_support::{backoff, client};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_misses_or_doubles_a_message() {
-    // `cargo xtask prove` has more of them, for longer.
+    // `cargo xtask prove` uses more clients, for longer.
     let clients = count("SWITCHBOARD_STORM_CLIENTS", 50);
     let messages = count("SWITCHBOARD_STORM_MESSAGES", 150);
     raise_file_limit();
@@ -21,16 +22,23 @@ async fn nobody_misses_or_doubles_a_message() {
     let proxies = join_all((0..clients.div_ceil(8)).map(|_| Proxy::start(gateway.address()))).await;
     let mut readers = Vec::new();
     for n in 0..clients {
-        let builder = Client::builder().server(proxies[n % proxies.len()].url()).token(&token).channel("room");
+        let builder = Client::builder()
+            .server(proxies[n % proxies.len()].url())
+            .token(&token)
+            .channel("room");
         let client = builder.replay(ReplayMode::Skip).reconnect(backoff()).connect().await.unwrap();
         readers.push(tokio::spawn(async move {
             let mut events = client.events(EventFilter::default());
             let mut heard = Vec::new();
             while heard.len() < messages {
                 let event = tokio::time::timeout(Duration::from_secs(300), events.next()).await;
-                let event = event.unwrap_or_else(|_| panic!("client {n} misses messages, and has {}", heard.len()));
+                let event = event.unwrap_or_else(|_| {
+                    panic!("client {n} misses messages, and has {}", heard.len())
+                });
                 match event.expect("the client gave up") {
-                    Event::Message(message) => heard.push((message.envelope.pubsub_id, message.payload.content)),
+                    Event::Message(message) => {
+                        heard.push((message.envelope.pubsub_id, message.payload.content));
+                    }
                     Event::Lagged(missed) => panic!("{missed} were dropped"),
                     _ => {}
                 }

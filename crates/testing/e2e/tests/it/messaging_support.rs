@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use sa_messaging::{Client, ClientBuilder, Event, Events, ReconnectBackoff};
 use sa_testkit::{Gateway, Participant, soon};
 
-/// Connects again soon: a test waits for it.
+/// Reconnects quickly, because the test waits for it.
 pub(crate) fn backoff() -> ReconnectBackoff {
     ReconnectBackoff {
         initial_delay: Duration::from_millis(10),
@@ -15,17 +15,22 @@ pub(crate) fn backoff() -> ReconnectBackoff {
     }
 }
 
-/// A client with a token of this name, in the channel `room`.
+/// Returns a client with a token of this name, in the channel `room`.
 pub(crate) async fn client(gateway: &Gateway, name: &str) -> ClientBuilder {
     let token = Participant::token(gateway, name).await;
-    Client::builder().server(&gateway.url).token(token).channel("room").handle(name).reconnect(backoff())
+    Client::builder()
+        .server(&gateway.url)
+        .token(token)
+        .channel("room")
+        .handle(name)
+        .reconnect(backoff())
 }
 
 pub(crate) async fn join(gateway: &Gateway, name: &str) -> Client {
     client(gateway, name).await.connect().await.unwrap()
 }
 
-/// The first event that this picks something out of.
+/// Returns the first value that `pick` returns for an event.
 pub(crate) async fn find<T>(events: &mut Events, mut pick: impl FnMut(Event) -> Option<T>) -> T {
     soon(async {
         loop {
@@ -39,7 +44,7 @@ pub(crate) async fn find<T>(events: &mut Events, mut pick: impl FnMut(Event) -> 
     .await
 }
 
-/// The content of the next message.
+/// Returns the content of the next message.
 pub(crate) async fn said(events: &mut Events) -> String {
     find(events, |event| match event {
         Event::Message(message) => Some(message.payload.content),

@@ -1,10 +1,11 @@
-//! Participants in Rust and in TypeScript are in one channel and do not notice the difference: methods both ways with their
-//! parts, progress, cancels, errors and bytes. Agents and nodes outside the channel take part through the gateway.
+//! Participants in Rust and in TypeScript work together in one channel. They call methods in both
+//! directions, with parts, progress, cancels, errors and bytes. Agents and nodes outside the
+//! channel take part through the gateway.
 
 use futures_util::StreamExt as _;
 use sa_messaging::{
-    AgentToolsOptions, Attachment, CallOptions, Client, Event, EventFilter, Method, MethodContext, MethodOutput,
-    SendOptions, tools_for_agent,
+    AgentToolsOptions, Attachment, CallOptions, Client, Event, EventFilter, Method, MethodContext,
+    MethodOutput, SendOptions, tools_for_agent,
 };
 use sa_testkit::{Participant, SdkNode, Setup, soon};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::mcp_support::{ERAS, connect, names, request, value};
 use crate::messaging_js::Programs;
 use crate::messaging_support::{client, find, join};
 
-/// The same bytes as the programs in TypeScript make.
+/// Returns the same bytes as the TypeScript programs generate.
 fn pattern(size: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = || {
@@ -52,16 +53,27 @@ async fn provider(gateway: &sa_testkit::Gateway) -> Client {
         }
         Ok::<_, sa_messaging::Error>(json!({ "sent": args.count }))
     });
-    let wait = Method::raw("wait", json!({ "type": "object" }), async |_: Value, context: MethodContext| {
-        context.stream("waiting").await?;
-        context.signal.cancelled().await;
-        Ok::<_, sa_messaging::Error>("stopped")
+    let wait = Method::raw(
+        "wait",
+        json!({ "type": "object" }),
+        async |_: Value, context: MethodContext| {
+            context.stream("waiting").await?;
+            context.signal.cancelled().await;
+            Ok::<_, sa_messaging::Error>("stopped")
+        },
+    );
+    let broken = Method::raw(
+        "broken",
+        json!({}),
+        async |_: Value, _: MethodContext| -> Result<(), String> {
+            panic!("this one never works");
+        },
+    );
+    let word = Method::raw("word", json!({}), async |_: Value, _: MethodContext| {
+        Ok::<_, String>("wörd \u{1f44b}")
     });
-    let broken = Method::raw("broken", json!({}), async |_: Value, _: MethodContext| -> Result<(), String> {
-        panic!("this one never works");
-    });
-    let word = Method::raw("word", json!({}), async |_: Value, _: MethodContext| Ok::<_, String>("wörd \u{1f44b}"));
-    let native = client(gateway, "native").await.method(picture).method(wait).method(broken).method(word);
+    let native =
+        client(gateway, "native").await.method(picture).method(wait).method(broken).method(word);
     let images = images.streaming(true).timeout(std::time::Duration::from_secs(20));
     native.method(images).connect().await.unwrap()
 }
@@ -84,7 +96,10 @@ async fn a_program_in_typescript_uses_the_methods_of_one_in_rust() {
         assert_eq!(bytes.data, pattern(70_000));
         let back: Vec<u8> = bytes.data.iter().rev().copied().collect();
         let back = Attachment::new("application/octet-stream", back);
-        native.send("got it", SendOptions { attachments: vec![back], ..SendOptions::default() }).await.unwrap();
+        native
+            .send("got it", SendOptions { attachments: vec![back], ..SendOptions::default() })
+            .await
+            .unwrap();
         std::future::pending::<()>().await;
     };
     let programs = Programs::install();
@@ -104,7 +119,8 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
     let programs = Programs::install();
     let worker = programs.worker(&gateway).await;
     let ann = join(&gateway, "ann").await;
-    let call = |method: &str, args: Value| ann.call_method("worker", method, args, CallOptions::new());
+    let call =
+        |method: &str, args: Value| ann.call_method("worker", method, args, CallOptions::new());
 
     let shot = soon(call("screenshot", json!({ "bytes": 3 << 20 })).result()).await.unwrap();
     assert_eq!(shot.content, json!({ "width": 1920, "height": 1080, "format": "png" }));
@@ -114,11 +130,18 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
 
     let searching = call("search", json!({ "pattern": ".ts" }));
     let parts: Vec<_> = soon(searching.stream().collect::<Vec<_>>()).await;
-    let parts: Vec<Value> =
-        parts.into_iter().map(|part| part.content.unwrap_or_else(|| json!(part.progress))).collect();
+    let parts: Vec<Value> = parts
+        .into_iter()
+        .map(|part| part.content.unwrap_or_else(|| json!(part.progress)))
+        .collect();
     assert_eq!(
         parts,
-        [json!({ "file": "a.ts", "found": true }), json!(50.0), json!({ "file": "b.ts", "found": true }), json!(100.0)]
+        [
+            json!({ "file": "a.ts", "found": true }),
+            json!(50.0),
+            json!({ "file": "b.ts", "found": true }),
+            json!(100.0)
+        ]
     );
     assert_eq!(soon(searching.result()).await.unwrap().content, json!(["a.ts", "b.ts"]));
     let drawing = call("streamImages", json!({ "prompts": ["one", "two"] }));
@@ -128,7 +151,8 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
         [pattern(1000), pattern(1001)]
     );
 
-    // As the other way round: the caller does not wait, and the provider's last word is there for who wants it.
+    // As in the other direction, the caller does not wait. The provider's final message is still
+    // available as an event.
     let mut heard = ann.events(EventFilter::default());
     let long = call("longRunning", json!({}));
     assert_eq!(soon(long.stream().next()).await.unwrap().progress, Some(1.0));
@@ -136,7 +160,9 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
     assert_eq!(soon(long.result()).await.unwrap_err().code(), "cancelled");
     worker.says("aborted").await;
     let last = find(&mut heard, |event| match event {
-        Event::MethodResult(result) if result.call_id == long.id() && result.complete => Some(result),
+        Event::MethodResult(result) if result.call_id == long.id() && result.complete => {
+            Some(result)
+        }
         _ => None,
     })
     .await;
@@ -156,12 +182,16 @@ async fn a_program_in_rust_uses_the_methods_of_one_in_typescript() {
         assert_eq!(soon(call(method, args).result()).await.unwrap_err().code(), code, "{method}");
     }
     let tools = tools_for_agent(&ann, &AgentToolsOptions::default());
-    let found = tools.execute("pubsub_worker_search", json!({ "pattern": ".rs" }), CallOptions::new());
+    let found =
+        tools.execute("pubsub_worker_search", json!({ "pattern": ".rs" }), CallOptions::new());
     assert_eq!(soon(found).await.unwrap().content, json!(["c.rs"]));
     let stop = call("stop", json!({}));
     assert_eq!(soon(stop.result()).await.unwrap().content, "stopping");
     worker.end().await.assert_code(0);
-    assert_eq!(soon(call("search", json!({})).result()).await.unwrap_err().code(), "provider-not-found");
+    assert_eq!(
+        soon(call("search", json!({})).result()).await.unwrap_err().code(),
+        "provider-not-found"
+    );
     gateway.stop().await;
 }
 
@@ -177,19 +207,38 @@ async fn an_agent_over_mcp_uses_the_methods_of_a_program_in_typescript() {
         outside.cancel().await.unwrap();
         let agent = connect(&gateway, &token, "?channel=room", era, ()).await.unwrap();
         assert!(names(&agent).await.iter().any(|name| name == "pubsub_worker_search"), "{era:?}");
-        let found = soon(agent.call_tool(request("pubsub_worker_search", json!({ "pattern": ".ts" })))).await.unwrap();
+        let found =
+            soon(agent.call_tool(request("pubsub_worker_search", json!({ "pattern": ".ts" }))))
+                .await
+                .unwrap();
         let text = value(&found)["content"][0]["text"].as_str().unwrap().to_owned();
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!(["a.ts", "b.ts"]), "{era:?}");
-        let shot = soon(agent.call_tool(request("pubsub_worker_screenshot", json!({ "bytes": 5 })))).await.unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!(["a.ts", "b.ts"]),
+            "{era:?}"
+        );
+        let shot =
+            soon(agent.call_tool(request("pubsub_worker_screenshot", json!({ "bytes": 5 }))))
+                .await
+                .unwrap();
         let content = value(&shot)["content"].clone();
         let image = content.as_array().unwrap().iter().find(|part| part["type"] == "image");
-        assert_eq!(image.map(|part| part["mimeType"].clone()), Some(json!("image/png")), "{era:?}: {content}");
-        let broken = soon(agent.call_tool(request("pubsub_worker_broken", json!({})))).await.unwrap();
+        assert_eq!(
+            image.map(|part| part["mimeType"].clone()),
+            Some(json!("image/png")),
+            "{era:?}: {content}"
+        );
+        let broken =
+            soon(agent.call_tool(request("pubsub_worker_broken", json!({})))).await.unwrap();
         assert_eq!(value(&broken)["isError"], true, "{era:?}");
         agent.cancel().await.unwrap();
     }
     let mut ann = Participant::join(&gateway, "room", "ann").await;
-    ann.say("method-call", json!({ "callId": "stop", "methodName": "stop", "providerId": "worker", "args": {} })).await;
+    ann.say(
+        "method-call",
+        json!({ "callId": "stop", "methodName": "stop", "providerId": "worker", "args": {} }),
+    )
+    .await;
     worker.end().await.assert_code(0);
     gateway.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A token that names tools, channels or models has what it names and nothing else, on every surface.
+//! A token that names tools, channels or models can use exactly those, in every API.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Gateway, Hello, ModelReply, Participant, ScriptedModel, Setup, soon};
@@ -8,15 +8,19 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::chat::ask;
 use crate::mcp_support::{ERAS, connect, names};
 
-/// What a token can reach: tools, channels and models.
+/// Access of a token: tools, channels and models.
 type Reach = (bool, bool, bool);
 
-/// What each surface shows of tools, channels and models to a token.
+/// Returns the tools, channels and models that each API shows to a token.
 async fn reached(gateway: &Gateway, token: &str) -> Vec<(String, char, bool)> {
     let agent = gateway.agent(token);
     let mut reached = Vec::new();
-    let mut note = |surface: &str, what: char, allowed: bool| reached.push((surface.to_owned(), what, allowed));
-    let lists = |list: &Value, key: &str, name: &str| list.as_array().unwrap().iter().any(|item| item[key] == name);
+    let mut note = |surface: &str, what: char, allowed: bool| {
+        reached.push((surface.to_owned(), what, allowed));
+    };
+    let lists = |list: &Value, key: &str, name: &str| {
+        list.as_array().unwrap().iter().any(|item| item[key] == name)
+    };
 
     note("GET /v1/tools", 't', agent.tool_names().await.contains(&"demo_echo".to_owned()));
     note("call", 't', agent.call("demo.echo", json!({})).await.status == 200);
@@ -33,7 +37,10 @@ async fn reached(gateway: &Gateway, token: &str) -> Vec<(String, char, bool)> {
         note(path, 'c', agent.get(path).await.status == 200);
     }
     note("follow", 'c', agent.events("/v1/channels/room/events").await.status == 200);
-    let said = agent.post("/v1/channels/room/messages", &json!({ "type": "note", "payload": {} })).await.status;
+    let said = agent
+        .post("/v1/channels/room/messages", &json!({ "type": "note", "payload": {} }))
+        .await
+        .status;
     note("publish", 'c', said == 201);
     note("GET /v1/tools?channel", 'c', agent.get("/v1/tools?channel=room").await.status == 200);
     note("socket", 'c', joins(gateway, token).await);
@@ -51,9 +58,10 @@ async fn reached(gateway: &Gateway, token: &str) -> Vec<(String, char, bool)> {
     reached
 }
 
-/// Whether the token can join the room over its socket.
+/// Returns whether the token can join the channel over its WebSocket.
 async fn joins(gateway: &Gateway, token: &str) -> bool {
-    let mut participant = Participant::connect(gateway, &format!("/?token={token}&channel=room")).await;
+    let mut participant =
+        Participant::connect(gateway, &format!("/?token={token}&channel=room")).await;
     matches!(soon(participant.socket.next()).await, Some(Ok(Message::Text(_))))
 }
 
@@ -62,7 +70,8 @@ async fn a_token_reaches_what_it_names_and_nothing_else() {
     let model = ScriptedModel::start().await;
     model.always(|_| ModelReply::text("hello"));
     let gateway = crate::chat::behind(&model, "").await;
-    let laptop = Hello::new("laptop").describe(json!({ "name": "demo.echo", "capabilities": ["a.b"] }));
+    let laptop =
+        Hello::new("laptop").describe(json!({ "name": "demo.echo", "capabilities": ["a.b"] }));
     let _node = laptop.connect(&gateway).await.echo();
     let _ann = Participant::join(&gateway, "room", "ann").await;
     let rows: &[(&str, &str, Value, Reach)] = &[
@@ -71,12 +80,27 @@ async fn a_token_reaches_what_it_names_and_nothing_else() {
         ("every-tool", "agent", json!({ "tools": ["*"] }), (true, false, false)),
         ("channels", "agent", json!({ "channels": ["ro*"] }), (false, true, false)),
         ("models", "caller", json!({ "models": ["script*"] }), (false, false, true)),
-        ("others", "user", json!({ "tools": ["x"], "channels": ["x"], "models": ["x"] }), (false, false, false)),
+        (
+            "others",
+            "user",
+            json!({ "tools": ["x"], "channels": ["x"], "models": ["x"] }),
+            (false, false, false),
+        ),
         ("two", "agent", json!({ "tools": ["demo_*"], "models": ["*"] }), (true, false, true)),
-        ("three", "agent", json!({ "tools": ["demo_*"], "channels": ["room"], "models": ["*"] }), (true, true, true)),
+        (
+            "three",
+            "agent",
+            json!({ "tools": ["demo_*"], "channels": ["room"], "models": ["*"] }),
+            (true, true, true),
+        ),
         ("page", "participant", json!({}), (false, true, false)),
         ("page-tools", "participant", json!({ "tools": ["*"] }), (true, false, false)),
-        ("page-model", "participant", json!({ "models": ["scripted"], "channels": ["room"] }), (false, true, true)),
+        (
+            "page-model",
+            "participant",
+            json!({ "models": ["scripted"], "channels": ["room"] }),
+            (false, true, true),
+        ),
     ];
     for (name, role, names, (tools, channels, models)) in rows {
         let mut token = names.clone();
@@ -113,9 +137,11 @@ async fn models_are_not_named_among_the_tools() {
 #[tokio::test]
 async fn changes_that_a_token_cannot_see_are_not_announced_to_it() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&crate::upstream::stdio("test", &[], dir.path(), "")).start().await;
+    let gateway =
+        Setup::new().config(&crate::upstream::stdio("test", &[], dir.path(), "")).start().await;
     crate::upstream::until(&gateway, "test", "ready").await;
-    let (_, token) = gateway.token(json!({ "name": "narrow", "role": "agent", "tools": ["demo*"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "narrow", "role": "agent", "tools": ["demo*"] })).await;
     let operator = gateway.operator();
     let (mut all, mut narrow) = (operator.socket().await, gateway.agent(&token).socket().await);
     for socket in [&mut all, &mut narrow] {
@@ -133,7 +159,7 @@ async fn changes_that_a_token_cannot_see_are_not_announced_to_it() {
     operator.post("/v1/upstream/test/restart", &json!({})).await;
     while all.recv().await["event"] != "documents_changed" {}
     let _demo = Hello::new("demo").tool("demo.echo").connect(&gateway).await;
-    // The first event that it gets is the change that it can see.
+    // Its first event is the change that it can see.
     let first = narrow.recv().await;
     assert_eq!(first["event"], "tools_changed", "{first}");
     let revision = |frame: &Value| frame["data"]["revision"].as_u64().unwrap();

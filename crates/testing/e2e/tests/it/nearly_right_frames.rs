@@ -1,5 +1,5 @@
-//! A frame that is nearly right is answered or passed over, in a few words however much was sent; its connection goes on, and
-//! nobody else's is disturbed.
+//! A nearly valid frame gets a short answer or is ignored; its connection stays open, and no other
+//! connection is affected.
 
 use futures_util::SinkExt as _;
 use sa_testkit::{Hello, Message, Participant, Setup, Traffic};
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::nearly::{nearly, some_readable, some_text};
 
-/// How many of each frame are sent.
+/// The number of frames of each kind.
 const EACH: usize = 120;
-/// No answer to such a frame is longer, but for what it carries back on purpose.
+/// The longest answer to such a frame, apart from values that are returned on purpose.
 const MAX_ANSWER: usize = 4_000;
 
 #[tokio::test]
@@ -42,7 +42,10 @@ async fn of_agents() {
                     let length = answer.to_string().len();
                     let shown: String = frame.chars().take(300).collect();
                     assert!(length <= MAX_ANSWER, "{length} bytes for {shown}");
-                    assert!(answer["kind"].is_string() && answer["message"].is_string(), "{answer} for {shown}");
+                    assert!(
+                        answer["kind"].is_string() && answer["message"].is_string(),
+                        "{answer} for {shown}"
+                    );
                     assert_ne!(answer["kind"], "internal", "{answer} for {shown}");
                 }
             }
@@ -59,8 +62,7 @@ async fn of_participants() {
     let mut other = Participant::join(&gateway, "room", "other").await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     let mut refused = 0;
-    let published =
-        |kind: &str, payload: Value| json!({ "action": "publish", "type": kind, "payload": payload, "ref": 7 });
+    let published = |kind: &str, payload: Value| json!({ "action": "publish", "type": kind, "payload": payload, "ref": 7 });
     let with = |mut frame: Value, key: &str, value: Value| {
         frame[key] = value;
         frame
@@ -69,8 +71,14 @@ async fn of_participants() {
     let bytes = json!([{ "id": "i", "mimeType": "a/b", "name": "n", "size": 3 }]);
     for right in [
         with(published("note", json!({ "a": [1] })), "clientMessageId", json!("c")),
-        published("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "x", "at": ["other"] })),
-        published("method-call", json!({ "callId": "1", "methodName": "f", "providerId": "other", "args": {} })),
+        published(
+            "message",
+            json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "x", "at": ["other"] }),
+        ),
+        published(
+            "method-call",
+            json!({ "callId": "1", "methodName": "f", "providerId": "other", "args": {} }),
+        ),
         published("method-result", json!({ "callId": "1", "content": 1, "complete": true })),
         json!({ "action": "update-metadata", "payload": { "name": "Ann", "methods": methods }, "ref": 7 }),
         json!({ "action": "get-messages-before", "before": 5, "limit": 2, "ref": 7 }),
@@ -83,8 +91,9 @@ async fn of_participants() {
                 None => Message::text(text.clone()),
             };
             ann.socket.send(message).await.unwrap();
-            // The next one is answered, and until then nothing comes that is not for it.
-            let reference = ann.publish_as(json!({ "type": "mark", "payload": 1, "persist": false })).await;
+            // The next frame is answered, and no other answer arrives before it.
+            let reference =
+                ann.publish_as(json!({ "type": "mark", "payload": 1, "persist": false })).await;
             loop {
                 let answer = ann.recv().await;
                 if answer["ref"] == reference && answer["type"] == "mark" {
@@ -95,13 +104,18 @@ async fn of_participants() {
                     let length = answer.to_string().len();
                     let shown: String = text.chars().take(300).collect();
                     assert!(length <= MAX_ANSWER, "{length} bytes for {shown}");
-                    assert!(answer["error"].is_string() && answer["code"].is_string(), "{answer} for {shown}");
+                    assert!(
+                        answer["error"].is_string() && answer["code"].is_string(),
+                        "{answer} for {shown}"
+                    );
                 }
             }
         }
     }
     assert!(refused > EACH, "{refused} were refused: are they wrong at all?");
-    let reference = other.publish_as(json!({ "type": "mark", "payload": "still here", "persist": false })).await;
+    let reference = other
+        .publish_as(json!({ "type": "mark", "payload": "still here", "persist": false }))
+        .await;
     let own = |frame: &Value| frame["ref"] == reference && frame["payload"] == "still here";
     other.until(own).await;
     gateway.stop().await;

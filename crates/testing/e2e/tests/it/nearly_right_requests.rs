@@ -1,5 +1,5 @@
-//! A request that is nearly right is answered or refused as what it is: with a status that says whose mistake it was, in a few
-//! words however much was sent, and never with the gateway's own failure.
+//! A nearly valid request is answered or refused with a correct status and a short text, and never
+//! causes an internal error.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,29 +9,34 @@ use serde_json::{Value, json};
 
 use crate::nearly::{nearly, some};
 
-/// How many requests each route gets.
+/// The number of requests for each route.
 const EACH: usize = 60;
-/// No refusal is longer.
+/// The longest refusal.
 const MAX_REFUSAL: usize = 4_000;
 
 async fn gateway() -> Gateway {
-    // No agent and no model: what a request that is right after all would start.
-    Setup::new().config("[sessions]\nenabled = true\n[plugins]\nallow_inline_manifest = true\n").start().await
+    // Without agents and models, which a valid request could start.
+    Setup::new()
+        .config("[sessions]\nenabled = true\n[plugins]\nallow_inline_manifest = true\n")
+        .start()
+        .await
 }
 
-/// Sends a request, and sees that what comes back is an answer to it.
+/// Sends a request and checks that the response is a valid answer.
 async fn check(agent: &Agent, method: Method, path: &str, body: Vec<u8>) -> u16 {
     let shown = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
-    let request = agent.request(method.clone(), path).header("content-type", "application/json").body(body);
+    let request =
+        agent.request(method.clone(), path).header("content-type", "application/json").body(body);
     let response = soon(request.send()).await.unwrap();
     let status = response.status().as_u16();
     let what = format!("{method} {path} {shown}");
     assert!(status < 500, "{status} for {what}: {}", response.text().await.unwrap());
     if status >= 400 {
-        let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
+        let kind =
+            response.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
         let text = response.text().await.unwrap();
         assert!(text.len() <= MAX_REFUSAL, "{} bytes for {what}", text.len());
-        // MCP has words of its own, and for some refusals none.
+        // MCP has its own error texts, and none for some refusals.
         if path.starts_with("/mcp") {
             return status;
         }
@@ -52,7 +57,7 @@ async fn check_bodies(method: Method, path: &str, right: Value) {
         refused += u64::from(status >= 400);
     }
     assert!(refused > EACH as u64 / 4, "{refused} of {EACH} were refused: are they wrong at all?");
-    // Whatever it was, the next one is served.
+    // The gateway still serves the next request.
     assert_eq!(operator.call("a.b", json!({ "x": 1 })).await.status, 200);
 }
 
@@ -86,9 +91,11 @@ bodies! {
     mcp_messages: POST "/mcp" {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none","arguments":{"x":1},"_meta":{"progressToken":1}}};
 }
 
-/// Values of a query, some of which are right for some parameter.
+/// Query values, some of which are valid for some parameter.
 fn values() -> impl Strategy<Value = String> {
-    let odd = " 1 -1 true maybe % %ff %00 a%20b+c 18446744073709551616 1e3 = %26 all []".split(' ').collect::<Vec<_>>();
+    let odd = " 1 -1 true maybe % %ff %00 a%20b+c 18446744073709551616 1e3 = %26 all []"
+        .split(' ')
+        .collect::<Vec<_>>();
     prop_oneof![4 => select(odd).prop_map(str::to_owned), 1 => Just("x".repeat(4_000))]
 }
 
@@ -101,8 +108,10 @@ async fn queries() {
     for (path, methods) in api["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let in_query = |parameter: &&Value| parameter["in"] == "query";
-            let parameters = operation["parameters"].as_array().into_iter().flatten().filter(in_query);
-            let mut names: Vec<String> = parameters.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+            let parameters =
+                operation["parameters"].as_array().into_iter().flatten().filter(in_query);
+            let mut names: Vec<String> =
+                parameters.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
             if names.is_empty() || path.ends_with("/ws") {
                 continue;
             }
@@ -110,10 +119,11 @@ async fn queries() {
             let path = path.replace("{name}", "none").replace("{id}", "none");
             let pairs = proptest::collection::vec((select(names), values()), 1..4);
             for pairs in some(20, pairs) {
-                let query: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let query: Vec<String> =
+                    pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 let path = format!("{path}?{}", query.join("&"));
                 let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-                // Only the head is waited for: some of these answers have no end.
+                // Waits only for the head, because some of these answers are endless.
                 check_query(&operator, method, &path).await;
                 asked += 1;
             }
@@ -123,7 +133,7 @@ async fn queries() {
     assert_eq!(operator.get("/v1/tools").await.status, 200);
 }
 
-/// Pages that people are shown are no JSON.
+/// HTML pages are not JSON.
 async fn check_query(operator: &Agent, method: Method, path: &str) {
     if path.contains("/callback") {
         let response = soon(operator.request(method, path).send()).await.unwrap();

@@ -1,6 +1,7 @@
-//! Two nodes with one tool: a token goes before none, at once. With the same token the second one stands in while the first is
-//! away. With another token it waits until the first is forgotten or its token revoked; meanwhile the call and `doctor` name the
-//! holder.
+//! Two nodes with the same tool. A node with a token immediately replaces one without. With the
+//! same token, the second node takes over while the first is away. With another token, it waits
+//! until the first is forgotten or its token is revoked. Meanwhile the call's error and `doctor`
+//! name the holder.
 
 use rustix::process::Signal;
 use sa_testkit::{Cli, Gateway, Hello, Setup, Started, eventually};
@@ -8,16 +9,19 @@ use serde_json::json;
 
 use crate::SWITCHBOARD;
 
-/// Starts the README's node, and waits until it is here.
+/// Starts the README's node, and waits until it is online.
 async fn start(gateway: &Gateway, id: &str, token: &str) -> Started {
     let node = Cli::new(env!("CARGO_BIN_EXE_e2e-readme-node"));
-    let node = node.env("SA_GATEWAY_WS_URL", gateway.nodes_url()).env("SA_NODE_ID", id).env("SA_NODE_TOKEN", token);
+    let node = node
+        .env("SA_GATEWAY_WS_URL", gateway.nodes_url())
+        .env("SA_NODE_ID", id)
+        .env("SA_NODE_TOKEN", token);
     let node = node.start();
     until(gateway, id, true).await;
     node
 }
 
-/// Ends a node as a person does.
+/// Stops a node like a user, with Ctrl-C.
 async fn stop(gateway: &Gateway, id: &str, node: Started) {
     node.signal(Signal::INT);
     node.end().await.assert_code(0);
@@ -27,7 +31,11 @@ async fn stop(gateway: &Gateway, id: &str, node: Started) {
 async fn until(gateway: &Gateway, id: &str, online: bool) {
     eventually("the node coming or going", || async {
         let nodes = gateway.operator().get("/v1/nodes").await.body;
-        nodes["nodes"].as_array()?.iter().any(|node| node["id"] == id && node["online"] == online).then_some(())
+        nodes["nodes"]
+            .as_array()?
+            .iter()
+            .any(|node| node["id"] == id && node["online"] == online)
+            .then_some(())
     })
     .await;
 }
@@ -53,7 +61,7 @@ async fn a_node_that_comes_back_with_a_token_under_another_id_has_the_plain_name
     for name in ["office_greet", "office.greet"] {
         greets(&gateway, name).await;
     }
-    // Whoever stopped a node has nothing to mend.
+    // A node that was stopped on purpose is not a problem.
     let doctor = gateway.cli(&["doctor"]).run().await;
     assert!(doctor.assert_code(0).stdout.contains("\"py-01\" was stopped"), "{}", doctor.stdout);
     stop(&gateway, "py-02", second).await;
@@ -68,14 +76,18 @@ async fn another_token_waits_and_both_the_call_and_the_doctor_say_for_whom() {
     stop(&gateway, "py-01", first).await;
     let second = start(&gateway, "py-02", &two).await;
     let refused = gateway.cli(&["call", "office_greet", "name=Ann"]).run().await;
-    for words in ["its node \"py-01\" was stopped", "\"py-02\" offers it, too, but with another token"] {
+    for words in
+        ["its node \"py-01\" was stopped", "\"py-02\" also offers it, but with another token"]
+    {
         assert!(refused.assert_code(8).stderr.contains(words), "{}", refused.stderr);
     }
     let doctor = gateway.cli(&["doctor", "--json"]).run().await.json();
     let mut findings = doctor["findings"].as_array().unwrap().iter();
-    let held = findings.find(|found| found["what"].as_str().unwrap().contains("office.greet, which \"py-01\" holds"));
-    assert!(held.unwrap()["fix"].as_str().unwrap().contains("\"py-01\" is away"), "{doctor:#}");
-    // The operator need not wait for the end of the memory.
+    let held = findings.find(|found| {
+        found["what"].as_str().unwrap().contains("office.greet, which \"py-01\" holds")
+    });
+    assert!(held.unwrap()["fix"].as_str().unwrap().contains("\"py-01\" is offline"), "{doctor:#}");
+    // The operator need not wait until the node is forgotten.
     gateway.cli(&["token", "revoke", "py-01"]).run().await.assert_code(0);
     greets(&gateway, "office_greet").await;
     stop(&gateway, "py-02", second).await;
@@ -89,15 +101,17 @@ async fn of_two_with_one_token_the_second_has_a_longer_name_and_stands_in() {
     let second = start(&gateway, "py-02", "shared").await;
     let names = gateway.operator().tool_names().await;
     assert_eq!((names.len(), &*names[0]), (2, "office_greet"));
-    let doctor = gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
+    let doctor =
+        gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
     let why = format!("the longer name {}: office_greet belongs to the node \"py-01\"", names[1]);
     assert!(doctor.contains(&why.replace(' ', "")), "{doctor}");
     stop(&gateway, "py-01", first).await;
     for name in &names {
         greets(&gateway, name).await;
     }
-    let doctor = gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
-    assert!(doctor.contains("\"py-01\",whichisaway"), "{doctor}");
+    let doctor =
+        gateway.cli(&["doctor"]).run().await.assert_code(0).stdout.replace(char::is_whitespace, "");
+    assert!(doctor.contains("\"py-01\",whichisoffline"), "{doctor}");
     stop(&gateway, "py-02", second).await;
     gateway.stop().await;
 }
@@ -118,7 +132,10 @@ async fn when_the_holder_is_forgotten_the_next_one_has_the_name_and_answers_to_b
     .await;
     let operator = gateway.operator();
     for name in ["office_greet", &longer] {
-        assert_eq!(operator.call(name, json!({ "name": "Ann" })).await.result()["greeting"], "Hello, Ann!");
+        assert_eq!(
+            operator.call(name, json!({ "name": "Ann" })).await.result()["greeting"],
+            "Hello, Ann!"
+        );
     }
     drop(second);
 }

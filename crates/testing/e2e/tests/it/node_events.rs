@@ -1,5 +1,5 @@
-//! What a node says outside of its calls reaches whoever watches as an operator: the feed, `tail`, the list of nodes. A flood
-//! and nonsense are counted and dropped, and harm nobody.
+//! Node events outside of calls reach operators: in the feed, in `tail`, and in the list of nodes.
+//! A flood or invalid events are counted and dropped without harm.
 
 use rustix::process::Signal;
 use sa_node_sdk::NodeEvents;
@@ -20,14 +20,17 @@ async fn operators_see_an_event_as_it_happens_and_agents_do_not() {
     let _node = SdkNode::start(&gateway, "laptop", echo, |builder| builder.events(&events)).await;
     let (mut feed, agent) = (gateway.operator().follow().await, gateway.new_agent("a").await);
     let mut agents_feed = agent.follow().await;
-    events.send("process.finished", json!({ "command": "make", "exitCode": 0, "password": "hunter2" }));
+    events.send(
+        "process.finished",
+        json!({ "command": "make", "exitCode": 0, "password": "hunter2" }),
+    );
     let seen = feed.wait_for("node_event").await;
     assert_eq!((&seen["node"], &seen["event"]), (&json!("laptop"), &json!("process.finished")));
     assert_eq!(seen["data"], json!({ "command": "make", "exitCode": 0, "password": "***" }));
     assert!(seen["at_ms"].as_i64().unwrap() > 1_700_000_000_000);
     let nodes = gateway.operator().get("/v1/nodes").await.body;
     assert_eq!(nodes["nodes"][0]["recent_events"], json!([seen]));
-    // The next thing that the agent is told is its own call.
+    // The agent's next event is its own call.
     agent.call("n.echo", json!({})).await.result();
     loop {
         let (name, data) = agents_feed.next().await.unwrap();
@@ -57,7 +60,7 @@ async fn a_flood_is_dropped_and_nobody_else_notices() {
             break;
         }
     }
-    // And the noisy one works on.
+    // The noisy node still works.
     let call = gateway.operator().call_later("noisy__Bash", json!({}));
     let request = noisy.request().await;
     noisy.answer(&request.id, json!(1)).await;
@@ -78,10 +81,14 @@ async fn nonsense_is_counted_and_dropped() {
     node.send_raw(sa_testkit::Message::text(unreadable)).await;
     node.send(event("large", json!("x".repeat(40_000)))).await;
     node.send(json!({ "type": "node_event", "data": 1 })).await;
-    node.send(json!({ "type": "node_event", "event": "late", "at_ms": 9_000_000_000_000_000_i64 })).await;
+    node.send(json!({ "type": "node_event", "event": "late", "at_ms": 9_000_000_000_000_000_i64 }))
+        .await;
     let seen = feed.wait_for("node_event").await;
     assert_eq!(seen["event"], "late", "only what can be used is passed on");
-    assert!(seen["at_ms"].as_i64().unwrap() < 9_000_000_000_000_i64, "nothing happens in the future");
+    assert!(
+        seen["at_ms"].as_i64().unwrap() < 9_000_000_000_000_i64,
+        "nothing happens in the future"
+    );
     assert_eq!(gateway.refused("node", "bad_event").await, 5);
     assert_eq!(gateway.refused("node", "event_too_large").await, 1);
     assert_eq!(gateway.refused("node", "bad_frame").await, 1);
@@ -97,7 +104,10 @@ async fn tail_shows_what_a_node_says_and_is_not_steered_by_it() {
     node.send(event("process.finished", data)).await;
     let said = tail.says("process finished").await;
     let said = said.lines().find(|line| line.contains("process finished")).unwrap();
-    assert!(said.ends_with("process finished   laptop  cargo test \\u{1b}[31m  exit 0  3.20 s"), "{said}");
+    assert!(
+        said.ends_with("process finished   laptop  cargo test \\u{1b}[31m  exit 0  3.20 s"),
+        "{said}"
+    );
     tail.signal(Signal::INT);
     tail.end().await.assert_code(0);
     gateway.stop().await;

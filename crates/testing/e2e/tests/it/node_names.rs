@@ -1,9 +1,9 @@
-//! How tools of old and new nodes are named, and which node a name leads to.
+//! The names of tools from old and new nodes, and the node that each name resolves to.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Setup};
 use serde_json::json;
 
-/// Calls a tool and tells whether this node got the request, under which name.
+/// Calls a tool, checks that this node got the request, and returns the requested tool name.
 async fn reaches(gateway: &Gateway, name: &str, node: &mut FakeNode) -> String {
     let call = gateway.operator().call_later(name, json!({}));
     let request = node.request().await;
@@ -17,7 +17,10 @@ async fn an_old_node_gets_exactly_the_frames_it_was_written_for() {
     let gateway = Setup::new().start().await;
     let mut node = Hello::old("mac").capability("macos.notes").greet(&gateway).await.unwrap();
     let welcome = node.recv().await;
-    assert_eq!((&welcome["type"], &welcome["protocol_version"]), (&json!("gateway_welcome"), &json!(1)));
+    assert_eq!(
+        (&welcome["type"], &welcome["protocol_version"]),
+        (&json!("gateway_welcome"), &json!(1))
+    );
     assert!(welcome["gateway_version"].is_string());
 
     let body = json!({ "args": { "q": 1 }, "timeout_ms": 100, "session_key": "s" });
@@ -28,7 +31,7 @@ async fn an_old_node_gets_exactly_the_frames_it_was_written_for() {
     assert_eq!(names, ["args", "request_id", "session_key", "tool", "type"]);
     assert_eq!(request.tool, "macos.notes.search");
     call.await.unwrap().assert_problem(504, "timeout");
-    // No word of the deadline: the next thing it reads is the answer to its ping.
+    // The old node gets no cancel at the timeout: its next frame is the pong.
     node.settle().await;
     let call = gateway.operator().call_later("macos.notes.search", json!({}));
     let request = node.request().await;
@@ -46,7 +49,7 @@ async fn a_node_may_say_very_little() {
     assert_eq!(sparse.recv().await["type"], "gateway_welcome");
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = sparse.request().await;
-    // No result at all is a result of null.
+    // A missing result is a result of null.
     sparse.send(json!({ "type": "tool_response", "request_id": request.id, "ok": true })).await;
     assert_eq!(call.await.unwrap().result(), json!(null));
 }
@@ -54,7 +57,8 @@ async fn a_node_may_say_very_little() {
 #[tokio::test]
 async fn every_tool_answers_to_its_exposed_name_and_its_own() {
     let gateway = Setup::new().start().await;
-    let mut node = Hello::new("mac-01").tool("macos.notes.search").tool("Bash").connect(&gateway).await;
+    let mut node =
+        Hello::new("mac-01").tool("macos.notes.search").tool("Bash").connect(&gateway).await;
     assert_eq!(gateway.operator().tool_names().await, ["mac-01__Bash", "macos_notes_search"]);
     for name in ["macos_notes_search", "macos.notes.search"] {
         assert_eq!(reaches(&gateway, name, &mut node).await, "macos.notes.search");
@@ -82,7 +86,7 @@ async fn a_tool_that_is_not_listed_is_reached_below_an_open_prefix() {
     let mut node = Hello::new("n").capability("a").tool("a.listed").connect(&gateway).await;
     assert_eq!(gateway.operator().tool_names().await, ["a_listed"]);
     assert_eq!(reaches(&gateway, "a.unlisted.deep", &mut node).await, "a.unlisted.deep");
-    // Without a prefix there is only what is listed.
+    // Without a prefix, only listed tools can be called.
     let _closed = Hello::new("closed").tool("b.listed").connect(&gateway).await;
     gateway.operator().call("b.other", json!({})).await.assert_problem(404, "not_found");
 }
@@ -106,7 +110,11 @@ async fn names_that_collide_or_are_too_long_stay_apart_and_callable() {
     assert_eq!(names.len(), 3);
     let mut own = Vec::new();
     for name in &names {
-        assert!(name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
+        assert!(
+            name.len() <= 64
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'),
+            "{name}"
+        );
         own.push(reaches(&gateway, name, &mut node).await);
     }
     own.sort();

@@ -1,5 +1,5 @@
-//! What one node holds, another gets no traffic for, unless they share a token; a node that comes back replaces itself,
-//! and nobody takes another one's id.
+//! A node gets no traffic for names that another node holds, unless both share a token. A
+//! reconnecting node replaces itself, and no node can take another one's id.
 
 use sa_testkit::{Hello, Message, Setup, eventually, soon};
 use serde_json::json;
@@ -10,9 +10,19 @@ const TOKENS: (&str, &str) = ("SA_NODE_TOKENS", "one:t1,two:t2");
 
 #[tokio::test]
 async fn a_second_node_with_another_token_gets_nothing_and_is_shown() {
-    let gateway = Setup::new().env(TOKENS.0, TOKENS.1).config("[limits]\nreconnect_wait_ms = 1").start().await;
-    let mut first = Hello::new("one").capability("mail").tool("mail.send").token("t1").connect(&gateway).await;
-    let mut second = Hello::new("two").capability("mail.inbox").tool("mail.send").token("t2").connect(&gateway).await;
+    let gateway = Setup::new()
+        .env(TOKENS.0, TOKENS.1)
+        .config("[limits]\nreconnect_wait_ms = 1")
+        .start()
+        .await;
+    let mut first =
+        Hello::new("one").capability("mail").tool("mail.send").token("t1").connect(&gateway).await;
+    let mut second = Hello::new("two")
+        .capability("mail.inbox")
+        .tool("mail.send")
+        .token("t2")
+        .connect(&gateway)
+        .await;
     let operator = gateway.operator();
     for name in ["mail.send", "mail_send", "mail.inbox.read"] {
         let call = operator.call_later(name, json!({}));
@@ -22,8 +32,12 @@ async fn a_second_node_with_another_token_gets_nothing_and_is_shown() {
     }
     second.settle().await;
     let nodes = operator.get("/v1/nodes").await.body;
-    let blocked = nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == "two").unwrap();
-    assert!(blocked["blocked"].as_array().unwrap().iter().all(|entry| entry["held_by"] == "one"), "{blocked}");
+    let blocked =
+        nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == "two").unwrap();
+    assert!(
+        blocked["blocked"].as_array().unwrap().iter().all(|entry| entry["held_by"] == "one"),
+        "{blocked}"
+    );
     assert!(!blocked["blocked"].as_array().unwrap().is_empty());
 
     // Not even while the first one is away.
@@ -66,7 +80,7 @@ async fn the_same_id_with_the_same_token_replaces_the_old_connection() {
     call.await.unwrap().assert_problem(503, "offline");
     assert_eq!(old.closed().await.0, 4410);
     drop(old);
-    // The old one's clean-up does not touch the new one.
+    // The clean-up of the old connection does not affect the new one.
     for _ in 0..5 {
         let call = gateway.operator().call_later("a.b", json!({}));
         let request = new.request().await;
@@ -80,15 +94,16 @@ async fn the_same_id_with_the_same_token_replaces_the_old_connection() {
 async fn another_token_cannot_take_an_id() {
     let gateway = Setup::new().env(TOKENS.0, TOKENS.1).env("SA_NODE_TOKEN", "shared").start().await;
     let mut node = Hello::new("one").capability("a").token("t1").connect(&gateway).await;
-    // Bound to another id.
+    // The token is bound to another id.
     let mut impostor = Hello::new("one").capability("a").token("t2").greet(&gateway).await.unwrap();
     let (code, why) = impostor.closed().await;
     assert_eq!((code, why.contains("for the node id \"two\", not \"one\"")), (4409, true), "{why}");
-    // Not bound, and the id is held.
-    let mut impostor = Hello::new("one").capability("a").token("shared").greet(&gateway).await.unwrap();
+    // The token is not bound, but the id belongs to another token.
+    let mut impostor =
+        Hello::new("one").capability("a").token("shared").greet(&gateway).await.unwrap();
     let (code, why) = impostor.closed().await;
     assert_eq!((code, why.contains("\"one\" belongs to another token")), (4409, true), "{why}");
-    // A close has little room, and what to do must fit in beside any id.
+    // The space in a close frame is small; the advice must fit beside any id.
     let long = "é".repeat(60);
     let mut impostor = Hello::new(&long).capability("a").token("t2").greet(&gateway).await.unwrap();
     let (_, why) = impostor.closed().await;
@@ -99,7 +114,11 @@ async fn another_token_cannot_take_an_id() {
     assert_eq!(call.await.unwrap().result(), "mine");
     let audit = eventually("the audit", || async {
         let body = gateway.operator().get("/v1/audit").await.body;
-        let events = body["events"].as_array()?.iter().filter(|event| event["what"] == "node.impostor").count();
+        let events = body["events"]
+            .as_array()?
+            .iter()
+            .filter(|event| event["what"] == "node.impostor")
+            .count();
         (events == 3).then_some(())
     });
     audit.await;
@@ -107,10 +126,15 @@ async fn another_token_cannot_take_an_id() {
 
 #[tokio::test]
 async fn a_machine_whose_id_is_held_is_told_what_to_type() {
-    let gateway = Setup::new().env("SA_NODE_TOKEN", "shared").env(TOKENS.0, TOKENS.1).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .env("SA_NODE_TOKEN", "shared")
+        .env(TOKENS.0, TOKENS.1)
+        .spawn(SWITCHBOARD)
+        .await;
     let _node = Hello::new("one").capability("a").token("t1").connect(&gateway).await;
     let dir = tempfile::tempdir().unwrap();
-    let machine = gateway.cli(&["node", "--id", "one", "--workspace", dir.path().to_str().unwrap()]);
+    let machine =
+        gateway.cli(&["node", "--id", "one", "--workspace", dir.path().to_str().unwrap()]);
     let refused = machine.env("SA_NODE_TOKEN", "shared").run().await;
     for words in ["\"one\" belongs to another token", "--id NAME"] {
         assert!(refused.assert_code(9).stderr.contains(words), "{}", refused.stderr);
@@ -122,11 +146,13 @@ async fn a_machine_whose_id_is_held_is_told_what_to_type() {
 async fn a_node_whose_token_is_rotated_keeps_its_tools_from_one_that_waits_for_them() {
     let gateway = Setup::new().start().await;
     let operator = gateway.operator();
-    let bound =
-        async |name: &str, id: &str| gateway.token(json!({ "name": name, "role": "node", "node_id": id })).await;
+    let bound = async |name: &str, id: &str| {
+        gateway.token(json!({ "name": name, "role": "node", "node_id": id })).await
+    };
     let ((old_id, old), (_, new), (_, rival)) =
         (bound("old", "one").await, bound("new", "one").await, bound("rival", "two").await);
-    let mac = |id: &str, token: &str| Hello::new(id).capability("mac").tool("mac.notes").token(token);
+    let mac =
+        |id: &str, token: &str| Hello::new(id).capability("mac").tool("mac.notes").token(token);
     let mut first = mac("one", &old).connect(&gateway).await;
     let mut waiting = mac("two", &rival).connect(&gateway).await;
     let mut rotated = mac("one", &new).connect(&gateway).await;
@@ -142,8 +168,13 @@ async fn a_node_whose_token_is_rotated_keeps_its_tools_from_one_that_waits_for_t
             assert_eq!(call.await.unwrap().result(), 1, "{name}, the old token revoked: {revoked}");
         }
         let tools = operator.get("/v1/tools?limit=1000").await.body;
-        let tools = tools["tools"].as_array().unwrap().iter().filter(|tool| tool["provider"]["kind"] == "node");
-        let tools: Vec<_> = tools.map(|tool| (tool["name"].clone(), tool["provider"]["id"].clone())).collect();
+        let tools = tools["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|tool| tool["provider"]["kind"] == "node");
+        let tools: Vec<_> =
+            tools.map(|tool| (tool["name"].clone(), tool["provider"]["id"].clone())).collect();
         assert_eq!(tools, [(json!("mac_notes"), json!("one"))]);
     }
     waiting.settle().await;

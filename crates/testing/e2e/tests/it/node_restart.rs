@@ -1,5 +1,5 @@
-//! A node that dies fails its calls at once; a call during its restart waits and succeeds; one to a node that is gone for
-//! longer says so.
+//! When a node dies, its calls fail at once. A call during its restart waits and succeeds, and a
+//! call to a node that is away for longer gets an error.
 
 use sa_core::store::Records as _;
 use sa_testkit::{Gateway, Hello, SdkNode, Setup, eventually};
@@ -29,7 +29,8 @@ async fn a_call_during_a_restart_waits_and_succeeds() {
     })
     .await;
     let call = operator.call_later("a.b", json!({}));
-    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) })
+        .await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let request = node.request().await;
     node.answer(&request.id, json!("back")).await;
@@ -43,7 +44,7 @@ async fn a_node_that_is_gone_for_longer_is_named_with_its_absence() {
     drop(node);
     let reply = gateway.operator().call("a.b", json!({})).await;
     reply.assert_problem(503, "offline");
-    for words in ["the tool \"a.b\" exists", "mac-01", "went away"] {
+    for words in ["the tool \"a.b\" exists", "mac-01", "disconnected"] {
         assert!(reply.detail().contains(words), "{}", reply.text);
     }
     assert_eq!(reply.body["retryable"], true);
@@ -54,7 +55,8 @@ async fn a_node_that_was_stopped_is_named_as_such() {
     let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 1").start().await;
     SdkNode::echo(&gateway, "mac-01").await.stop().await;
     eventually("it gone", || async {
-        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false).then_some(())
+        (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false)
+            .then_some(())
     })
     .await;
     let reply = gateway.operator().call("mac-01.echo", json!({})).await;
@@ -62,14 +64,18 @@ async fn a_node_that_was_stopped_is_named_as_such() {
     for words in ["the tool \"mac-01.echo\" exists", "its node \"mac-01\" was stopped"] {
         assert!(reply.detail().contains(words), "{}", reply.text);
     }
-    assert!(reply.body["hint"].as_str().unwrap().contains("start the node again"), "{}", reply.text);
+    assert!(
+        reply.body["hint"].as_str().unwrap().contains("start the node again"),
+        "{}",
+        reply.text
+    );
     let node = gateway.operator().get("/v1/nodes").await.body["nodes"][0].clone();
     assert_eq!((&node["online"], &node["stopped"]), (&json!(false), &json!(true)));
 }
 
 #[tokio::test]
 async fn an_orderly_restart_costs_no_call() {
-    // As long as a machine takes that does much else.
+    // Long enough even on a busy machine.
     let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 80_000").start().await;
     SdkNode::echo(&gateway, "n").await.stop().await;
     let operator = gateway.operator();
@@ -78,7 +84,8 @@ async fn an_orderly_restart_costs_no_call() {
     })
     .await;
     let call = operator.call_later("n.echo", json!({ "args": { "x": 1 } }));
-    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) })
+        .await;
     let node = SdkNode::echo(&gateway, "n").await;
     assert_eq!(call.await.unwrap().result(), json!({ "x": 1 }));
     assert_eq!(operator.get("/v1/nodes").await.body["nodes"][0].get("stopped"), None);
@@ -132,27 +139,68 @@ async fn nodes_are_remembered_over_a_restart_of_the_gateway() {
     assert_eq!(operator.get("/v1/nodes").await.body["nodes"][0]["online"], false);
 
     let again = setup("10000").on(&gateway);
-    // The node is known after a second restart, too, though it was not here in between.
+    // The node is still known after a second restart, even though it was not connected in between.
     gateway.stop().await;
     let gateway = again.start().await;
     let call = gateway.operator().call_later("a.b", json!({}));
-    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) }).await;
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) })
+        .await;
     let mut node = Hello::old("mac-01").capability("a").connect(&gateway).await;
     let request = node.request().await;
     node.answer(&request.id, json!("back")).await;
     assert_eq!(call.await.unwrap().result(), "back");
 }
 
+/// Only saved nodes have it.
+const FIELD_OF_A_NODE: &[u8] = b"\"bare_names\":";
+
+#[tokio::test]
+async fn nodes_are_remembered_over_a_kill_of_the_gateway() {
+    let setup = |wait: &str| Setup::new().config(&format!("[limits]\nreconnect_wait_ms = {wait}"));
+    let mut gateway = setup("100").spawn(crate::SWITCHBOARD).await;
+    let _node = Hello::old("mac-01").capability("a").connect(&gateway).await;
+    let is_saved = |path: std::path::PathBuf| {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        bytes.windows(FIELD_OF_A_NODE.len()).any(|bytes| bytes == FIELD_OF_A_NODE)
+    };
+    eventually("the node in a file", || async {
+        let mut files = std::fs::read_dir(gateway.data_dir()).unwrap();
+        files.any(|file| is_saved(file.unwrap().path())).then_some(())
+    })
+    .await;
+    // Whatever was written before a token is made is on the disk with it.
+    gateway.token(json!({ "name": "any", "role": "agent" })).await;
+    gateway.kill().await;
+    let mut gateway = setup("100").on(&gateway).spawn(crate::SWITCHBOARD).await;
+    assert_eq!(gateway.operator().tool_names().await, ["a"]);
+    let reply = gateway.operator().call("a.b", json!({})).await;
+    reply.assert_problem(503, "offline");
+    assert_eq!(reply.body["retryable"], true);
+
+    // The node is known after a second kill, too, though it was not here in between.
+    gateway.kill().await;
+    let gateway = setup("10000").on(&gateway).spawn(crate::SWITCHBOARD).await;
+    let call = gateway.operator().call_later("a.b", json!({}));
+    eventually("the call waiting", || async { (gateway.running_calls().await == 1).then_some(()) })
+        .await;
+    let mut node = Hello::old("mac-01").capability("a").connect(&gateway).await;
+    let request = node.request().await;
+    node.answer(&request.id, json!("back")).await;
+    assert_eq!(call.await.unwrap().result(), "back");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_node_that_was_stopped_is_not_waited_for_after_a_restart() {
     let gateway = Setup::new().start().await;
     let node = SdkNode::echo(&gateway, "n").await;
-    // The node is saved as one that is online, before it stops.
+    // The node is saved as online before it stops.
     let saved = async || gateway.inner().store.get("nodes", "n").await.unwrap();
     eventually("it saved", || async { saved().await.is_some().then_some(()) }).await;
     node.stop().await;
-    let stopped =
-        async |gateway: &Gateway| gateway.operator().get("/v1/nodes").await.body["nodes"][0]["stopped"].clone();
+    let stopped = async |gateway: &Gateway| {
+        gateway.operator().get("/v1/nodes").await.body["nodes"][0]["stopped"].clone()
+    };
     eventually("it stopped", || async { (stopped(&gateway).await == true).then_some(()) }).await;
     let again = Setup::new().on(&gateway);
     gateway.stop().await;
@@ -166,7 +214,7 @@ async fn a_node_whose_token_is_gone_is_forgotten_by_a_restart() {
     let _node = Hello::new("n").capability("a").token("secret").connect(&gateway).await;
     let (same, none) = (Setup::new().env("SA_NODE_TOKEN", "other").on(&gateway), Setup::new());
     gateway.stop().await;
-    // The same grant with another secret: the operator has rotated it.
+    // The same grant with a new secret, as after a rotation by the operator.
     let gateway = same.start().await;
     assert_eq!(gateway.operator().tool_names().await, ["a"]);
     let none = none.on(&gateway);

@@ -1,4 +1,4 @@
-//! Nodes by their tags, and two nodes that have one id.
+//! Nodes by their tags, and two nodes with the same id.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::{Value, json};
@@ -22,13 +22,18 @@ async fn nodes_are_listed_by_tag() {
         ("?tag=", json!([])),
     ] {
         let list = gateway.operator().get(&format!("/v1/nodes{query}")).await;
-        let ids: Value = list.body["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
+        let ids: Value =
+            list.body["nodes"].as_array().unwrap().iter().map(|node| node["id"].clone()).collect();
         assert_eq!(ids, expected, "{query}");
     }
     assert_eq!(gateway.operator().get("/v1/nodes?tags=gpu").await.status, 400);
     let shown = gateway.cli(&["nodes"]).run().await;
     shown.assert_code(0);
-    assert!(shown.stdout.contains("TAGS") && shown.stdout.contains("gpu to ship"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("TAGS") && shown.stdout.contains("gpu to ship"),
+        "{}",
+        shown.stdout
+    );
     let shown = gateway.cli(&["nodes", "--tag", "gpux"]).run().await;
     assert!(shown.stdout.contains("home") && !shown.stdout.contains("office"), "{}", shown.stdout);
     let none = gateway.cli(&["nodes", "--tag", "other"]).run().await;

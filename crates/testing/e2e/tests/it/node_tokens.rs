@@ -1,29 +1,38 @@
-//! By what right a node connects: the shared token, one bound to an id, one made for nodes, or, where there is none at
-//! all, being on the same machine. All others get a 401 at the upgrade, before any frame.
+//! A node may connect with the shared token, a token bound to its id, or a node token. If no node
+//! token exists, local nodes may connect without one. All others get a 401 at the upgrade, before
+//! any frame.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Setup};
 use serde_json::json;
 
 async fn refused(gateway: &Gateway, query: &str) {
     let refused = FakeNode::upgrade(gateway, query).await.expect_err(query);
-    assert_eq!((refused.status, &refused.body["kind"]), (401, &json!("unauthorized")), "{query}: {}", refused.body);
+    assert_eq!(
+        (refused.status, &refused.body["kind"]),
+        (401, &json!("unauthorized")),
+        "{query}: {}",
+        refused.body
+    );
     assert!(refused.body["hint"].is_string());
 }
 
 #[tokio::test]
 async fn the_shared_token() {
     let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").start().await;
-    for query in ["", "token=", "token=wrong", "token=S3cret", "token=s3cret2", "node_id=n", "tokens=s3cret"] {
+    for query in
+        ["", "token=", "token=wrong", "token=S3cret", "token=s3cret2", "node_id=n", "tokens=s3cret"]
+    {
         refused(&gateway, query).await;
     }
     refused(&gateway, &format!("token={}", gateway.operator)).await;
     assert_eq!(gateway.refused("node", "token").await, 8);
     Hello::new("n").token("s3cret").connect(&gateway).await;
-    // Some leave the id out of the query, and some put it first.
+    // Some nodes leave the id out of the query, and some put it first.
     Hello::new("m").query("token=s3cret").connect(&gateway).await;
     Hello::new("o").query("node_id=o&token=s3cret").connect(&gateway).await;
-    // And in the header, where no log sees it.
-    let mut node = FakeNode::upgrade_with(&gateway, "", &[("authorization", "Bearer s3cret")]).await.unwrap();
+    // A token in the header never appears in a log.
+    let mut node =
+        FakeNode::upgrade_with(&gateway, "", &[("authorization", "Bearer s3cret")]).await.unwrap();
     node.send(Hello::new("p").frame()).await;
     assert_eq!(node.recv().await["type"], "gateway_welcome");
 }
@@ -43,7 +52,8 @@ async fn tokens_bound_to_an_id() {
 async fn tokens_made_for_nodes() {
     let gateway = Setup::new().start().await;
     let (_, free) = gateway.token(json!({ "name": "any", "role": "node" })).await;
-    let (_, bound) = gateway.token(json!({ "name": "mac", "role": "node", "node_id": "mac" })).await;
+    let (_, bound) =
+        gateway.token(json!({ "name": "mac", "role": "node", "node_id": "mac" })).await;
     let (_, agent) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
     let _node = Hello::new("n").tool("a.b").token(&free).connect(&gateway).await;
     Hello::new("mac").token(&bound).connect(&gateway).await;
@@ -63,20 +73,30 @@ async fn revoking_the_last_token_for_nodes_leaves_the_door_closed_and_says_so() 
     let first = gateway.cli(&["token", "revoke", "one"]).run().await;
     assert_eq!(first.assert_code(0).stderr, "", "another one is valid");
     let last = gateway.cli(&["token", "revoke", "two"]).run().await;
-    assert!(last.assert_code(0).stderr.contains("switchboard token create NAME --role node"), "{}", last.stderr);
+    assert!(
+        last.assert_code(0).stderr.contains("switchboard token create NAME --role node"),
+        "{}",
+        last.stderr
+    );
     refused(&gateway, "").await;
-    // And it stays so.
+    // The restriction survives a restart.
     let again = Setup::new().on(&gateway);
     gateway.stop().await;
     let gateway = again.spawn(crate::SWITCHBOARD).await;
     refused(&gateway, "").await;
-    // Of no other token is it said.
+    // The warning appears for no other kind of token.
     gateway.token(json!({ "name": "bot", "role": "agent" })).await;
     assert_eq!(gateway.cli(&["token", "revoke", "bot"]).run().await.stderr, "");
-    // Nor of one that let nobody in any more.
+    // An expired token causes no warning either.
     gateway.token(json!({ "name": "brief", "role": "node", "expires_in_s": 1 })).await;
     sa_testkit::eventually("its end", || async {
-        gateway.cli(&["token", "show", "brief"]).run().await.stdout.contains("expired").then_some(())
+        gateway
+            .cli(&["token", "show", "brief"])
+            .run()
+            .await
+            .stdout
+            .contains("expired")
+            .then_some(())
     })
     .await;
     assert_eq!(gateway.cli(&["token", "revoke", "brief"]).run().await.stderr, "");
@@ -86,11 +106,14 @@ async fn revoking_the_last_token_for_nodes_leaves_the_door_closed_and_says_so() 
 #[tokio::test]
 async fn with_no_token_anywhere_this_machine_is_let_in_with_a_warning() {
     let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
-    // Its two outputs are read apart, so the warning may be seen after the line that it came before.
-    sa_testkit::eventually("the warning", || async { gateway.stderr().contains("no node token is set").then_some(()) })
-        .await;
+    // The two outputs are read separately, so the warning may be seen after a line that was printed
+    // later.
+    sa_testkit::eventually("the warning", || async {
+        gateway.stderr().contains("no node token is set").then_some(())
+    })
+    .await;
     Hello::new("n").connect(&gateway).await;
-    // What the node says is its token does not matter then.
+    // Without node tokens, the node's own token is ignored.
     Hello::new("m").token("whatever").connect(&gateway).await;
     gateway.stop().await;
 }

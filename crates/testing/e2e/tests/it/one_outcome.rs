@@ -1,12 +1,18 @@
-//! A call ends once, by the node that got it: late, repeated and foreign answers count for nothing, and forgeries are
-//! recorded.
+//! A call ends once, by the node that received it. Late, repeated and foreign answers are ignored,
+//! and forged ones are recorded.
 
 use sa_testkit::{Hello, Setup};
 use serde_json::{Value, json};
 
 async fn audit(gateway: &sa_testkit::Gateway, what: &str) -> Vec<Value> {
     let body = gateway.operator().get("/v1/audit").await.body;
-    body["events"].as_array().unwrap().iter().filter(|event| event["what"] == what).cloned().collect()
+    body["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["what"] == what)
+        .cloned()
+        .collect()
 }
 
 #[tokio::test]
@@ -63,6 +69,10 @@ async fn nobody_answers_for_another_node() {
         Some(audit(&gateway, "reply.forged").await).filter(|events| events.len() == 3)
     })
     .await;
-    assert!(forged.iter().all(|event| event["who"] == "node forger" && event["subject"] == request.id.as_str()));
+    assert!(
+        forged
+            .iter()
+            .all(|event| event["who"] == "node forger" && event["subject"] == request.id.as_str())
+    );
     assert_eq!(gateway.refused("node", "forged_reply").await, 3);
 }

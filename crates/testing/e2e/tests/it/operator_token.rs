@@ -1,5 +1,6 @@
-//! `operator.token` holds a token that works, after each start. What somebody or something else has written there opens
-//! nothing, but in a gateway without any tokens; and what happened is in the log, with the tokens that are valid still.
+//! After each start, `operator.token` contains a valid token. Other content in the file grants no
+//! access, except in a gateway without any tokens. The log reports this and lists the tokens that
+//! are still valid.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use sa_testkit::{Gateway, Setup};
 
 use crate::SWITCHBOARD;
 
-/// Ends a gateway, puts this into its operator's file (or deletes that), and starts it again.
+/// Stops a gateway, writes this to its operator token file (or deletes it), and starts it again.
 async fn restarted(gateway: Gateway, written: Option<&[u8]>) -> Gateway {
     let (dir, file) = (Arc::clone(&gateway.dir), gateway.data_dir().join("operator.token"));
     gateway.stop().await;
@@ -35,8 +36,8 @@ async fn what_is_written_into_the_file_opens_nothing_and_is_told() {
         (Some(&damaged), "changed or damaged"),
         (Some(b"caf\xe9"), "could not be read"),
         (Some(b""), "was empty"),
-        (Some(agents.as_bytes()), "no operator's"),
-        (None, "was not there"),
+        (Some(agents.as_bytes()), "not an operator token"),
+        (None, "file was missing"),
     ];
     let mut seen = vec![first.clone()];
     for (written, why) in cases {
@@ -47,7 +48,10 @@ async fn what_is_written_into_the_file_opens_nothing_and_is_told() {
             assert_ne!(status_with(&gateway, token).await, 200, "{why}");
         }
         let log = gateway.stderr();
-        let told = log.lines().find(|line| line.contains("wrote a new operator token")).unwrap_or_default();
+        let told = log
+            .lines()
+            .find(|line| line.contains("wrote a new operator token"))
+            .unwrap_or_default();
         assert!(told.contains("operator.token") && told.contains(why), "{why}: {log}");
         assert!(told.contains("switchboard token revoke ID"), "{log}");
         for token in seen.iter().chain([&planted, &gateway.operator]) {
@@ -55,7 +59,7 @@ async fn what_is_written_into_the_file_opens_nothing_and_is_told() {
         }
         seen.push(gateway.operator.clone());
     }
-    // Those that the log names are the ones to revoke.
+    // The log names the tokens to revoke.
     let log = gateway.stderr();
     let told = log.lines().find(|line| line.contains("wrote a new operator token")).unwrap();
     assert_eq!(told.matches("tok_").count(), seen.len() - 1, "{told}");
@@ -84,6 +88,10 @@ async fn a_token_that_works_is_left_alone_and_a_new_store_takes_it_in() {
     }
     let gateway = Setup::new().in_dir(&dir).spawn(SWITCHBOARD).await;
     assert_eq!(status_with(&gateway, &token).await, 200, "scripts that have read it go on");
-    assert!(gateway.stderr().contains("took the operator's from its file"), "{}", gateway.stderr());
+    assert!(
+        gateway.stderr().contains("the operator token was read from its file"),
+        "{}",
+        gateway.stderr()
+    );
     gateway.stop().await;
 }

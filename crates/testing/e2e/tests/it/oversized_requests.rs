@@ -1,11 +1,12 @@
-//! A call whose arguments are more than its node takes is refused by itself: no other call of that node notices.
+//! A call with arguments above its node's limit fails alone, without effect on other calls of that
+//! node.
 
 use sa_testkit::{Gateway, Hello, Message, SdkNode, Setup, gate};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
 
-/// More than a node takes, less than the socket for calls does.
+/// Above the limit of a node, below that of the WebSocket for calls.
 fn six_megabytes() -> Value {
     json!({ "text": "x".repeat(6_000_000) })
 }
@@ -19,14 +20,19 @@ async fn a_large_call_of_one_agent_leaves_another_agents_call_alone() {
     let gateway = gateway().await;
     let (registry, mut tool) = gate("desk.wait");
     let node = SdkNode::start(&gateway, "desk", registry, |builder| builder).await;
-    let (bystander, other) = (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
+    let (bystander, other) =
+        (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
     let (mut bystander, mut other) = (bystander.socket().await, other.socket().await);
     bystander.call("1", "desk.wait", json!({})).await;
     sa_testkit::soon(tool.started.recv()).await.unwrap();
 
     other.call("large", "desk.wait", six_megabytes()).await;
     let refusal = other.wait_for("error", "large").await;
-    assert_eq!((&refusal["kind"], &refusal["retryable"]), (&json!("invalid_args"), &json!(false)), "{refusal}");
+    assert_eq!(
+        (&refusal["kind"], &refusal["retryable"]),
+        (&json!("invalid_args"), &json!(false)),
+        "{refusal}"
+    );
     let words = refusal["message"].as_str().unwrap();
     assert!(words.contains("\"desk\"") && words.contains("262144"), "{words}");
     assert!(refusal["hint"].as_str().unwrap().contains("max_request_bytes"), "{refusal}");
@@ -41,10 +47,18 @@ async fn a_large_call_of_one_agent_leaves_another_agents_call_alone() {
 #[tokio::test]
 async fn the_limit_is_the_nodes_own_and_counts_the_whole_request() {
     let gateway = gateway().await;
-    let mut node = Hello::new("n").capability("a").with("max_request_bytes", json!(2_000)).connect(&gateway).await;
+    let mut node = Hello::new("n")
+        .capability("a")
+        .with("max_request_bytes", json!(2_000))
+        .connect(&gateway)
+        .await;
     let operator = gateway.operator();
     let refused = operator.call("a.b", json!({ "text": "x".repeat(2_000) })).await;
-    assert!(refused.assert_problem(422, "invalid_args").detail().contains("2000"), "{}", refused.text);
+    assert!(
+        refused.assert_problem(422, "invalid_args").detail().contains("2000"),
+        "{}",
+        refused.text
+    );
     node.settle().await;
     let call = operator.call_later("a.b", json!({ "args": { "text": "x".repeat(1_500) } }));
     let request = node.request().await;

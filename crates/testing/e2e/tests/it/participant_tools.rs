@@ -1,7 +1,9 @@
-//! A participant's token calls none of the gateway's tools unless it was made for them, whichever way it tries; the methods
-//! of its channels go by its rights there.
+//! A participant's token can call the gateway's tools only if it was created for them, in any API.
+//! The methods of its channels depend on its rights there.
 
-use sa_testkit::{Agent, Gateway, Hello, ModelReply, Participant, PluginServer, ScriptedModel, Setup, soon};
+use sa_testkit::{
+    Agent, Gateway, Hello, ModelReply, Participant, PluginServer, ScriptedModel, Setup, soon,
+};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -11,11 +13,13 @@ use crate::plugin_calls::{add, gateway as ask_plugin};
 
 const SEARCH: &str = "pubsub_worker_search";
 
-/// Somebody in the room with a method, which is answered for as long as the test runs.
+/// Joins a participant with a method, and answers calls of it during the whole test.
 async fn worker(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
     let mut worker = Participant::join(gateway, "room", "worker").await;
-    let method = json!({ "name": "search", "description": "Search", "parameters": { "type": "object" } });
-    let answer = worker.update(json!({ "name": "worker", "handle": "worker", "methods": [method] })).await;
+    let method =
+        json!({ "name": "search", "description": "Search", "parameters": { "type": "object" } });
+    let answer =
+        worker.update(json!({ "name": "worker", "handle": "worker", "methods": [method] })).await;
     assert_eq!(answer["kind"], "persisted", "{answer}");
     tokio::spawn(async move {
         loop {
@@ -26,7 +30,7 @@ async fn worker(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
     })
 }
 
-/// What becomes of a call of a node's tool on every surface, and whether each list has it.
+/// Tries to call and list a node's tool in every API, and returns the results.
 async fn tried(gateway: &Gateway, token: &str) -> Vec<(&'static str, bool)> {
     let agent = gateway.agent(token);
     let mut tried = vec![
@@ -34,7 +38,13 @@ async fn tried(gateway: &Gateway, token: &str) -> Vec<(&'static str, bool)> {
         ("list in the channel", listed_in_room(&agent).await.contains(&"demo_echo".to_owned())),
         ("rest", agent.call("demo.echo", json!({})).await.status == 200),
         ("rest in the channel", call_in_room(&agent, "demo_echo").await == 200),
-        ("functions", !agent.get("/v1/functions?tools=demo_*").await.body["tools"].as_array().unwrap().is_empty()),
+        (
+            "functions",
+            !agent.get("/v1/functions?tools=demo_*").await.body["tools"]
+                .as_array()
+                .unwrap()
+                .is_empty(),
+        ),
     ];
     let call = json!({ "id": "c1", "type": "function", "function": { "name": "demo_echo", "arguments": "{}" } });
     let executed = agent.post("/v1/functions/execute", &json!({ "tool_calls": [call] })).await;
@@ -67,17 +77,24 @@ async fn tried(gateway: &Gateway, token: &str) -> Vec<(&'static str, bool)> {
     tried.push(("plugins", !plugins["plugins"].as_array().unwrap().is_empty()));
     let path = format!("/v1/channels/ws?token={token}&channel=room");
     let mut inside = Participant::connect(gateway, &path).await;
-    // The token is as good an id as any: nobody else's call has it.
+    // Uses the token as the call id, because it is unique.
     let call = json!({ "callId": token, "methodName": "demo.echo", "providerId": "switchboard", "args": {} });
     assert_eq!(inside.say("method-call", call).await["kind"], "persisted");
-    let result = inside.until(|frame| frame["type"] == "method-result" && frame["payload"]["callId"] == token).await;
+    let result = inside
+        .until(|frame| frame["type"] == "method-result" && frame["payload"]["callId"] == token)
+        .await;
     tried.push(("channel", result["payload"]["isError"] != json!(true)));
     tried
 }
 
 async fn listed_in_room(agent: &Agent) -> Vec<String> {
     let list = agent.get("/v1/tools?channel=room").await.body;
-    list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    list["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 async fn call_in_room(agent: &Agent, tool: &str) -> u16 {
@@ -92,10 +109,13 @@ async fn the_gateways_tools_are_for_those_whose_token_names_them() {
     add(&gateway.operator(), &server.manifest("mail", json!({ "api": api }))).await;
     let _node = Hello::new("laptop").tool("demo.echo").connect(&gateway).await.echo();
     let worker = worker(&gateway).await;
-    for (name, tools, expected) in
-        [("none", json!([]), false), ("some", json!(["demo*", "mail__*"]), true), ("all", json!(["*"]), true)]
-    {
-        let token = json!({ "name": name, "role": "participant", "tools": tools, "channels": ["room"] });
+    for (name, tools, expected) in [
+        ("none", json!([]), false),
+        ("some", json!(["demo*", "mail__*"]), true),
+        ("all", json!(["*"]), true),
+    ] {
+        let token =
+            json!({ "name": name, "role": "participant", "tools": tools, "channels": ["room"] });
         let (_, token) = gateway.token(token).await;
         for (surface, allowed) in tried(&gateway, &token).await {
             assert_eq!(allowed, expected, "{surface} with {tools}");
@@ -104,13 +124,13 @@ async fn the_gateways_tools_are_for_those_whose_token_names_them() {
         assert!(agent.tool_names().await.contains(&SEARCH.to_owned()), "{tools}");
         assert_eq!(call_in_room(&agent, SEARCH).await, 200, "a method, with {tools}");
     }
-    let other = json!({ "name": "other", "role": "participant", "tools": ["else*"], "channels": ["room"] });
+    let other =
+        json!({ "name": "other", "role": "participant", "tools": ["else*"], "channels": ["room"] });
     let (_, token) = gateway.token(other).await;
     assert!(tried(&gateway, &token).await.iter().all(|(_, allowed)| !allowed));
 
-    // A channel's methods need the right to call there.
-    let page =
-        json!({ "name": "page", "role": "participant", "channels": ["room"], "channel_rights": ["read", "publish"] });
+    // The methods of a channel need the right to call there.
+    let page = json!({ "name": "page", "role": "participant", "channels": ["room"], "channel_rights": ["read", "publish"] });
     let page = gateway.agent(&gateway.token(page).await.1);
     assert_eq!(page.tool_names().await, Vec::<String>::new());
     page.call(SEARCH, json!({})).await.assert_problem(404, "not_found");
@@ -135,7 +155,8 @@ async fn a_participant_asks_no_model_that_its_token_does_not_name() {
         ("two", json!(["demo*"]), json!(["*"]), Some(vec!["demo_echo"])),
         ("all", json!(["*"]), json!([]), None),
     ] {
-        let token = json!({ "name": name, "role": "participant", "tools": tools, "models": models });
+        let token =
+            json!({ "name": name, "role": "participant", "tools": tools, "models": models });
         let (_, token) = gateway.token(token).await;
         let agent = gateway.agent(&token);
         let listed = agent.get("/v1/models").await.body["data"].as_array().unwrap().len();
@@ -143,18 +164,18 @@ async fn a_participant_asks_no_model_that_its_token_does_not_name() {
         let asked = match offered {
             Some(offered) => {
                 let expected: Vec<String> = offered.into_iter().map(str::to_owned).collect();
-                let check = move |request: &Value| assert_eq!(tool_names(request), expected, "{request}");
+                let check =
+                    move |request: &Value| assert_eq!(tool_names(request), expected, "{request}");
                 model.then(check, ModelReply::text("hello"));
                 200
             }
             None => 404,
         };
-        // The model's server hears nothing of what is refused: it has no answer ready.
-        for body in [ask("hi"), crate::chat::with(ask("hi"), "stream", json!(true))].into_iter().take(if asked == 200 {
-            1
-        } else {
-            2
-        }) {
+        // A refused request does not reach the model server, which has no reply prepared.
+        for body in [ask("hi"), crate::chat::with(ask("hi"), "stream", json!(true))]
+            .into_iter()
+            .take(if asked == 200 { 1 } else { 2 })
+        {
             let answer = agent.post("/v1/chat/completions", &body).await;
             assert_eq!(answer.status, asked, "{name}: {}", answer.text);
         }
@@ -172,10 +193,18 @@ async fn whoever_makes_such_a_token_is_told() {
     };
     let none = create("ann", &[]).await;
     assert!(none.assert_code(0).stderr.contains("no tools of the gateway"), "{}", none.stderr);
-    assert!(none.stderr.contains("--tool") && none.stdout.trim().starts_with("sb_"), "{}", none.stdout);
+    assert!(
+        none.stderr.contains("--tool") && none.stdout.trim().starts_with("sb_"),
+        "{}",
+        none.stdout
+    );
     let some = create("bob", &["--tool", "demo_*"]).await;
     assert!(!some.assert_code(0).stderr.contains("tools"), "{}", some.stderr);
-    assert!(some.stderr.contains("use no channels") && some.stderr.contains("--channel, --model"), "{}", some.stderr);
+    assert!(
+        some.stderr.contains("use no channels") && some.stderr.contains("--channel, --model"),
+        "{}",
+        some.stderr
+    );
     let all = create("cid", &["--tool", "demo_*", "--channel", "a", "--model", "b"]).await;
     assert_eq!(all.assert_code(0).stderr, "");
     let wrong = create("dan", &["--tool", "models/gpt"]).await;

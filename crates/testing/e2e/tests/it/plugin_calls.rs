@@ -1,5 +1,6 @@
-//! A plugin host's call does all the steps (the manifest is found, arguments and settings are checked, the server is called,
-//! its answer comes back as it is) and is a call like any other; and each function of a plugin is a tool on every surface.
+//! A plugin host's call goes through all steps. The gateway finds the manifest, checks arguments
+//! and settings, calls the server, and returns its answer unchanged. It is recorded like any other
+//! call, and each function of a plugin is a tool in every API.
 
 use reqwest::Method;
 use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup, eventually};
@@ -22,12 +23,18 @@ pub(crate) async fn add(agent: &Agent, manifest: &Value) {
 
 #[tokio::test]
 async fn a_hosts_call_does_all_the_steps() {
-    let server = PluginServer::start(|_| PluginAnswer::text(200, "text/markdown; charset=utf-8", "## Sunny\n")).await;
+    let server = PluginServer::start(|_| {
+        PluginAnswer::text(200, "text/markdown; charset=utf-8", "## Sunny\n")
+    })
+    .await;
     let gateway = Setup::new().config(&server.allowed()).start().await;
     let operator = gateway.operator();
-    let settings =
-        json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
-    add(&operator, &server.manifest("weather", json!({ "type": "markdown", "settings": settings }))).await;
+    let settings = json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
+    add(
+        &operator,
+        &server.manifest("weather", json!({ "type": "markdown", "settings": settings })),
+    )
+    .await;
     let agent = gateway.new_agent("host").await;
 
     let header = r#"{"name":"Zo\u00eb"}"#;
@@ -40,7 +47,8 @@ async fn a_hosts_call_does_all_the_steps() {
     ] {
         let arguments = r#"{ "city": "Zürich", "n": 1.50 }"#;
         let body = json!({ "identifier": "weather", "apiName": "run", "arguments": arguments, "type": "markdown" });
-        let reply = Reply::of(agent.request(Method::POST, path).header(name, header).json(&body)).await;
+        let reply =
+            Reply::of(agent.request(Method::POST, path).header(name, header).json(&body)).await;
         assert_eq!((reply.status, reply.text.as_str()), (200, "## Sunny\n"), "{path}");
         assert_eq!(reply.headers["content-type"], "text/markdown; charset=utf-8");
         let asked = server.last();
@@ -50,14 +58,20 @@ async fn a_hosts_call_does_all_the_steps() {
         for name in sa_protocol::plugin::SETTINGS_HEADERS {
             assert_eq!(asked.headers[name], r#"{"name":"Zo\u00eb","units":"celsius"}"#);
         }
-        assert!(!asked.headers.contains_key("authorization"), "the host's token is for the gateway");
+        assert!(
+            !asked.headers.contains_key("authorization"),
+            "the host's token is for the gateway"
+        );
 
         let id = reply.headers["x-call-id"].to_str().unwrap().to_owned();
         let record = eventually("the record", || async {
             Some(operator.get(&format!("/v1/calls/{id}")).await).filter(|reply| reply.status == 200)
         })
         .await;
-        assert_eq!((&record.body["tool"], &record.body["surface"]), (&json!("weather__run"), &json!("plugin")));
+        assert_eq!(
+            (&record.body["tool"], &record.body["surface"]),
+            (&json!("weather__run"), &json!("plugin"))
+        );
         assert_eq!(record.body["provider"]["kind"], "plugin");
     }
 }
@@ -70,9 +84,17 @@ async fn each_function_is_a_tool_on_every_surface() {
     add(&operator, &server.manifest("weather.com", json!({}))).await;
     let agent = gateway.new_agent("a").await;
     let tools = agent.get("/v1/tools").await.body;
-    let tool =
-        tools["tools"].as_array().unwrap().iter().find(|tool| tool["provider"]["kind"] == "plugin").unwrap().clone();
-    assert_eq!((&tool["name"], &tool["description"]), (&json!("weather_com__run"), &json!("Runs.")));
+    let tool = tools["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|tool| tool["provider"]["kind"] == "plugin")
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (&tool["name"], &tool["description"]),
+        (&json!("weather_com__run"), &json!("Runs."))
+    );
     assert_eq!(tool["input_schema"]["required"], json!(["city"]));
 
     let result = agent.call("weather_com__run", json!({ "city": "Bern" })).await.result();
@@ -80,18 +102,27 @@ async fn each_function_is_a_tool_on_every_surface() {
     agent.call("weather_com__run", json!({})).await.assert_problem(422, "invalid_args");
     let mcp = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "weather_com__run", "arguments": { "city": "Chur" } } });
-    let request =
-        agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&mcp);
+    let request = agent
+        .request(Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .json(&mcp);
     let reply = Reply::of(request).await;
     assert!(reply.text.contains("Chur"), "{}", reply.text);
 
-    // A token that is for other tools is not for this one, on this surface either.
-    let (_, token) = gateway.token(json!({ "name": "few", "role": "agent", "tools": ["demo_*"] })).await;
+    // A token for other tools does not allow this one, in this API either.
+    let (_, token) =
+        gateway.token(json!({ "name": "few", "role": "agent", "tools": ["demo_*"] })).await;
     let few = gateway.agent(&token);
-    let refused = crate::plugin_calls::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
+    let refused =
+        crate::plugin_calls::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
     assert_eq!(refused.status, 404, "{}", refused.text);
-    let unknown = crate::plugin_calls::gateway(&few, &payload("weather.net", json!({ "city": "x" }))).await;
-    assert_eq!(refused.text, unknown.text.replace("weather.net", "weather.com"), "as if it were not there");
+    let unknown =
+        crate::plugin_calls::gateway(&few, &payload("weather.net", json!({ "city": "x" }))).await;
+    assert_eq!(
+        refused.text,
+        unknown.text.replace("weather.net", "weather.com"),
+        "as if it were not there"
+    );
     assert_eq!(few.get("/v1/plugins").await.body["plugins"], json!([]));
 }
 
@@ -103,25 +134,35 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
     payload["manifest"] = manifest;
     let closed = Setup::new().config(&server.allowed()).start().await;
     let reply = gateway(&closed.operator(), &payload).await;
-    assert_eq!((reply.status, &reply.body["errorType"]), (404, &json!("PluginMarketIndexNotFound")));
+    assert_eq!(
+        (reply.status, &reply.body["errorType"]),
+        (404, &json!("PluginMarketIndexNotFound"))
+    );
     assert!(reply.text.contains("allow_inline_manifest"), "{}", reply.text);
     assert_eq!(server.asked().len(), 0);
 
-    let open = Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+    let open =
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
     for _ in 0..2 {
         let reply = gateway(&open.operator(), &payload).await;
-        assert_eq!((reply.status, &reply.body["got"]["city"]), (200, &json!("Bern")), "{}", reply.text);
+        assert_eq!(
+            (reply.status, &reply.body["got"]["city"]),
+            (200, &json!("Bern")),
+            "{}",
+            reply.text
+        );
     }
     assert_eq!(open.operator().tool_names().await, Vec::<String>::new(), "nobody else sees it");
-    // While a plugin is developed, its manifest and the host often do not agree on its name.
+    // During development, the manifest and the host often use different names for a plugin.
     let mut renamed = payload.clone();
     renamed["identifier"] = json!("brought-dev");
     let reply = gateway(&open.operator(), &renamed).await;
     assert_eq!((reply.status, &reply.body["got"]["city"]), (200, &json!("Bern")), "{}", reply.text);
-    // By the name that it claims, it is not what a token for that name is for.
-    let (_, token) = open.token(json!({ "name": "few", "role": "agent", "tools": ["brought__*"] })).await;
+    // A manifest from the request does not get the access of an installed plugin with its name.
+    let (_, token) =
+        open.token(json!({ "name": "few", "role": "agent", "tools": ["brought__*"] })).await;
     assert_eq!(gateway(&open.agent(&token), &payload).await.status, 404);
-    // A caller's manifest never changes what an operator has added.
+    // A caller's manifest never changes a plugin that an operator has added.
     let other = PluginServer::start(|_| PluginAnswer::json(&json!("added"))).await;
     let both = format!(
         "[plugins]\nallow_inline_manifest = true\nallow_private = [\"{}\", \"{}\"]",
@@ -147,7 +188,10 @@ async fn pages_of_listed_origins_may_use_the_plugin_gateway_and_nothing_else() {
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.headers["access-control-allow-origin"], "https://host.example");
     let allowed = preflight.headers["access-control-allow-headers"].to_str().unwrap();
-    assert!(allowed.contains("speraxos-plugin-settings") && allowed.contains("authorization"), "{allowed}");
+    assert!(
+        allowed.contains("speraxos-plugin-settings") && allowed.contains("authorization"),
+        "{allowed}"
+    );
     let answered = ask(Method::POST, "/api/gateway", "https://host.example").await;
     assert_eq!(
         (answered.status, &answered.headers["access-control-allow-origin"]),

@@ -1,10 +1,14 @@
-//! A server that repeats its credentials in every spelling that libraries produce tells them to nobody: they are in no answer,
-//! log, journal, history, metric or error, and not in the list of processes.
+//! A server that repeats its credentials, in every encoding that libraries produce, cannot expose
+//! them. They are in no answer, log, journal, history, metric or error, and not in the process
+//! list.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::Method;
-use sa_testkit::{PluginAnswer, PluginRequest, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files};
+use sa_testkit::{
+    PluginAnswer, PluginRequest, PluginServer, Reply, Setup, assert_nowhere, eventually,
+    find_in_files,
+};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -34,19 +38,22 @@ fn document() -> Value {
             "/token_json": { "get": { "operationId": "token_json", "security": [{ "client": [] }] } } } })
 }
 
-/// Everything that the server was told, told to everybody.
+/// Answers with everything that the server received.
 fn echo(request: &PluginRequest) -> PluginAnswer {
     let headers = format!(
         "{:?}",
         request
             .headers
             .iter()
-            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .map(|(name, value)| (
+                name.as_str(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned()
+            ))
             .collect::<Vec<_>>()
     );
     let all = format!("{} {headers}", request.path);
     let hex = KEY.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-    // It tells what it was told, and the password without its user.
+    // Includes the received data, and the password without its user.
     let password = if headers.contains("Basic ") { PASSWORD } else { "" };
     let spelled = format!(
         "{all} {KEY} {QUERY} {password} {} {} {hex}",
@@ -56,7 +63,9 @@ fn echo(request: &PluginRequest) -> PluginAnswer {
     let path = request.path.split(['?', '#']).next().unwrap();
     match path {
         "/document.json" => PluginAnswer::json(&document()),
-        "/token" => PluginAnswer::json(&json!({ "access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600 })),
+        "/token" => PluginAnswer::json(
+            &json!({ "access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600 }),
+        ),
         "/v1/text" => PluginAnswer::text(200, "text/plain", &spelled),
         "/v1/json" | "/v1/token_json" => PluginAnswer::json(
             &json!({ KEY: spelled, "pin": PIN, "all": all, "nested": json!({ "in": KEY }).to_string() }),
@@ -76,9 +85,16 @@ fn echo(request: &PluginRequest) -> PluginAnswer {
     }
 }
 
-/// The words that must not be anywhere, each in the middle of a secret.
-const CANARIES: [&str; 7] =
-    ["5f0c71", "query & 77", "query%20%26%2077", "pass\"word", "client-81b2", "token-9d0e", "918273645"];
+/// The words that must not appear anywhere, each from the middle of a secret.
+const CANARIES: [&str; 7] = [
+    "5f0c71",
+    "query & 77",
+    "query%20%26%2077",
+    "pass\"word",
+    "client-81b2",
+    "token-9d0e",
+    "918273645",
+];
 
 #[tokio::test]
 async fn credentials_that_a_server_repeats_are_nowhere() {
@@ -90,18 +106,22 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
     assert_eq!(added.status, 201, "{}", added.text);
     let settings = json!({ "settings": { "key": KEY, "query": QUERY, "basic": format!("me:{PASSWORD}"),
         "client_clientId": "me", "client_clientSecret": CLIENT_SECRET, "pin": PIN.to_string() } });
-    let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/echo/settings").json(&settings)).await;
+    let stored =
+        Reply::of(operator.request(Method::PUT, "/v1/plugins/echo/settings").json(&settings)).await;
     assert_eq!(stored.status, 200, "{}", stored.text);
 
     let mut said = stored.text;
     let names = ["text", "json", "bytes", "refuse", "rubbish", "token_json"];
     for name in names {
         let asked = json!({ "identifier": "echo", "apiName": name, "arguments": "{}" });
-        let request = operator.request(Method::POST, "/api/gateway").json(&asked).send().await.unwrap();
+        let request =
+            operator.request(Method::POST, "/api/gateway").json(&asked).send().await.unwrap();
         let bytes = request.bytes().await.unwrap();
         said += &String::from_utf8_lossy(&bytes);
-        // What was told in two bytes for each character.
-        said += &String::from_utf8_lossy(&bytes.iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>());
+        // Also searches text with two bytes per character.
+        said += &String::from_utf8_lossy(
+            &bytes.iter().copied().filter(|byte| *byte != 0).collect::<Vec<_>>(),
+        );
         let called = operator.call(&format!("echo__{name}"), json!({})).await;
         said += &called.text;
         if name == "bytes" {
@@ -109,11 +129,17 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
             said += &String::from_utf8_lossy(&BASE64_STANDARD.decode(data).unwrap());
         }
         if name == "json" {
-            assert_eq!(called.result()["pin"], "***", "a number becomes a text, and the answer stays JSON");
+            assert_eq!(
+                called.result()["pin"],
+                "***",
+                "a number becomes a text, and the answer stays JSON"
+            );
         }
     }
-    for decoded in
-        said.clone().split(|c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c)).filter(|run| run.len() > 7)
+    for decoded in said
+        .clone()
+        .split(|c: char| !c.is_ascii_alphanumeric() && !"+/=".contains(c))
+        .filter(|run| run.len() > 7)
     {
         said += &String::from_utf8_lossy(&BASE64_STANDARD.decode(decoded).unwrap_or_default());
     }
@@ -134,7 +160,14 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
         let id = call["id"].as_str().or(call["call_id"].as_str()).unwrap();
         lists += &operator.get_text(&format!("/v1/calls/{id}")).await;
     }
-    for path in ["/v1/plugins", "/v1/plugins/echo/settings", "/v1/audit", "/v1/tools", "/v1/status", "/metrics"] {
+    for path in [
+        "/v1/plugins",
+        "/v1/plugins/echo/settings",
+        "/v1/audit",
+        "/v1/tools",
+        "/v1/status",
+        "/metrics",
+    ] {
         lists += &operator.get_text(path).await;
     }
     let processes = every_command_line();
@@ -145,27 +178,40 @@ async fn credentials_that_a_server_repeats_are_nowhere() {
     for canary in CANARIES {
         assert_nowhere(
             canary,
-            &[("an answer", &said), ("a list", &lists), ("the log", &log), ("a command line", &processes)],
+            &[
+                ("an answer", &said),
+                ("a list", &lists),
+                ("the log", &log),
+                ("a command line", &processes),
+            ],
         );
         assert_eq!(find_in_files(dir.path(), canary), Vec::<std::path::PathBuf>::new(), "{canary}");
     }
 }
 
 fn every_command_line() -> String {
-    let of = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read(entry.ok()?.path().join("cmdline")).ok();
+    let of = |entry: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read(entry.ok()?.path().join("cmdline")).ok()
+    };
     let found: Vec<Vec<u8>> = std::fs::read_dir("/proc").unwrap().filter_map(of).collect();
     assert!(!found.is_empty());
     String::from_utf8_lossy(&found.concat()).into_owned()
 }
 
-/// A gap in a sentence that everybody knows reveals the word that was masked.
+/// A gap in a well-known sentence would reveal the masked word.
 #[tokio::test]
 async fn a_secret_that_is_one_of_our_words_is_not_cut_out_of_our_sentences() {
-    let server = PluginServer::start(|_| PluginAnswer::redirect(307, "http://plugin.evil.example/")).await;
+    let server =
+        PluginServer::start(|_| PluginAnswer::redirect(307, "http://plugin.evil.example/")).await;
     let at = Setup::new().config(&server.allowed()).start().await;
     let operator = at.operator();
     let settings = json!({ "type": "object", "properties": { "key": { "type": "string", "format": "password" } } });
-    operator.post("/v1/plugins", &json!({ "manifest": server.manifest("w", json!({ "settings": settings })) })).await;
+    operator
+        .post(
+            "/v1/plugins",
+            &json!({ "manifest": server.manifest("w", json!({ "settings": settings })) }),
+        )
+        .await;
     let stored = json!({ "settings": { "key": "plugin" } });
     Reply::of(operator.request(Method::PUT, "/v1/plugins/w/settings").json(&stored)).await;
     let asked = json!({ "identifier": "w", "apiName": "run", "arguments": { "city": "x" } });
@@ -191,11 +237,17 @@ async fn a_token_server_that_repeats_the_secret_tells_it_to_nobody() {
     let at = Setup::new().config(&server.allowed()).start().await;
     let operator = at.operator();
     operator.post("/v1/plugins", &json!({ "url": server.url("/document.json") })).await;
-    let settings = json!({ "settings": { "client_clientId": "me", "client_clientSecret": CLIENT_SECRET } });
+    let settings =
+        json!({ "settings": { "client_clientId": "me", "client_clientSecret": CLIENT_SECRET } });
     Reply::of(operator.request(Method::PUT, "/v1/plugins/echo/settings").json(&settings)).await;
     let asked = json!({ "identifier": "echo", "apiName": "token_json", "arguments": "{}" });
     let reply = gateway(&operator, &asked).await;
-    assert_eq!((reply.status, &reply.body["errorType"]), (400, &json!("PluginSettingsInvalid")), "{}", reply.text);
+    assert_eq!(
+        (reply.status, &reply.body["errorType"]),
+        (400, &json!("PluginSettingsInvalid")),
+        "{}",
+        reply.text
+    );
     assert!(reply.text.contains("401") && reply.text.contains("no *** here"), "{}", reply.text);
     let called = operator.call("echo__token_json", json!({})).await;
     assert_nowhere(CLIENT_SECRET, &[("the reply", &reply.text), ("the call", &called.text)]);

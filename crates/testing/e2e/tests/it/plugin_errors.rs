@@ -1,4 +1,5 @@
-//! Every failure of the plugin gateway has its type, its status, and a message that its reader can act on.
+//! Every failure of the plugin gateway has a type, a status, and a message that the reader can act
+//! on.
 
 use reqwest::Method;
 use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup};
@@ -6,13 +7,17 @@ use serde_json::{Value, json};
 
 use crate::plugin_calls::{add, gateway, payload};
 
-/// What the helper of a plugin SDK writes, with a field more.
-const KEYLESS: &str = r#"{ "errorType": "PluginSettingsInvalid", "body": {"message": "API key required"}, "x": 1 }"#;
+/// The output of a plugin SDK's helper, with one additional field.
+const KEYLESS: &str =
+    r#"{ "errorType": "PluginSettingsInvalid", "body": {"message": "API key required"}, "x": 1 }"#;
 
 #[track_caller]
 fn check(reply: &Reply, status: u16, error_type: Value, words: &[&str]) {
     assert_eq!((reply.status, &reply.body["errorType"]), (status, &error_type), "{}", reply.text);
-    assert!(reply.body.get("body").is_some() && reply.headers["content-type"].to_str().unwrap().contains("json"));
+    assert!(
+        reply.body.get("body").is_some()
+            && reply.headers["content-type"].to_str().unwrap().contains("json")
+    );
     for word in words {
         assert!(reply.body["body"].to_string().contains(word), "{} should say {word}", reply.text);
     }
@@ -33,7 +38,9 @@ async fn what_a_host_gets_wrong() {
         let reply = Reply::of(operator.request(method, "/api/gateway")).await;
         check(&reply, 405, json!("MethodNotAllowed"), &["POST"]);
     }
-    for body in ["", "{", "[]", "{}", r#"{"identifier":"plain"}"#, r#"{"identifier":5,"apiName":"x"}"#] {
+    for body in
+        ["", "{", "[]", "{}", r#"{"identifier":"plain"}"#, r#"{"identifier":5,"apiName":"x"}"#]
+    {
         let reply = Reply::of(operator.request(Method::POST, "/api/gateway").body(body)).await;
         check(&reply, 400, json!(400), &["apiName"]);
     }
@@ -41,7 +48,12 @@ async fn what_a_host_gets_wrong() {
     check(&unknown, 404, json!("PluginMarketIndexNotFound"), &["nope", "switchboard plugin add"]);
     let no_api = gateway(&operator, &json!({ "identifier": "plain", "apiName": "jump" })).await;
     check(&no_api, 404, json!("PluginApiNotFound"), &["jump", "run"]);
-    check(&gateway(&operator, &payload("page", json!({}))).await, 404, json!("PluginApiNotFound"), &["page"]);
+    check(
+        &gateway(&operator, &payload("page", json!({}))).await,
+        404,
+        json!("PluginApiNotFound"),
+        &["page"],
+    );
     let missing = gateway(&operator, &payload("plain", json!({}))).await;
     check(&missing, 422, json!("PluginApiParamsError"), &["city", "string"]);
     let wrong = gateway(&operator, &payload("plain", json!({ "city": 5 }))).await;
@@ -55,9 +67,20 @@ async fn what_a_host_gets_wrong() {
     check(&gateway(&operator, &no_json).await, 422, json!("PluginApiParamsError"), &["arguments"]);
 
     let keyed = payload("keyed", json!({ "city": "x" }));
-    check(&gateway(&operator, &keyed).await, 400, json!("PluginSettingsInvalid"), &["missing", "apiKey"]);
-    for header in ["{\"apiKey\":\"canary\"}", "canary", "[\"canary\"]", "{\"apiKey\":[\"canary-long-enough\"]}"] {
-        let request = operator.request(Method::POST, "/api/gateway").header("sperax-plugin-settings", header);
+    check(
+        &gateway(&operator, &keyed).await,
+        400,
+        json!("PluginSettingsInvalid"),
+        &["missing", "apiKey"],
+    );
+    for header in [
+        "{\"apiKey\":\"canary\"}",
+        "canary",
+        "[\"canary\"]",
+        "{\"apiKey\":[\"canary-long-enough\"]}",
+    ] {
+        let request =
+            operator.request(Method::POST, "/api/gateway").header("sperax-plugin-settings", header);
         let reply = Reply::of(request.json(&keyed)).await;
         check(&reply, 400, json!("PluginSettingsInvalid"), &[]);
         assert!(!reply.text.contains("canary"), "{}", reply.text);
@@ -87,7 +110,8 @@ async fn what_an_index_gets_wrong() {
         _ => PluginAnswer::text(404, "text/plain", "not here"),
     })
     .await;
-    let at = Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+    let at =
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
     let operator = at.operator();
     let ask = async |index: &str, identifier: &str| {
         let mut payload = payload(identifier, json!({}));
@@ -95,7 +119,12 @@ async fn what_an_index_gets_wrong() {
         gateway(&operator, &payload).await
     };
     check(&ask("/nowhere.json", "good").await, 404, json!("PluginMarketIndexNotFound"), &["404"]);
-    check(&ask("/no-index.json", "good").await, 490, json!("PluginMarketIndexInvalid"), &["plugins"]);
+    check(
+        &ask("/no-index.json", "good").await,
+        490,
+        json!("PluginMarketIndexInvalid"),
+        &["plugins"],
+    );
     check(&ask("/index.json", "missing").await, 404, json!("PluginMetaNotFound"), &["missing"]);
     check(&ask("/index.json", "bare").await, 490, json!("PluginMetaInvalid"), &["manifest"]);
     check(&ask("/index.json", "gone").await, 404, json!("PluginManifestNotFound"), &["404"]);
@@ -107,7 +136,11 @@ async fn what_an_index_gets_wrong() {
         assert_eq!((reply.status, &reply.body), (200, &json!("ran")), "{}", reply.text);
     }
     let asked = server.asked();
-    assert_eq!(asked.iter().filter(|request| request.path == "/index.json").count(), before, "it is remembered");
+    assert_eq!(
+        asked.iter().filter(|request| request.path == "/index.json").count(),
+        before,
+        "it is remembered"
+    );
     assert_eq!(asked.iter().filter(|request| request.path == "/run").count(), 2);
 }
 
@@ -131,7 +164,10 @@ async fn what_a_plugin_server_gets_wrong() {
     .await;
     let gone = PluginServer::echo().await;
     let mut manifest = server.manifest("w", json!({}));
-    manifest["api"].as_array_mut().unwrap().push(json!({ "name": "down", "description": "d", "url": gone.url("/") }));
+    manifest["api"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "down", "description": "d", "url": gone.url("/") }));
     manifest["api"]
         .as_array_mut()
         .unwrap()
@@ -153,25 +189,37 @@ async fn what_a_plugin_server_gets_wrong() {
     check(&oops, 500, json!(500), &[]);
     assert_eq!(oops.body["body"], r#"{"error":"oops"}"#);
     let keyless = ask("keyless").await;
-    assert_eq!((keyless.status, keyless.text.as_str()), (400, KEYLESS), "an error of the protocol goes on unchanged");
+    assert_eq!(
+        (keyless.status, keyless.text.as_str()),
+        (400, KEYLESS),
+        "an error of the protocol goes on unchanged"
+    );
     assert_eq!(keyless.headers["content-type"], "application/json");
     let problem = operator.call("w__run", json!({ "city": "keyless" })).await;
-    assert_eq!((&problem.body["kind"], &problem.body["reason"]), (&json!("failed"), &json!("settings_invalid")));
-    check(&ask("rubbish").await, 500, json!("PluginServerError"), &["not JSON"]);
+    assert_eq!(
+        (&problem.body["kind"], &problem.body["reason"]),
+        (&json!("failed"), &json!("settings_invalid"))
+    );
+    check(&ask("rubbish").await, 500, json!("PluginServerError"), &["not valid JSON"]);
     check(&ask("slow").await, 500, json!("PluginServerError"), &["did not answer"]);
     check(&ask("endless").await, 500, json!("PluginServerError"), &["65536"]);
     check(&ask("moved").await, 500, json!("PluginServerError"), &["302"]);
     check(&ask("round").await, 500, json!("PluginServerError"), &["redirects"]);
     check(&ask("metadata").await, 502, json!("PluginGatewayError"), &["not public"]);
     let named = |name: &str| json!({ "identifier": "w", "apiName": name });
-    check(&gateway(&operator, &named("down")).await, 500, json!("PluginServerError"), &["cannot be reached"]);
+    check(
+        &gateway(&operator, &named("down")).await,
+        500,
+        json!("PluginServerError"),
+        &["cannot be reached"],
+    );
     check(
         &gateway(&operator, &named("inside")).await,
         502,
         json!("PluginGatewayError"),
         &["not public", "--allow-private"],
     );
-    // The same failures as tools have the kinds that all tools have.
+    // Called as tools, the same failures have the usual kinds of tools.
     let kind = async |tool: &str, args: Value| operator.call(tool, args).await.body["kind"].clone();
     assert_eq!(kind("w__down", json!({})).await, "offline");
     assert_eq!(kind("w__inside", json!({})).await, "failed");
@@ -186,7 +234,10 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
         _ => PluginAnswer::json(&json!("quick")),
     })
     .await;
-    let config = format!("[limits]\nqueue_wait_ms = 50\n{}max_running = 2\ncalls_per_second = 5\n", server.allowed());
+    let config = format!(
+        "[limits]\nqueue_wait_ms = 50\n{}max_running = 2\ncalls_per_second = 5\n",
+        server.allowed()
+    );
     let at = Setup::new().config(&config).start().await;
     let operator = at.operator();
     let function = |path: &str| json!({ "api": [{ "name": "run", "description": "d", "url": server.url(path) }] });
@@ -194,18 +245,29 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
     add(&operator, &server.manifest("quick", function("/quick"))).await;
     let agent = at.new_agent("a").await;
     let stuck: Vec<_> = (0..2).map(|_| agent.call_later("slow__run", json!({}))).collect();
-    sa_testkit::eventually("both to run", || async { (server.asked().len() == 2).then_some(()) }).await;
+    sa_testkit::eventually("both to run", || async { (server.asked().len() == 2).then_some(()) })
+        .await;
     let full = gateway(&agent, &payload("slow", json!({}))).await;
     check(&full, 429, json!(429), &["limit"]);
-    assert_eq!(gateway(&agent, &payload("quick", json!({}))).await.status, 200, "the other one is as quick as ever");
+    assert_eq!(
+        gateway(&agent, &payload("quick", json!({}))).await.status,
+        200,
+        "the other one is as quick as ever"
+    );
     let mut refused = None;
     for _ in 0..20 {
-        refused = Some(gateway(&agent, &payload("quick", json!({}))).await).filter(|reply| reply.status != 200);
+        refused = Some(gateway(&agent, &payload("quick", json!({}))).await)
+            .filter(|reply| reply.status != 200);
         if refused.is_some() {
             break;
         }
     }
-    check(&refused.expect("at some point it is too often"), 429, json!(429), &["within a second", "calls_per_second"]);
+    check(
+        &refused.expect("at some point it is too often"),
+        429,
+        json!(429),
+        &["per second", "calls_per_second"],
+    );
     assert_eq!(
         gateway(&at.new_agent("b").await, &payload("quick", json!({}))).await.status,
         200,
@@ -219,17 +281,34 @@ async fn whoever_is_not_let_in_is_told_in_the_same_form() {
     let at = Setup::new().start().await;
     let (id, token) = at.token(json!({ "name": "gone", "role": "agent" })).await;
     at.operator().delete(&format!("/v1/tokens/{id}")).await;
-    for path in ["/api/gateway", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"] {
+    for path in
+        ["/api/gateway", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"]
+    {
         for token in ["", "no such token", token.as_str()] {
-            let reply = Reply::of(at.agent(token).request(Method::POST, path).json(&payload("w", json!({})))).await;
+            let reply = Reply::of(
+                at.agent(token).request(Method::POST, path).json(&payload("w", json!({}))),
+            )
+            .await;
             check(&reply, 401, json!(401), &["message", "hint"]);
             assert_eq!(reply.headers["www-authenticate"], "Bearer");
         }
-        let page = at.operator().request(Method::POST, path).header("origin", "https://evil.example");
-        check(&Reply::of(page.json(&payload("w", json!({})))).await, 403, json!(403), &["plugins.allowed_origins"]);
-        let twice = at.operator().request(Method::POST, path).header("authorization", "Bearer another");
-        check(&Reply::of(twice.json(&payload("w", json!({})))).await, 400, json!(400), &["Authorization"]);
+        let page =
+            at.operator().request(Method::POST, path).header("origin", "https://evil.example");
+        check(
+            &Reply::of(page.json(&payload("w", json!({})))).await,
+            403,
+            json!(403),
+            &["plugins.allowed_origins"],
+        );
+        let twice =
+            at.operator().request(Method::POST, path).header("authorization", "Bearer another");
+        check(
+            &Reply::of(twice.json(&payload("w", json!({})))).await,
+            400,
+            json!(400),
+            &["Authorization"],
+        );
     }
-    // Everywhere else a problem is one.
+    // All other routes return a regular problem.
     at.agent("no such token").get("/v1/tools").await.assert_problem(401, "unauthorized");
 }

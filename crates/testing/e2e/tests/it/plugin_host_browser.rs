@@ -1,6 +1,7 @@
-//! Plugin pages run in a real browser: those made with our SDK and with the published one work in our host, frames that are not
-//! theirs get nothing, no page climbs out of its frame, and the example plugins are shown. The tests are TypeScript, beside the
-//! library; `cargo xtask test` installs the browser and the SDKs.
+//! Plugin pages run in a real browser. Pages made with this project's SDK and with the published
+//! one work in the host. Other frames get nothing, and no page can escape its frame. The example
+//! plugins are shown. The tests are TypeScript, next to the library; `cargo xtask test` installs
+//! the browser and the SDKs.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,8 +12,12 @@ use tokio::process::Command;
 async fn pages_in_frames() {
     let program = std::env::current_exe().unwrap();
     let pages = program.ancestors().nth(3).unwrap().join("plugin-pages");
-    assert!(pages.join("node_modules").is_dir(), "{} is missing; run: cargo xtask test", pages.display());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    assert!(
+        pages.join("node_modules").is_dir(),
+        "{} is missing; run: cargo xtask test",
+        pages.display()
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let output = Command::new("npm")
         .args(["run", "test:browser", "--workspace", "@switchboard/plugin-host"])
         .current_dir(root)
@@ -23,6 +28,7 @@ async fn pages_in_frames() {
         .output()
         .await
         .unwrap();
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complaint) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{complaint}");
 }

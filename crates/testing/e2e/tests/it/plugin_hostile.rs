@@ -1,5 +1,5 @@
-//! Whoever writes a manifest, an index or a setting chooses neither the network that the gateway reaches, nor its headers,
-//! nor how long it thinks.
+//! The author of a manifest, an index or a setting cannot choose the network that the gateway
+//! reaches, its headers, or its computing time.
 
 use reqwest::Method;
 use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::plugin_calls::{add, gateway, payload};
 
-/// Where nothing of a caller's choice may lead. The whole list of spellings is tested where the way out is made.
+/// Internal addresses that a caller must not reach. The complete list of spellings is tested with
+/// the HTTP client.
 const INSIDE: [&str; 12] = [
     "127.0.0.1",
     "localhost",
@@ -32,7 +33,10 @@ async fn no_document_leads_inside() {
     for host in INSIDE {
         let url = format!("http://{host}:{port}/x.json");
         operator.post("/v1/plugins", &json!({ "url": url })).await.assert_problem(502, "failed");
-        operator.post("/v1/plugins/check", &json!({ "url": url })).await.assert_problem(502, "failed");
+        operator
+            .post("/v1/plugins/check", &json!({ "url": url }))
+            .await
+            .assert_problem(502, "failed");
         let mut by_index = payload("w", json!({}));
         by_index["indexUrl"] = json!(url);
         assert_eq!(gateway(&operator, &by_index).await.status, 404);
@@ -58,7 +62,9 @@ async fn a_setting_is_a_value_and_never_a_header() {
     add(&operator, &server.manifest("w", json!({ "settings": settings }))).await;
     let evil = "x\r\nX-Evil: 1\r\n\r\nPOST /admin HTTP/1.1\u{0}\u{7f}\u{202e}Zoë";
     let stored = Reply::of(
-        operator.request(Method::PUT, "/v1/plugins/w/settings").json(&json!({ "settings": { "note": evil } })),
+        operator
+            .request(Method::PUT, "/v1/plugins/w/settings")
+            .json(&json!({ "settings": { "note": evil } })),
     )
     .await;
     assert_eq!(stored.status, 200, "{}", stored.text);
@@ -76,7 +82,8 @@ async fn a_setting_is_a_value_and_never_a_header() {
 #[tokio::test]
 async fn a_schema_neither_reaches_out_nor_thinks_for_long() {
     let server = PluginServer::echo().await;
-    let at = Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+    let at =
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
     let operator = at.operator();
     let with = |parameters: Value| {
         let mut asked = payload("w", json!({ "city": "a".repeat(100_000) + "!" }));
@@ -84,14 +91,25 @@ async fn a_schema_neither_reaches_out_nor_thinks_for_long() {
         asked["manifest"] = server.manifest("w", json!({ "api": api }));
         asked
     };
-    // Exponential for an engine that goes back: this would not end before the test is given up.
+    // Exponential for a backtracking engine, which would exceed the test's timeout.
     for pattern in ["^(a+)+$", "^(a|aa)+$", "(a*)*b"] {
-        let reply = gateway(&operator, &with(json!({ "properties": { "city": { "pattern": pattern } } }))).await;
-        assert_eq!((reply.status, &reply.body["errorType"]), (422, &json!("PluginApiParamsError")), "{pattern}");
+        let reply =
+            gateway(&operator, &with(json!({ "properties": { "city": { "pattern": pattern } } })))
+                .await;
+        assert_eq!(
+            (reply.status, &reply.body["errorType"]),
+            (422, &json!("PluginApiParamsError")),
+            "{pattern}"
+        );
     }
     for reference in [server.url("/schema.json"), "file:///etc/passwd".into()] {
         let reply = gateway(&operator, &with(json!({ "$ref": reference }))).await;
-        assert_eq!((reply.status, &reply.body["errorType"]), (490, &json!("PluginManifestInvalid")), "{}", reply.text);
+        assert_eq!(
+            (reply.status, &reply.body["errorType"]),
+            (490, &json!("PluginManifestInvalid")),
+            "{}",
+            reply.text
+        );
     }
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
     let reply = gateway(
@@ -108,16 +126,23 @@ async fn settings_do_not_follow_a_redirect_to_another_server() {
     let other = PluginServer::echo().await;
     let to = other.url("/steal");
     let server = PluginServer::start(move |_| PluginAnswer::redirect(307, &to)).await;
-    let config = format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, other.address);
+    let config =
+        format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, other.address);
     let at = Setup::new().config(&config).start().await;
     let operator = at.operator();
     add(&operator, &server.manifest("w", json!({}))).await;
-    let request =
-        operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"canary"}"#);
+    let request = operator
+        .request(Method::POST, "/api/gateway")
+        .header("x-lobe-plugin-settings", r#"{"apiKey":"canary"}"#);
     let reply = Reply::of(request.json(&payload("w", json!({ "city": "x" })))).await;
-    assert_eq!((reply.status, &reply.body["errorType"]), (502, &json!("PluginGatewayError")), "{}", reply.text);
+    assert_eq!(
+        (reply.status, &reply.body["errorType"]),
+        (502, &json!("PluginGatewayError")),
+        "{}",
+        reply.text
+    );
     assert_eq!(other.asked().len(), 0);
-    // Without settings there is nothing that could be lost.
+    // Without settings there are no secrets to lose.
     assert_eq!(gateway(&operator, &payload("w", json!({ "city": "x" }))).await.status, 200);
     assert_eq!(other.last().path, "/steal");
 }

@@ -1,4 +1,5 @@
-//! A plugin server in Node.js, written as plugin authors write them, works as it is: settings arrive, its errors come back.
+//! A typical plugin server in Node.js works unchanged: it receives settings, and its errors are
+//! returned.
 
 use std::process::Stdio;
 
@@ -19,7 +20,8 @@ async fn a_server_in_node_js_is_called_as_its_author_expects() {
     let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
     let address = format!("127.0.0.1:{}", soon(lines.next_line()).await.unwrap().unwrap());
 
-    let at = Setup::new().config(&format!("[plugins]\nallow_private = [\"{address}\"]")).start().await;
+    let at =
+        Setup::new().config(&format!("[plugins]\nallow_private = [\"{address}\"]")).start().await;
     let operator = at.operator();
     let manifest = json!({
         "identifier": "node-plugin",
@@ -39,23 +41,32 @@ async fn a_server_in_node_js_is_called_as_its_author_expects() {
         Reply::of(request).await
     };
     let refused = ask("x", None).await;
-    let told = json!({ "body": { "message": "API key required" }, "errorType": "PluginSettingsInvalid" });
+    let told =
+        json!({ "body": { "message": "API key required" }, "errorType": "PluginSettingsInvalid" });
     assert_eq!((refused.status, &refused.body), (400, &told), "{}", refused.text);
     let settings = json!({ "apiKey": "k-1234", "name": "Zoë 🦀" });
     let answered = ask("weather", Some(settings.clone())).await;
-    assert_eq!(answered.body, json!({ "success": true, "data": { "query": "weather", "name": "Zoë 🦀" } }));
+    assert_eq!(
+        answered.body,
+        json!({ "success": true, "data": { "query": "weather", "name": "Zoë 🦀" } })
+    );
     let markdown = ask("markdown", Some(settings.clone())).await;
     assert_eq!(markdown.text, "## Zoë 🦀\n");
     assert_eq!(markdown.headers["content-type"], "text/plain;charset=UTF-8");
 
-    // The same as a tool, with what is stored.
+    // The same call as a tool, with the stored settings.
     let failed = operator.call("node-plugin__search", json!({ "query": "x" })).await;
     failed.assert_problem(502, "failed");
     assert!(failed.detail().contains("API key required"), "{}", failed.text);
     let stored = Reply::of(
-        operator.request(Method::PUT, "/v1/plugins/node-plugin/settings").json(&json!({ "settings": settings })),
+        operator
+            .request(Method::PUT, "/v1/plugins/node-plugin/settings")
+            .json(&json!({ "settings": settings })),
     )
     .await;
     assert_eq!(stored.status, 200, "{}", stored.text);
-    assert_eq!(operator.call("node-plugin__search", json!({ "query": "x" })).await.result()["data"]["name"], "Zoë 🦀");
+    assert_eq!(
+        operator.call("node-plugin__search", json!({ "query": "x" })).await.result()["data"]["name"],
+        "Zoë 🦀"
+    );
 }

@@ -1,5 +1,6 @@
-//! Tokens of OAuth2 clients are fetched once, for one plugin and one owner of settings, are used while they last, and are
-//! fetched once more when they are refused; a client's secret goes to the token server that it was stored for.
+//! Tokens of OAuth2 clients are fetched once for each plugin and settings owner, reused until they
+//! expire, and fetched again when refused. A client's secret is sent only to the token server for
+//! which it was stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +18,12 @@ fn document(token_url: &str) -> Value {
         "paths": { "/pets": { "get": { "operationId": "listPets", "security": [{ "client": [] }] } } } })
 }
 
-/// A server whose tokens are numbered, last so long, and of which `is_good` says which ones it takes.
-async fn server(expires_in: u64, is_good: impl Fn(usize) -> bool + Send + Sync + 'static) -> PluginServer {
+/// Starts a server that issues numbered tokens with this lifetime. `is_good` decides which ones it
+/// accepts.
+async fn server(
+    expires_in: u64,
+    is_good: impl Fn(usize) -> bool + Send + Sync + 'static,
+) -> PluginServer {
     let given = Arc::new(AtomicUsize::new(0));
     PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.json" => PluginAnswer::json(&document("/token")),
@@ -56,7 +61,8 @@ async fn behind(server: &PluginServer, plugins: &[&str]) -> Gateway {
 }
 
 async fn store(agent: &Agent, id: &str, query: &str) {
-    let settings = json!({ "settings": { "client_clientId": "me", "client_clientSecret": "my secret" } });
+    let settings =
+        json!({ "settings": { "client_clientId": "me", "client_clientSecret": "my secret" } });
     let path = format!("/v1/plugins/{id}/settings{query}");
     let stored = Reply::of(agent.request(Method::PUT, &path).json(&settings)).await;
     assert_eq!(stored.status, 200, "{}", stored.text);
@@ -74,7 +80,8 @@ fn fetched(server: &PluginServer) -> usize {
 async fn each_plugin_and_owner_has_a_token_of_its_own() {
     let server = server(3_600, |_| true).await;
     let at = behind(&server, &["one", "two"]).await;
-    let (ann, ben, cid) = (at.new_agent("ann").await, at.new_agent("ben").await, at.new_agent("cid").await);
+    let (ann, ben, cid) =
+        (at.new_agent("ann").await, at.new_agent("ben").await, at.new_agent("cid").await);
     store(&at.operator(), "one", "?shared=true").await;
     store(&at.operator(), "two", "?shared=true").await;
     store(&ann, "one", "").await;
@@ -126,7 +133,12 @@ async fn a_refused_token_is_renewed_once() {
     let operator = at.operator();
     store(&operator, "one", "").await;
     let refused = call(&operator, "one").await;
-    assert_eq!((refused.status, &refused.body["errorType"]), (401, &json!(401)), "{}", refused.text);
+    assert_eq!(
+        (refused.status, &refused.body["errorType"]),
+        (401, &json!(401)),
+        "{}",
+        refused.text
+    );
     assert_eq!(refused.body["body"], "this token was withdrawn");
     let asked = never.asked().iter().filter(|request| request.path == "/v1/pets").count();
     assert_eq!((fetched(&never), asked), (2, 2), "and no more than that");
@@ -134,8 +146,10 @@ async fn a_refused_token_is_renewed_once() {
 
 #[tokio::test]
 async fn the_secret_does_not_follow_a_redirect() {
-    let thief =
-        PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "x", "token_type": "bearer" }))).await;
+    let thief = PluginServer::start(|_| {
+        PluginAnswer::json(&json!({ "access_token": "x", "token_type": "bearer" }))
+    })
+    .await;
     let to = thief.url("/token");
     let server = PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.json" => PluginAnswer::json(&document("/token")),
@@ -143,14 +157,20 @@ async fn the_secret_does_not_follow_a_redirect() {
         _ => PluginAnswer::json(&json!("here")),
     })
     .await;
-    // Either may be reached. What is sent to the one is not for the other.
-    let config = format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, thief.address);
+    // Both servers are allowed, but the secret for one must not be sent to the other.
+    let config =
+        format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, thief.address);
     let at = Setup::new().config(&config).start().await;
     let operator = at.operator();
     operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.json") })).await;
     store(&operator, "pets", "").await;
     let refused = call(&operator, "pets").await;
-    assert_eq!((refused.status, &refused.body["errorType"]), (502, &json!("PluginGatewayError")), "{}", refused.text);
-    assert!(refused.text.contains("no token for the plugin"), "{}", refused.text);
+    assert_eq!(
+        (refused.status, &refused.body["errorType"]),
+        (502, &json!("PluginGatewayError")),
+        "{}",
+        refused.text
+    );
+    assert!(refused.text.contains("cannot get a token for the plugin"), "{}", refused.text);
     assert_eq!(thief.asked().len(), 0);
 }

@@ -1,5 +1,5 @@
-//! What is not public is reached by the plugin for which an operator has allowed it, and by no other: not by its manifest, its
-//! functions, its OpenAPI document and the servers and tokens in that, and not by a redirect.
+//! A private address is reachable only for the plugin for which an operator has allowed it. Other
+//! plugins cannot reach it by manifest, function, OpenAPI document, token server or redirect.
 
 use reqwest::Method;
 use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup};
@@ -16,7 +16,12 @@ async fn add_with(agent: &Agent, what: Value, allowed: &[&str]) -> Reply {
 
 #[track_caller]
 fn check_refused(reply: &Reply) {
-    assert_eq!((reply.status, &reply.body["errorType"]), (502, &json!("PluginGatewayError")), "{}", reply.text);
+    assert_eq!(
+        (reply.status, &reply.body["errorType"]),
+        (502, &json!("PluginGatewayError")),
+        "{}",
+        reply.text
+    );
     assert!(reply.text.contains("--allow-private"), "what to do about it: {}", reply.text);
 }
 
@@ -27,7 +32,8 @@ async fn one_plugin_is_allowed_and_another_is_not() {
     let turning = PluginServer::start(move |_| PluginAnswer::redirect(307, &to)).await;
     let at = Setup::new().start().await;
     let operator = at.operator();
-    let manifest = |server: &PluginServer, id: &str| json!({ "manifest": server.manifest(id, json!({})) });
+    let manifest =
+        |server: &PluginServer, id: &str| json!({ "manifest": server.manifest(id, json!({})) });
     for (server, id, allowed) in [
         (&inside, "a", vec![inside.address.as_str()]),
         (&inside, "b", vec![]),
@@ -41,7 +47,7 @@ async fn one_plugin_is_allowed_and_another_is_not() {
         assert_eq!(added.body["plugins"][0]["allow_private"], expected);
     }
     let call = async |id: &str| gateway(&operator, &payload(id, json!({ "city": "x" }))).await;
-    // More than once, because one that is allowed leaves connections behind.
+    // Repeated, because an allowed plugin leaves pooled connections behind.
     for _ in 0..2 {
         assert_eq!(call("a").await.body["path"], "/run");
         check_refused(&call("b").await);
@@ -50,14 +56,17 @@ async fn one_plugin_is_allowed_and_another_is_not() {
         check_refused(&call("e").await);
     }
     assert_eq!((inside.asked().len(), turning.asked().len()), (4, 4));
-    // As a tool it is no different.
+    // A tool call behaves the same.
     operator.call("a__run", json!({ "city": "x" })).await.result();
     operator.call("b__run", json!({ "city": "x" })).await.assert_problem(502, "failed");
-    assert!(!at.new_agent("a").await.get_text("/v1/plugins").await.contains(&inside.address), "for operators");
+    assert!(
+        !at.new_agent("a").await.get_text("/v1/plugins").await.contains(&inside.address),
+        "for operators"
+    );
     let wrong = add_with(&operator, manifest(&inside, "f"), &["127.0.0.1"]).await;
     wrong.assert_problem(400, "bad_request");
     assert!(wrong.detail().contains("host and a port"), "{}", wrong.text);
-    // Adding it again says again what it may.
+    // Adding the plugin again replaces its allowed addresses.
     let mut again = manifest(&inside, "a");
     again["replace"] = json!(true);
     assert_eq!(operator.post("/v1/plugins", &again).await.status, 201);
@@ -66,8 +75,10 @@ async fn one_plugin_is_allowed_and_another_is_not() {
 
 #[tokio::test]
 async fn documents_and_tokens_are_reached_by_the_same_rule() {
-    let tokens =
-        PluginServer::start(|_| PluginAnswer::json(&json!({ "access_token": "t", "token_type": "Bearer" }))).await;
+    let tokens = PluginServer::start(|_| {
+        PluginAnswer::json(&json!({ "access_token": "t", "token_type": "Bearer" }))
+    })
+    .await;
     let (token_url, api_url) = (tokens.url("/token"), tokens.url("/api"));
     let server = PluginServer::start(move |request| match request.path.as_str() {
         "/openapi.json" => PluginAnswer::json(&json!({ "openapi": "3.1.0", "info": { "title": "Pets" }, "servers": [{ "url": "/v1" }],
@@ -89,17 +100,20 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
     assert_eq!(server.asked().len(), 0);
     let added = add_with(&operator, source(), &[&server.address]).await;
     assert_eq!(added.status, 201, "{}", added.text);
-    let settings = json!({ "settings": { "client_clientId": "me", "client_clientSecret": "canary-secret" } });
-    let stored = Reply::of(operator.request(Method::PUT, "/v1/plugins/pets/settings").json(&settings)).await;
+    let settings =
+        json!({ "settings": { "client_clientId": "me", "client_clientSecret": "canary-secret" } });
+    let stored =
+        Reply::of(operator.request(Method::PUT, "/v1/plugins/pets/settings").json(&settings)).await;
     assert_eq!(stored.status, 200, "{}", stored.text);
     let call = async |name: &str| {
-        gateway(&operator, &json!({ "identifier": "pets", "apiName": name, "arguments": "{}" })).await
+        gateway(&operator, &json!({ "identifier": "pets", "apiName": name, "arguments": "{}" }))
+            .await
     };
     for name in ["listPets", "elsewhere"] {
         check_refused(&call(name).await);
     }
     assert_eq!(tokens.asked().len(), 0, "neither for a token nor for its answer");
-    // What is allowed is kept with the plugin, for when its source is looked at again.
+    // The allowed addresses are stored with the plugin and apply when its source is fetched again.
     assert_eq!(operator.post("/v1/plugins/pets/refresh", &json!({})).await.status, 200);
 
     let mut both = source();
@@ -108,17 +122,21 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
     for name in ["listPets", "elsewhere"] {
         assert_eq!(call(name).await.status, 200);
     }
-    // Of an index, it holds for its plugins, and for those that are found in it later.
+    // For an index, they apply to its plugins, including those that appear later.
     operator.delete("/v1/plugins/pets").await;
     let index = json!({ "url": server.url("/index.json") });
     operator.post("/v1/plugins", &index).await.assert_problem(502, "failed");
     let added = add_with(&operator, index, &[&server.address, &tokens.address]).await;
     assert_eq!(added.body["plugins"][0]["identifier"], "pets", "{}", added.text);
     operator.delete("/v1/plugins/pets").await;
-    let settings = json!({ "client_clientId": "me", "client_clientSecret": "canary-secret" }).to_string();
-    let request = operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", settings);
-    let found =
-        Reply::of(request.json(&json!({ "identifier": "pets", "apiName": "elsewhere", "arguments": "{}" }))).await;
+    let settings =
+        json!({ "client_clientId": "me", "client_clientSecret": "canary-secret" }).to_string();
+    let request =
+        operator.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", settings);
+    let found = Reply::of(
+        request.json(&json!({ "identifier": "pets", "apiName": "elsewhere", "arguments": "{}" })),
+    )
+    .await;
     assert_eq!(found.status, 200, "{}", found.text);
 }
 
@@ -134,7 +152,7 @@ async fn people_see_what_was_allowed() {
         ended.assert_code(0);
         ended.stdout
     };
-    assert!(cli(&["plugin", "check", path]).await.contains("cannot be called from here"));
+    assert!(cli(&["plugin", "check", path]).await.contains("the gateway cannot call"));
     let checked = cli(&["plugin", "check", path, "--allow-private", &server.address]).await;
     assert_eq!(checked.trim(), "it can be added");
     cli(&["plugin", "add", path, "--allow-private", &server.address]).await;
@@ -143,7 +161,7 @@ async fn people_see_what_was_allowed() {
     let private = shown.lines().find(|line| line.trim_start().starts_with("private"));
     assert!(private.is_some_and(|line| line.contains(&server.address)), "{shown}");
     let doctor = at.cli(&["doctor"]).run().await.stdout;
-    assert!(doctor.contains(&format!("\"w\" may reach {}", server.address)), "{doctor}");
+    assert!(doctor.contains(&format!("\"w\" may access {}", server.address)), "{doctor}");
     assert!(doctor.contains("there are tools of plugins") && !doctor.contains("FIX"), "{doctor}");
     let audit = at.operator().get_text("/v1/audit").await;
     assert!(audit.contains("plugin.private_allowed") && audit.contains(&server.address), "{audit}");

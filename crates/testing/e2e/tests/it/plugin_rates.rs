@@ -1,5 +1,5 @@
-//! Each token may call each plugin so many times a second, however many calls come at once; and what one uses up is nobody
-//! else's.
+//! Each token may call each plugin a limited number of times per second, even with concurrent
+//! calls, and tokens do not affect each other.
 
 use std::time::Instant;
 
@@ -12,11 +12,14 @@ use crate::plugin_calls::{add, gateway, payload};
 const PER_SECOND: usize = 20;
 const AT_ONCE: usize = 200;
 
-/// How many of so many calls at once were let through, and how many there can have been in the time that it took.
+/// Makes concurrent calls. Returns how many passed, and the maximum that the elapsed time allows.
 async fn flood(agent: &Agent, plugin: &str) -> (usize, usize) {
     let started = Instant::now();
-    let replies =
-        join_all((0..AT_ONCE).map(|_| async { gateway(agent, &payload(plugin, json!({ "city": "x" }))).await })).await;
+    let replies = join_all(
+        (0..AT_ONCE)
+            .map(|_| async { gateway(agent, &payload(plugin, json!({ "city": "x" }))).await }),
+    )
+    .await;
     let seconds = started.elapsed().as_secs_f64();
     for reply in replies.iter().filter(|reply| reply.status != 200) {
         assert_eq!((reply.status, &reply.body["errorType"]), (429, &json!(429)), "{}", reply.text);
@@ -24,7 +27,7 @@ async fn flood(agent: &Agent, plugin: &str) -> (usize, usize) {
         assert!(reply.text.contains("20 calls"), "{}", reply.text);
     }
     let passed = replies.iter().filter(|reply| reply.status == 200).count();
-    // One more for each that time has given back.
+    // One more for each call that the elapsed time has refilled.
     (passed, PER_SECOND + (seconds * PER_SECOND as f64).ceil() as usize)
 }
 

@@ -1,9 +1,10 @@
-//! Settings belong to one user, are checked, sealed at rest and never shown, and go only to the servers that they were
-//! stored for.
+//! Settings belong to one user. They are checked, encrypted at rest, never shown, and sent only to
+//! the servers for which they were stored.
 
 use reqwest::Method;
 use sa_testkit::{
-    Agent, PluginAnswer, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files, is_private,
+    Agent, PluginAnswer, PluginServer, Reply, Setup, assert_nowhere, eventually, find_in_files,
+    is_private,
 };
 use serde_json::{Value, json};
 
@@ -23,10 +24,12 @@ async fn store(agent: &Agent, path: &str, settings: Value) -> Reply {
     Reply::of(agent.request(Method::PUT, path).json(&json!({ "settings": settings }))).await
 }
 
-/// The key that the plugin's server was sent last.
+/// Returns the key that the plugin's server received last.
 fn key_seen(server: &PluginServer) -> Value {
     let header = server.last().headers.get("sperax-plugin-settings").cloned();
-    header.map_or(Value::Null, |header| serde_json::from_slice::<Value>(header.as_bytes()).unwrap()["apiKey"].clone())
+    header.map_or(Value::Null, |header| {
+        serde_json::from_slice::<Value>(header.as_bytes()).unwrap()["apiKey"].clone()
+    })
 }
 
 #[tokio::test]
@@ -44,17 +47,28 @@ async fn each_user_has_their_own() {
     let short = store(&ann, path, json!({ "apiKey": "canary" })).await;
     assert!(short.detail().contains("apiKey") && !short.text.contains("canary"), "{}", short.text);
     let stored = store(&ann, path, json!({ "apiKey": "the key of ann" })).await;
-    assert_eq!((stored.status, &stored.body["settings"]), (200, &json!({ "apiKey": "***" })), "{}", stored.text);
+    assert_eq!(
+        (stored.status, &stored.body["settings"]),
+        (200, &json!({ "apiKey": "***" })),
+        "{}",
+        stored.text
+    );
     assert_eq!(call(&ann).await.status, 200);
     assert_eq!(key_seen(&server), "the key of ann");
-    assert_eq!(call(&ben).await.body["errorType"], "PluginSettingsInvalid", "nobody has set any for him");
+    assert_eq!(
+        call(&ben).await.body["errorType"],
+        "PluginSettingsInvalid",
+        "nobody has set any for him"
+    );
 
-    // For everyone who has none; only operators set those.
+    // Shared settings apply to users without their own, and only operators can set them.
     store(&ben, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" }))
         .await
         .assert_problem(403, "not_allowed");
     assert_eq!(
-        store(&operator, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" })).await.status,
+        store(&operator, "/v1/plugins/w/settings?shared=true", json!({ "apiKey": "for everyone" }))
+            .await
+            .status,
         200
     );
     call(&ben).await;
@@ -62,16 +76,25 @@ async fn each_user_has_their_own() {
     call(&ann).await;
     assert_eq!(key_seen(&server), "the key of ann");
 
-    // A form that was filled with what was shown keeps the secret.
-    assert_eq!(store(&ann, path, json!({ "apiKey": "***", "endpoint": "https://other.example" })).await.status, 200);
+    // A form with the masked value keeps the secret.
+    assert_eq!(
+        store(&ann, path, json!({ "apiKey": "***", "endpoint": "https://other.example" }))
+            .await
+            .status,
+        200
+    );
     call(&ann).await;
     assert_eq!(key_seen(&server), "the key of ann");
-    assert_eq!(ann.get(path).await.body["settings"], json!({ "apiKey": "***", "endpoint": "https://other.example" }));
+    assert_eq!(
+        ann.get(path).await.body["settings"],
+        json!({ "apiKey": "***", "endpoint": "https://other.example" })
+    );
     assert_eq!(ann.delete(path).await.status, 204);
     store(&ann, path, json!({ "apiKey": "***" })).await.assert_problem(422, "invalid_args");
-    // What comes with a call counts for that call.
-    let request =
-        ann.request(Method::POST, "/api/gateway").header("x-lobe-plugin-settings", r#"{"apiKey":"of this call"}"#);
+    // Settings in a request apply only to that call.
+    let request = ann
+        .request(Method::POST, "/api/gateway")
+        .header("x-lobe-plugin-settings", r#"{"apiKey":"of this call"}"#);
     Reply::of(request.json(&payload("w", json!({ "city": "x" })))).await;
     assert_eq!(key_seen(&server), "of this call");
 }
@@ -83,14 +106,24 @@ async fn a_misspelling_is_refused_and_a_secret_that_is_left_out_stays() {
     let operator = at.operator();
     add(&operator, &server.manifest("w", json!({ "settings": schema() }))).await;
     let path = "/v1/plugins/w/settings";
-    store(&operator, path, json!({ "apiKey": "the first key", "endpoint": "https://a.example" })).await;
+    store(&operator, path, json!({ "apiKey": "the first key", "endpoint": "https://a.example" }))
+        .await;
     let misspelt = store(&operator, path, json!({ "api_key": CANARY })).await;
     misspelt.assert_problem(422, "invalid_args");
-    assert!(misspelt.detail().contains("\"api_key\"; did you mean \"apiKey\"?"), "{}", misspelt.text);
+    assert!(
+        misspelt.detail().contains("\"api_key\"; did you mean \"apiKey\"?"),
+        "{}",
+        misspelt.text
+    );
     assert!(!misspelt.text.contains(CANARY), "{}", misspelt.text);
-    // All is replaced but the secret.
+    // Everything except the secret is replaced.
     let stored = store(&operator, path, json!({})).await;
-    assert_eq!((stored.status, &stored.body["settings"]), (200, &json!({ "apiKey": "***" })), "{}", stored.text);
+    assert_eq!(
+        (stored.status, &stored.body["settings"]),
+        (200, &json!({ "apiKey": "***" })),
+        "{}",
+        stored.text
+    );
     gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
     assert_eq!(key_seen(&server), "the first key");
 }
@@ -103,12 +136,21 @@ async fn the_command_says_what_can_be_set() {
     add(&at.operator(), &server.manifest("plain", json!({}))).await;
     let said = async |args: &[&str]| at.cli(args).run().await.stdout;
     let empty = said(&["plugin", "settings", "w"]).await;
-    for words in ["nothing is stored", "apiKey", "(required)", "endpoint", "plugin settings w --from FILE"] {
+    for words in [
+        "no settings are stored",
+        "apiKey",
+        "(required)",
+        "endpoint",
+        "plugin settings w --from FILE",
+    ] {
         assert!(empty.contains(words), "{words}: {empty}");
     }
     assert!(said(&["plugin", "settings", "plain"]).await.contains("has no settings"));
     let shown = said(&["plugin", "show", "w"]).await;
-    assert!(shown.contains("apiKey, endpoint") && shown.contains("switchboard plugin settings w"), "{shown}");
+    assert!(
+        shown.contains("apiKey, endpoint") && shown.contains("switchboard plugin settings w"),
+        "{shown}"
+    );
     assert!(!said(&["plugin", "show", "plain"]).await.contains("settings"));
 }
 
@@ -129,13 +171,13 @@ async fn the_operator_has_the_same_ones_in_the_console() {
     assert_eq!(console.get(path).await.body["settings"], json!({ "apiKey": "***" }));
     gateway(&console, &payload("w", json!({ "city": "x" }))).await;
     assert_eq!(key_seen(&server), "the operator's key");
-    // What is set there outlives the session, and counts on the command line.
+    // Settings from the console outlive its session and also apply on the command line.
     store(&console, path, json!({ "apiKey": "set in the console" })).await;
     console.request(Method::POST, "/v1/console/sign-out").send().await.unwrap();
     assert_eq!(sign_in().await.get(path).await.body["settings"], json!({ "apiKey": "***" }));
     gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
     assert_eq!(key_seen(&server), "set in the console");
-    // Another operator is somebody else, and so is an agent.
+    // Another operator is a different user, and so is an agent.
     let (_, other) = at.token(json!({ "name": "deputy", "role": "operator" })).await;
     for stranger in [at.agent(&other), at.new_agent("bot").await] {
         assert_eq!(stranger.get(path).await.body.get("settings"), None);
@@ -151,7 +193,8 @@ async fn what_was_stored_for_one_server_does_not_go_to_another() {
     add(&operator, &old.manifest("w", json!({ "settings": schema() }))).await;
     let path = "/v1/plugins/w/settings";
     store(&operator, path, json!({ "apiKey": CANARY })).await;
-    let moved = json!({ "manifest": new.manifest("w", json!({ "settings": schema() })), "replace": true });
+    let moved =
+        json!({ "manifest": new.manifest("w", json!({ "settings": schema() })), "replace": true });
     assert_eq!(operator.post("/v1/plugins", &moved).await.status, 201);
     let reply = gateway(&operator, &payload("w", json!({ "city": "x" }))).await;
     assert_eq!(reply.body["errorType"], "PluginSettingsInvalid", "{}", reply.text);
@@ -164,7 +207,7 @@ async fn what_was_stored_for_one_server_does_not_go_to_another() {
 
 #[tokio::test]
 async fn a_secret_setting_is_nowhere() {
-    // A server that tells everybody everything it was told.
+    // The server repeats all received data.
     let server = PluginServer::start(|request| {
         let seen = format!("{:?}", request.headers.get("sperax-plugin-settings"));
         let key = if seen.contains(CANARY) { CANARY } else { "none" };
@@ -186,27 +229,38 @@ async fn a_secret_setting_is_nowhere() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), json!({ "apiKey": CANARY }).to_string()).unwrap();
     let mut said = String::new();
-    for args in
-        [vec!["plugin", "settings", "w", "--from", file.path().to_str().unwrap()], vec!["plugin", "settings", "w"]]
-    {
+    for args in [
+        vec!["plugin", "settings", "w", "--from", file.path().to_str().unwrap()],
+        vec!["plugin", "settings", "w"],
+    ] {
         let ended = at.cli(&args).run().await;
         ended.assert_code(0);
         said += &(ended.stdout + &ended.stderr);
     }
     assert!(said.contains("***"), "{said}");
-    let from_stdin =
-        at.cli(&["plugin", "settings", "w", "--from", "-"]).run_with(&json!({ "apiKey": CANARY }).to_string()).await;
+    let from_stdin = at
+        .cli(&["plugin", "settings", "w", "--from", "-"])
+        .run_with(&json!({ "apiKey": CANARY }).to_string())
+        .await;
     from_stdin.assert_code(0);
     for api in ["run", "refuse"] {
-        said += &gateway(&operator, &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))
-            .await
-            .text;
+        said += &gateway(
+            &operator,
+            &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }),
+        )
+        .await
+        .text;
         said += &operator.call(&format!("w__{api}"), json!({ "city": "x" })).await.text;
-        // What a host sends itself is its own, but not for the record.
+        // A host receives the settings that it sent itself, but they must not be recorded.
         let request = operator
             .request(Method::POST, "/api/gateway")
             .header("sperax-plugin-settings", json!({ "apiKey": CANARY }).to_string());
-        Reply::of(request.json(&json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }))).await;
+        Reply::of(
+            request.json(
+                &json!({ "identifier": "w", "apiName": api, "arguments": "{\"city\":\"x\"}" }),
+            ),
+        )
+        .await;
     }
     assert_eq!(server.asked().len(), 6);
     assert!(
@@ -214,18 +268,28 @@ async fn a_secret_setting_is_nowhere() {
         "the server itself gets it"
     );
     let history = eventually("the history", || async {
-        Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 6)
+        Some(operator.get("/v1/calls").await)
+            .filter(|reply| reply.body["calls"].as_array().unwrap().len() == 6)
     })
     .await;
     let mut lists = history.text.clone();
     for call in history.body["calls"].as_array().unwrap() {
         lists += &operator
-            .get_text(&format!("/v1/calls/{}", call["id"].as_str().or(call["call_id"].as_str()).unwrap()))
+            .get_text(&format!(
+                "/v1/calls/{}",
+                call["id"].as_str().or(call["call_id"].as_str()).unwrap()
+            ))
             .await;
     }
-    for path in
-        ["/v1/plugins", "/v1/plugins/w", "/v1/plugins/w/settings", "/v1/audit", "/v1/tools", "/v1/status", "/metrics"]
-    {
+    for path in [
+        "/v1/plugins",
+        "/v1/plugins/w",
+        "/v1/plugins/w/settings",
+        "/v1/audit",
+        "/v1/tools",
+        "/v1/status",
+        "/metrics",
+    ] {
         lists += &operator.get_text(path).await;
     }
     let (dir, mut at) = (at.dir.clone(), at);
@@ -255,5 +319,10 @@ async fn a_key_from_the_environment_opens_what_it_has_sealed_and_no_other_does()
     let at = other.spawn(SWITCHBOARD).await;
     let reply = gateway(&at.operator(), &payload("w", json!({ "city": "x" }))).await;
     assert_eq!(reply.body["errorType"], "PluginSettingsInvalid", "{}", reply.text);
-    assert_eq!(store(&at.operator(), "/v1/plugins/w/settings", json!({ "apiKey": "typed again" })).await.status, 200);
+    assert_eq!(
+        store(&at.operator(), "/v1/plugins/w/settings", json!({ "apiKey": "typed again" }))
+            .await
+            .status,
+        200
+    );
 }

@@ -1,5 +1,5 @@
-//! Of plugins, a token sees those of which it may call something, and of these what it may call. All others are to it as if
-//! they did not exist.
+//! A token sees only the plugins, and their functions, that it may call. All others look as if they
+//! did not exist.
 
 use reqwest::Method;
 use sa_testkit::{Agent, PluginServer, Reply, Setup};
@@ -30,7 +30,11 @@ async fn a_restricted_token_sees_what_it_may_call() {
     let few = at.agent(&token);
     assert_eq!(listed(&few).await, ["mail"]);
     let shown = few.get("/v1/plugins/mail").await.body;
-    assert_eq!((shown["api"].as_array().unwrap().len(), &shown["api"][0]["name"]), (1, &json!("read")), "{shown}");
+    assert_eq!(
+        (shown["api"].as_array().unwrap().len(), &shown["api"][0]["name"]),
+        (1, &json!("read")),
+        "{shown}"
+    );
     let unknown = few.get("/v1/plugins/nowhere").await;
     unknown.assert_problem(404, "not_found");
     for id in ["secret", "off", "page"] {
@@ -43,16 +47,30 @@ async fn a_restricted_token_sees_what_it_may_call() {
         assert_eq!(Reply::of(put).await.text, expected);
     }
     assert_eq!(few.get("/v1/plugins/mail/settings").await.status, 200);
-    // What a plugin has besides is not told by a mistake either.
+    // An error message does not reveal other functions either.
     let wrong = json!({ "identifier": "mail", "apiName": "nothing", "arguments": "{}" });
     let said = gateway(&few, &wrong).await.text;
     assert!(said.contains("read") && !said.contains("write"), "{said}");
 
-    let (_, token) = at.token(json!({ "name": "draws", "role": "agent", "tools": ["page__*"] })).await;
-    assert_eq!(listed(&at.agent(&token)).await, ["page"], "its page does the work, for whoever is meant to have it");
+    let (_, token) =
+        at.token(json!({ "name": "draws", "role": "agent", "tools": ["page__*"] })).await;
+    assert_eq!(
+        listed(&at.agent(&token)).await,
+        ["page"],
+        "its page does the work, for whoever is meant to have it"
+    );
     assert_eq!(listed(&at.new_agent("all").await).await, ["mail", "off", "page", "secret"]);
     let (_, token) = at.token(json!({ "name": "n", "role": "node" })).await;
-    assert_eq!(listed(&at.agent(&token)).await, Vec::<Value>::new(), "who calls nothing sees nothing");
-    let (_, token) = at.token(json!({ "name": "root", "role": "operator", "tools": ["mail__read"] })).await;
-    assert_eq!(listed(&at.agent(&token)).await, ["mail", "off", "page", "secret"], "who manages them sees them");
+    assert_eq!(
+        listed(&at.agent(&token)).await,
+        Vec::<Value>::new(),
+        "who calls nothing sees nothing"
+    );
+    let (_, token) =
+        at.token(json!({ "name": "root", "role": "operator", "tools": ["mail__read"] })).await;
+    assert_eq!(
+        listed(&at.agent(&token)).await,
+        ["mail", "off", "page", "secret"],
+        "who manages them sees them"
+    );
 }

@@ -1,5 +1,5 @@
-//! A node is asked which programs it has, once for everybody who wants to know at the same time; only the connection that
-//! was asked can answer, once; and who does not answer costs a bounded time.
+//! A node is asked about its programs once for all concurrent requests. Only the connection that
+//! was asked can answer, and only once. A node that does not answer costs a bounded time.
 
 use sa_testkit::{FakeNode, Gateway, Hello, Reply, Setup, eventually};
 use serde_json::{Value, json};
@@ -12,7 +12,9 @@ fn host(id: &str) -> Hello {
 
 fn ask(gateway: &Gateway, bins: Value) -> tokio::task::JoinHandle<Reply> {
     let operator = gateway.operator();
-    tokio::spawn(async move { operator.post("/v1/nodes/laptop/probe", &json!({ "bins": bins })).await })
+    tokio::spawn(
+        async move { operator.post("/v1/nodes/laptop/probe", &json!({ "bins": bins })).await },
+    )
 }
 
 async fn question(node: &mut FakeNode) -> (String, Value) {
@@ -37,7 +39,7 @@ async fn the_answer_is_given_and_remembered_with_its_time() {
     let asked = ask(&gateway, json!(["git", "docker", "git"]));
     let (id, bins) = question(&mut node).await;
     assert_eq!(bins, json!(["docker", "git"]), "each once");
-    // More than it was asked is not believed, and what it leaves out is not there.
+    // Additional programs in the answer are ignored, and missing ones count as not installed.
     reply(&mut node, &id, json!({ "git": true, "rm": true })).await;
     let answer = asked.await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text);
@@ -47,7 +49,7 @@ async fn the_answer_is_given_and_remembered_with_its_time() {
     let node_shown = shown(&gateway).await;
     assert_eq!(node_shown["hostBinStatus"], json!({ "docker": false, "git": true }));
     assert_eq!(node_shown["hostBinStatusUpdatedAt"], at);
-    // Asked again, it is asked again: the word may have changed.
+    // A new request probes again, because the answer may have changed.
     let asked = ask(&gateway, json!(["docker"]));
     let (id, _) = question(&mut node).await;
     reply(&mut node, &id, json!({ "docker": true })).await;
@@ -63,7 +65,7 @@ async fn those_who_ask_together_are_one_question() {
     let (id, bins) = question(&mut node).await;
     assert_eq!(bins, json!(["a", "b"]));
     let second = ask(&gateway, json!(["b", "c"]));
-    // Only what is not under way already.
+    // Only the programs without a running probe.
     let (other, bins) = question(&mut node).await;
     assert_eq!(bins, json!(["c"]));
     reply(&mut node, &other, json!({ "c": false })).await;
@@ -98,7 +100,8 @@ async fn a_node_that_leaves_ends_the_question_at_once() {
     question(&mut node).await;
     drop(node);
     asked.await.unwrap().assert_problem(503, "offline");
-    eventually("it gone", || async { (shown(&gateway).await["online"] == false).then_some(()) }).await;
+    eventually("it gone", || async { (shown(&gateway).await["online"] == false).then_some(()) })
+        .await;
     ask(&gateway, json!(["git"])).await.unwrap().assert_problem(503, "offline");
 }
 
@@ -110,9 +113,15 @@ async fn what_cannot_be_asked_is_refused_with_the_reason() {
     unsupported.assert_problem(409, "unsupported");
     assert!(unsupported.detail().contains("bin_probe"), "{}", unsupported.text);
     let mut many: Vec<String> = (0..65).map(|n| format!("b{n}")).collect();
-    for bins in
-        [json!([]), json!(["a/b"]), json!([""]), json!(["a b"]), json!([".."]), json!(["x".repeat(129)]), json!(many)]
-    {
+    for bins in [
+        json!([]),
+        json!(["a/b"]),
+        json!([""]),
+        json!(["a b"]),
+        json!([".."]),
+        json!(["x".repeat(129)]),
+        json!(many),
+    ] {
         ask(&gateway, bins).await.unwrap().assert_problem(400, "bad_request");
     }
     many.clear();
@@ -126,9 +135,15 @@ async fn what_cannot_be_asked_is_refused_with_the_reason() {
     ] {
         operator.post("/v1/nodes/laptop/probe", &body).await.assert_problem(400, "bad_request");
     }
-    operator.post("/v1/nodes/nobody/probe", &json!({ "bins": ["git"] })).await.assert_problem(404, "not_found");
+    operator
+        .post("/v1/nodes/nobody/probe", &json!({ "bins": ["git"] }))
+        .await
+        .assert_problem(404, "not_found");
     let agent = gateway.new_agent("a").await;
-    agent.post("/v1/nodes/laptop/probe", &json!({ "bins": ["git"] })).await.assert_problem(403, "not_allowed");
+    agent
+        .post("/v1/nodes/laptop/probe", &json!({ "bins": ["git"] }))
+        .await
+        .assert_problem(403, "not_allowed");
 }
 
 #[tokio::test]
@@ -140,8 +155,9 @@ async fn the_command_line_asks_as_well() {
     reply(&mut node, &id, json!({ "git": true, "docker": false })).await;
     let ended = probe.end().await;
     ended.assert_code(0);
-    let lines: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines, [["PROGRAM", "THERE"], ["docker", "no"], ["git", "yes"]]);
+    let lines: Vec<Vec<&str>> =
+        ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines, [["PROGRAM", "INSTALLED"], ["docker", "no"], ["git", "yes"]]);
     gateway.cli(&["nodes", "probe", "nobody", "git"]).run().await.assert_code(5);
     gateway.cli(&["nodes", "probe", "laptop"]).run().await.assert_code(2);
     gateway.stop().await;

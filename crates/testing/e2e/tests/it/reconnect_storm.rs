@@ -1,5 +1,5 @@
-//! Everybody is back soon after a gateway was killed and started anew: participants of channels, none of whom misses what was
-//! said while they were on their way, and nodes, which can be called again.
+//! After a kill and restart of the gateway, all clients reconnect soon. Participants miss no
+//! message that was sent meanwhile, and nodes can be called again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use sa_node_sdk::{NodeClient, NodeSdkError};
 use sa_protocol::ReconnectBackoff;
-use sa_testkit::{Agent, Gateway, Message, Participant, Setup, count, eventually, raise_file_limit, registry};
+use sa_testkit::{
+    Agent, Gateway, Message, Participant, Setup, count, eventually, raise_file_limit, registry,
+};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -17,23 +19,25 @@ use tokio_util::sync::CancellationToken;
 use crate::SWITCHBOARD;
 use crate::messaging_support::backoff;
 
-/// Everybody in a channel hears of everybody who comes, so there are many channels, each with so many participants.
+/// Participants per channel. Each participant receives every join event, so there are many
+/// channels.
 const IN_A_CHANNEL: usize = 20;
-/// So many clients for each node.
+/// Clients for each node.
 const CLIENTS_OF_A_NODE: usize = 20;
-/// How many connect at once in the beginning, which is not what is measured.
+/// Concurrent connections at the start, which is not measured.
 const AT_ONCE: usize = 50;
-/// Longer than anybody waits who connects again, and than a slow machine takes for ten thousand of them.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Longer than any reconnect delay, and than a slow machine needs for ten thousand clients.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everybody_is_back_after_a_restart_and_has_missed_nothing() {
-    // `cargo xtask prove` has ten thousand, whose manners are those that clients have by themselves.
+    // `cargo xtask prove` runs ten thousand clients with the default reconnect delays.
     let clients = count("SWITCHBOARD_RESTART_CLIENTS", 200);
     let limit = Duration::from_secs(count("SWITCHBOARD_RESTART_SECONDS", 0) as u64);
     let backoff = if limit.is_zero() { backoff() } else { ReconnectBackoff::default() };
-    // A gateway as it is shipped, where there is one: an unoptimised one says little about time.
-    let program = std::env::var("SWITCHBOARD_RESTART_PROGRAM").unwrap_or_else(|_| SWITCHBOARD.into());
+    // Uses a release build if there is one, because times of an unoptimised one mean little.
+    let program =
+        std::env::var("SWITCHBOARD_RESTART_PROGRAM").unwrap_or_else(|_| SWITCHBOARD.into());
     raise_file_limit();
     let mut gateway = Setup::new().config("[log]\nfilter = \"error\"").spawn(&program).await;
     let crowd = Crowd::join(&gateway, clients, &backoff).await;
@@ -45,17 +49,22 @@ async fn everybody_is_back_after_a_restart_and_has_missed_nothing() {
     let killed = Instant::now();
     let gateway = again.spawn(&program).await;
     let started = Instant::now();
-    // Most of them are not here yet.
+    // Most clients have not reconnected yet.
     crowd.say(&gateway, "after").await;
     crowd.heard(clients).await;
     let back = started.elapsed();
     let nodes = crowd.nodes.len();
-    eventually("the nodes online", || async { (online(&gateway.operator()).await == nodes).then_some(()) }).await;
+    eventually("the nodes online", || async {
+        (online(&gateway.operator()).await == nodes).then_some(())
+    })
+    .await;
     let all_back = started.elapsed();
     let node = format!("node-{}.echo", nodes - 1);
     assert_eq!(gateway.operator().call(&node, json!({ "n": 1 })).await.result(), json!({ "n": 1 }));
 
-    eprintln!("{clients} clients were back {back:?} after the start, {nodes} nodes after {all_back:?}");
+    eprintln!(
+        "{clients} clients were back {back:?} after the start, {nodes} nodes after {all_back:?}"
+    );
     eprintln!("the start was {:?} after the end", started - killed);
     eprintln!("the gateway used {:?} of a processor; program: {program}", used(gateway.pid()));
     crowd.leave().await;
@@ -70,12 +79,12 @@ async fn online(operator: &Agent) -> usize {
     usize::try_from(status["nodes_online"].as_u64().unwrap()).unwrap()
 }
 
-/// Clients that note what they hear, and nodes.
+/// Clients that record their messages, and nodes.
 struct Crowd {
     channels: usize,
     readers: Vec<JoinHandle<Vec<String>>>,
     nodes: Vec<JoinHandle<Result<(), NodeSdkError>>>,
-    /// Has a permit for each message that was heard.
+    /// Has a permit for each received message.
     heard: Arc<Semaphore>,
     leave: CancellationToken,
 }
@@ -87,7 +96,10 @@ impl Crowd {
         for n in 0..IN_A_CHANNEL {
             tokens.push(Participant::token(gateway, &format!("reader-{n}")).await);
         }
-        #[expect(clippy::async_yields_async, reason = "each reads on from the moment that it is there")]
+        #[expect(
+            clippy::async_yields_async,
+            reason = "each reads on from the moment that it is there"
+        )]
         let client = |n: usize| {
             let (token, channel) = (&tokens[n % IN_A_CHANNEL], channel(n / IN_A_CHANNEL));
             let mut client = Client {
@@ -117,32 +129,38 @@ impl Crowd {
         };
         let nodes: Vec<_> = (0..clients.div_ceil(CLIENTS_OF_A_NODE)).map(node).collect();
         let operator = gateway.operator();
-        eventually("the nodes online", || async { (online(&operator).await == nodes.len()).then_some(()) }).await;
+        eventually("the nodes online", || async {
+            (online(&operator).await == nodes.len()).then_some(())
+        })
+        .await;
         Self { channels: clients.div_ceil(IN_A_CHANNEL), readers, nodes, heard, leave }
     }
 
-    /// Says something in every channel.
+    /// Sends a message to every channel.
     async fn say(&self, gateway: &Gateway, what: &str) {
         let operator = gateway.operator();
         let body = json!({ "type": "message", "payload": { "id": uuid::Uuid::new_v4(), "content": what } });
         let say = |n: usize| {
             let (operator, body) = (&operator, &body);
             async move {
-                let said = operator.post(&format!("/v1/channels/{}/messages", channel(n)), body).await;
+                let said =
+                    operator.post(&format!("/v1/channels/{}/messages", channel(n)), body).await;
                 assert!(said.status < 300, "{}", said.text);
             }
         };
         stream::iter((0..self.channels).map(say)).buffer_unordered(8).collect::<()>().await;
     }
 
-    /// Waits until everybody has heard one more thing.
+    /// Waits until every client has received one more message.
     async fn heard(&self, clients: usize) {
         let all = self.heard.acquire_many(u32::try_from(clients).unwrap());
-        let all = tokio::time::timeout(PATIENCE, all).await;
-        all.unwrap_or_else(|_| panic!("{} of {clients} heard it", self.heard.available_permits())).unwrap().forget();
+        let all = tokio::time::timeout(TIMEOUT, all).await;
+        all.unwrap_or_else(|_| panic!("{} of {clients} heard it", self.heard.available_permits()))
+            .unwrap()
+            .forget();
     }
 
-    /// Sends everybody away, and looks at what they have heard.
+    /// Disconnects all clients and checks their messages.
     async fn leave(self) {
         self.leave.cancel();
         for (n, reader) in self.readers.into_iter().enumerate() {
@@ -158,8 +176,8 @@ fn channel(n: usize) -> String {
     format!("room-{n}")
 }
 
-/// As little of a client as can come back for what it missed: all ten thousand share this process with the test, where
-/// others have a machine each.
+/// A minimal client that can resume. All ten thousand share this process with the test, whereas
+/// real clients run on separate machines.
 struct Client {
     address: String,
     path: String,
@@ -171,9 +189,10 @@ struct Client {
 }
 
 impl Client {
-    /// Connects, and reads until the gateway says that it has sent everything that was missed.
+    /// Connects, and reads until the gateway reports the end of the replay.
     async fn connect(&mut self) -> Option<Participant> {
-        let since = self.epoch.as_ref().map(|epoch| format!("&sinceId={}&epoch={epoch}", self.last));
+        let since =
+            self.epoch.as_ref().map(|epoch| format!("&sinceId={}&epoch={epoch}", self.last));
         let path = format!("{}{}", self.path, since.unwrap_or_default());
         let mut connection = Participant::try_connect(&self.address, &path).await.ok()?;
         while let Some(Ok(message)) = connection.socket.next().await {
@@ -184,7 +203,7 @@ impl Client {
         None
     }
 
-    /// Reads for ever, and connects again whenever the gateway is gone.
+    /// Reads without end, and reconnects whenever the connection is lost.
     async fn stay(&mut self, mut connection: Participant) {
         loop {
             while let Some(Ok(message)) = connection.socket.next().await {
@@ -201,7 +220,8 @@ impl Client {
         }
     }
 
-    /// Notes what was said; whether this is the end of what was missed. Who comes and goes is not even parsed.
+    /// Records a message. Returns whether the replay has ended. Presence events are not even
+    /// parsed.
     fn take(&mut self, message: &Message) -> bool {
         let Message::Text(text) = message else { return false };
         if !text.contains(r#""message""#) && !text.contains(r#""ready""#) {
@@ -222,10 +242,10 @@ impl Client {
     }
 }
 
-/// How much of a processor a program has used.
+/// Returns the CPU time of a process.
 fn used(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // What follows the name begins with the third field; the times are the fourteenth and the fifteenth, in hundredths.
+    // The third field follows the name. The times are fields 14 and 15, in hundredths of a second.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let hundredths: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
     Duration::from_millis(hundredths * 10)

@@ -1,5 +1,5 @@
-//! An agent that the gateway starts for a session reaches its caller's tools from inside a sandbox, and ends with its session and
-//! with its gateway, whatever ends that.
+//! An agent that the gateway starts for a session can call its caller's tools from inside a
+//! sandbox. It ends with its session and its gateway, whatever the cause.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::SWITCHBOARD;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_e2e-relay-agent");
 
-/// A gateway with two agents: the same program, in a sandbox and without.
+/// A gateway with two agents: the same program, with and without a sandbox.
 pub(crate) fn setup() -> Setup {
     let dir = Path::new(AGENT).parent().unwrap().display();
     Setup::new().config(&format!(
@@ -61,11 +61,16 @@ impl Work {
             { "name": "recall", "description": "Remembers" },
             { "name": "send", "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] } },
         ]);
-        let body = json!({ "message": "list", "agent": agent, "caller_id": "ant", "caller_tools": tools });
+        let body =
+            json!({ "message": "list", "agent": agent, "caller_id": "ant", "caller_tools": tools });
         let reply = caller.post("/v1/sessions", &body).await;
         assert_eq!(reply.status, 201, "{}", reply.text);
-        let events =
-            caller.events(&format!("/v1/sessions/{}/events?since=0", reply.body["session_id"].as_str().unwrap())).await;
+        let events = caller
+            .events(&format!(
+                "/v1/sessions/{}/events?since=0",
+                reply.body["session_id"].as_str().unwrap()
+            ))
+            .await;
         let mut work = Self { caller: caller.clone(), session: reply.body, events };
         assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message");
         work
@@ -81,7 +86,7 @@ impl Work {
         assert_eq!(reply.status, 200, "{}", reply.text);
     }
 
-    /// The rest of the agent's next line that begins with this word.
+    /// Returns the rest of the agent's next line that begins with this word.
     async fn said(&mut self, word: &str) -> String {
         loop {
             let line = self.events.wait_for("output").await;
@@ -104,9 +109,12 @@ impl Work {
 }
 
 fn is_alive(pid: &str) -> bool {
-    // One that is dead and not yet collected is dead.
+    // A zombie process counts as dead.
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+    state
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
 }
 
 #[tokio::test]
@@ -118,14 +126,14 @@ async fn an_agent_in_a_sandbox_uses_its_callers_tools() {
     assert_eq!(request["arguments"], json!({ "text": "hi" }));
     work.answer(&request, json!({ "result": "sent" })).await;
     assert_eq!(work.said("ok").await, "sent");
-    // Errors are errors, and wrong arguments never reach the caller.
+    // Errors are passed on, and wrong arguments never reach the caller.
     work.order("call ant_recall {}").await;
     let request = work.request().await;
     work.answer(&request, json!({ "error": "no memory" })).await;
     assert_eq!(work.said("error").await, "failed: no memory");
     work.order("call ant_send {}").await;
     assert_eq!(work.said("error").await, "invalid_args: missing \"text\" (string)");
-    // Side by side, answered backwards.
+    // Concurrent calls, answered in reverse order.
     work.order("all ant_recall 8").await;
     let mut requests = Vec::new();
     for _ in 0..8 {
@@ -135,9 +143,10 @@ async fn an_agent_in_a_sandbox_uses_its_callers_tools() {
         work.answer(request, json!({ "result": format!("n{}", request["arguments"]["n"]) })).await;
     }
     assert_eq!(work.said("ok n0").await, ",ok n1,ok n2,ok n3,ok n4,ok n5,ok n6,ok n7");
-    // Tools come and go while it runs.
+    // Tools can change while the agent runs.
     work.order("follow").await;
-    let change = json!({ "session_id": work.session["session_id"], "caller_tools": [{ "name": "ring" }] });
+    let change =
+        json!({ "session_id": work.session["session_id"], "caller_tools": [{ "name": "ring" }] });
     assert_eq!(work.caller.post("/v1/sessions", &change).await.status, 200);
     assert_eq!(work.said("tools").await, "ant_ring session_events session_message");
 }
@@ -147,15 +156,17 @@ async fn a_sandbox_hides_what_is_not_the_agents() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
     let token = gateway.data_dir().join("operator.token");
-    for (path, expected) in
-        [(token.display().to_string(), "false"), ("/usr/bin/env".into(), "true"), ("/sys/kernel".into(), "false")]
-    {
+    for (path, expected) in [
+        (token.display().to_string(), "false"),
+        ("/usr/bin/env".into(), "true"),
+        ("/sys/kernel".into(), "false"),
+    ] {
         work.order(&format!("exists {path}")).await;
         assert_eq!(work.said(&path).await, expected, "{path}");
     }
 }
 
-/// What a hostile agent tries. The gateway may run as root.
+/// Attacks of a hostile agent. The gateway may run as root.
 const ATTACKS: [&str; 12] = [
     "cat TOKEN",
     "ls DATA | grep -v relay",
@@ -176,7 +187,9 @@ async fn an_agent_in_a_sandbox_does_not_get_out_of_it() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let caller = gateway.new_agent("ant").await;
     let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
-    let mut script = "grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | sort -u | xargs\n".to_owned();
+    let mut script =
+        "grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | sort -u | xargs\n"
+            .to_owned();
     for (number, attack) in ATTACKS.iter().enumerate() {
         let attack = attack.replace("TOKEN", "DATA/operator.token");
         let attack = attack.replace("DATA", gateway.data_dir().to_str().unwrap());
@@ -197,18 +210,27 @@ async fn an_agent_in_a_sandbox_does_not_get_out_of_it() {
 fn a_gateway_whose_agents_cannot_have_their_sandbox_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("config.toml");
-    std::fs::write(&config, "[sessions.agents.boxed]\ncommand = [\"true\"]\nsandbox = true\n").unwrap();
+    std::fs::write(&config, "[sessions.agents.boxed]\ncommand = [\"true\"]\nsandbox = true\n")
+        .unwrap();
     for (command, word) in [("serve --listen 127.0.0.1:0", "error"), ("doctor", "FIX")] {
-        let script = format!("echo 0 > /proc/sys/user/max_user_namespaces; exec {SWITCHBOARD} {command}");
+        let script =
+            format!("echo 0 > /proc/sys/user/max_user_namespaces; exec {SWITCHBOARD} {command}");
         let ran = std::process::Command::new("unshare")
             .args(["-Ur", "sh", "-c", &script])
             .env("SWITCHBOARD_DATA_DIR", dir.path().join("data"))
             .env("SWITCHBOARD_CONFIG", &config)
             .output()
             .unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&ran.stdout),
+            String::from_utf8_lossy(&ran.stderr)
+        );
         assert!(!ran.status.success(), "{said}");
-        assert!(said.contains("user namespaces are not available") && said.contains(word), "{said}");
+        assert!(
+            said.contains("user namespaces are not available") && said.contains(word),
+            "{said}"
+        );
     }
 }
 
@@ -224,11 +246,11 @@ async fn a_caller_that_is_gone_is_an_error_for_the_agent_and_one_that_is_back_is
         .await
         .result()["next"]
         .clone();
-    // It listens no more; then it comes back to where it was.
+    // The caller stops listening, and later listens again.
     work.events = work.caller.events("/healthz").await;
     let offline = eventually("the agent told", || async {
         let query = json!({ "session_id": work.session["session_id"], "since": last });
-        // By somebody else: whoever asks is not gone.
+        // The operator asks, because a request of the caller would count as presence.
         let events = gateway.operator().call("session_events", query).await.result();
         events["events"].as_array()?.iter().find(|event| event["type"] == "output").cloned()
     })
@@ -248,7 +270,8 @@ async fn everything_that_an_agent_started_ends_with_its_session() {
     work.order("stray").await;
     let stray = work.said("stray").await;
     assert!(is_alive(&stray));
-    let ended = gateway.cli(&["sessions", "end", work.session["session_id"].as_str().unwrap()]).run().await;
+    let ended =
+        gateway.cli(&["sessions", "end", work.session["session_id"].as_str().unwrap()]).run().await;
     ended.assert_code(0);
     eventually("the stray process dead", || async { (!is_alive(&stray)).then_some(()) }).await;
     eventually("the agent's directory gone", || async {
@@ -272,12 +295,15 @@ async fn everything_that_an_agent_started_ends_with_a_gateway_that_is_killed() {
     for pid in inside.iter().chain([&stray]) {
         eventually("the process dead", || async { (!is_alive(pid)).then_some(()) }).await;
     }
-    // The next gateway knows of them, and says why they are over.
+    // The next gateway knows the sessions and reports why they ended.
     let address = gateway.address().to_owned();
     let gateway = setup().on(&gateway).at(&address).spawn(SWITCHBOARD).await;
     for session in [&free, &boxed] {
         let seen = caller.get(&session.path("")).await.body;
-        assert_eq!((&seen["state"], &seen["reason"]), (&json!("ended"), &json!("the gateway stopped")));
+        assert_eq!(
+            (&seen["state"], &seen["reason"]),
+            (&json!("ended"), &json!("the gateway stopped"))
+        );
         assert!(seen.get("socket").is_none());
     }
     let mut past = caller.events(&free.path("/events?since=0")).await;
@@ -286,7 +312,7 @@ async fn everything_that_an_agent_started_ends_with_a_gateway_that_is_killed() {
     assert_eq!(past.next().await, None);
     let body = json!({ "session_id": free.session["session_id"], "message": "list" });
     caller.post("/v1/sessions", &body).await.assert_problem(409, "conflict");
-    // And works.
+    // The gateway works.
     let listed = gateway.cli(&["sessions"]).run().await;
     listed.assert_code(0);
     assert!(listed.stdout.contains("ended: the gateway stopped"), "{}", listed.stdout);
@@ -294,14 +320,15 @@ async fn everything_that_an_agent_started_ends_with_a_gateway_that_is_killed() {
     gateway.stop().await;
 }
 
-/// All processes below a gateway.
+/// Returns all descendant processes of a gateway.
 fn processes_of(gateway: &Gateway) -> Vec<String> {
     let mut found = vec![gateway.pid().to_string()];
     let mut at = 0;
     while let Some(pid) = found.get(at).cloned() {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for task in tasks {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
             found.extend(children.split_whitespace().map(str::to_owned));
         }
         at += 1;
@@ -309,7 +336,7 @@ fn processes_of(gateway: &Gateway) -> Vec<String> {
     found.split_off(1)
 }
 
-/// What a process was started with, of which the first is its program.
+/// Returns the command line of a process; the first word is its program.
 fn words_of(pid: &str) -> Vec<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -319,26 +346,33 @@ fn words_of(pid: &str) -> Vec<String> {
 async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_starts_another() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let caller = gateway.new_agent("ant").await;
-    for (victim, at) in [(AGENT, 0), ("relay", 1), ("agent-keeper", 1)] {
+    for (victim, at) in [(AGENT, 0), ("relay", 1), ("agent-supervisor", 1)] {
         let mut work = Work::start(&caller, "free").await;
         work.order("call ant_recall {}").await;
         work.request().await;
         let processes = processes_of(&gateway);
-        let pid = processes.iter().find(|pid| words_of(pid).get(at).is_some_and(|word| word == victim)).unwrap();
+        let pid = processes
+            .iter()
+            .find(|pid| words_of(pid).get(at).is_some_and(|word| word == victim))
+            .unwrap();
         kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
         if victim == "relay" {
             work.order("exit").await;
         }
         work.events.wait_for("agent_exited").await;
-        // Whoever has killed the keeper has left the agent to itself.
-        if victim != "agent-keeper" {
+        // After a kill of the supervisor, the agent continues alone.
+        if victim != "agent-supervisor" {
             eventually("nothing asked any more", || async {
                 (work.caller.get(&work.path("")).await.body["pending"] == 0).then_some(())
             })
             .await;
         }
         work.order("list").await;
-        assert_eq!(work.said("tools").await, "ant_recall ant_send session_events session_message", "{victim}");
+        assert_eq!(
+            work.said("tools").await,
+            "ant_recall ant_send session_events session_message",
+            "{victim}"
+        );
         assert_eq!(caller.delete(&work.path("")).await.status, 200);
         eventually("its processes gone", || async {
             let left = processes_of(&gateway);
@@ -348,9 +382,10 @@ async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_sta
     }
 }
 
-/// What an agent wrote, of an answer that waited for it.
+/// Returns the agent's output lines from an answer.
 fn texts(answer: &Value) -> Vec<String> {
-    let events = answer["events"].as_array().unwrap().iter().filter(|event| event["type"] == "output");
+    let events =
+        answer["events"].as_array().unwrap().iter().filter(|event| event["type"] == "output");
     events.map(|event| event["text"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -359,7 +394,8 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
     let gateway = setup().env("SA_SECRET", "not-for-agents").spawn(SWITCHBOARD).await;
     let caller = gateway.new_agent("ant").await;
     let ask = |message: &str, id: &Value| {
-        let body = json!({ "message": message, "agent": "oneshot", "session_id": id, "wait_ms": 20_000 });
+        let body =
+            json!({ "message": message, "agent": "oneshot", "session_id": id, "wait_ms": 20_000 });
         let caller = caller.clone();
         async move { caller.post("/v1/sessions", &body).await.body }
     };
@@ -373,7 +409,7 @@ async fn a_program_that_answers_once_is_started_for_each_message() {
     assert_eq!((&exited["type"], &exited["code"]), (&json!("agent_exited"), &json!(3)));
     let second = ask("two", &first["session_id"]).await;
     assert!(texts(&second).contains(&"got two".to_owned()), "{second}");
-    // One that cannot be started says so, as what it says.
+    // If an agent cannot be started, its output is the error.
     let broken = json!({ "message": "x", "agent": "broken", "wait_ms": 20_000 });
     let broken = caller.post("/v1/sessions", &broken).await.body;
     assert!(texts(&broken)[0].starts_with("cannot start /nonexistent/program"), "{broken}");
@@ -394,7 +430,10 @@ async fn what_an_agent_leaves_in_its_directory_is_there_for_the_next_and_goes_wi
         assert!(Path::new(&dir).join("diary").exists(), "{dir}");
         session = answer["session_id"].clone();
     }
-    assert_eq!(caller.delete(&format!("/v1/sessions/{}", session.as_str().unwrap())).await.status, 200);
+    assert_eq!(
+        caller.delete(&format!("/v1/sessions/{}", session.as_str().unwrap())).await.status,
+        200
+    );
     assert!(!Path::new(&dir).exists(), "{dir}");
 }
 

@@ -1,5 +1,5 @@
-//! A session's agent calls tools that its caller lends. The caller hears of each call by every road, and its answer, and nobody
-//! else's, goes back.
+//! A session's agent calls tools that its caller lends. The caller receives each call in every
+//! protocol, and only the caller's answer is returned.
 
 use rmcp::ServiceExt as _;
 use rmcp::model::CallToolRequestParams;
@@ -8,7 +8,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use sa_testkit::{Agent, Gateway, RelaySocket, Setup, eventually};
 use serde_json::{Value, json};
 
-/// A session of this caller's, whose tools are `send` (with a schema) and `recall`.
+/// Opens a session for this caller, with the tools `send` (with a schema) and `recall`.
 pub(crate) async fn session(caller: &Agent) -> Value {
     session_with(caller, json!({})).await
 }
@@ -32,8 +32,9 @@ pub(crate) fn id(session: &Value) -> &str {
 async fn reply(caller: &Agent, request: &Value, answer: Value) -> Value {
     let mut body = json!({ "request_id": request["request_id"] });
     body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
-    let reply =
-        caller.post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body).await;
+    let reply = caller
+        .post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body)
+        .await;
     assert_eq!(reply.status, 202, "{}", reply.text);
     reply.body
 }
@@ -42,7 +43,7 @@ pub(crate) async fn answer(caller: &Agent, request: &Value, answer: Value) {
     assert_eq!(reply(caller, request, answer).await, json!({ "received": true }));
 }
 
-/// The owner's answer to a request that is not open, or not any more.
+/// Sends the owner's answer to a request that is not open.
 async fn answer_late(caller: &Agent, request: &Value, answer: Value) {
     assert_eq!(reply(caller, request, answer).await, json!({ "received": true, "counted": false }));
 }
@@ -66,11 +67,19 @@ async fn a_call_goes_to_the_caller_and_its_answer_back() {
     let request = events.wait_for("caller_tool_request").await;
     assert_eq!(
         (&request["type"], &request["tool"], &request["arguments"], &request["session_id"]),
-        (&json!("caller_tool_request"), &json!("send"), &json!({ "text": "hi" }), &session["session_id"])
+        (
+            &json!("caller_tool_request"),
+            &json!("send"),
+            &json!({ "text": "hi" }),
+            &session["session_id"]
+        )
     );
     answer(&caller, &request, json!({ "result": { "sent": true } })).await;
-    assert_eq!(agent.recv().await, json!({ "jsonrpc": "2.0", "id": 0, "result": { "sent": true } }));
-    // The history has it like any other call.
+    assert_eq!(
+        agent.recv().await,
+        json!({ "jsonrpc": "2.0", "id": 0, "result": { "sent": true } })
+    );
+    // The history records it like any other call.
     let call = eventually("the call in the history", || async {
         let calls = caller.get("/v1/calls?tool=ant_send").await.body;
         calls["calls"].get(0).filter(|call| call["state"] == "ended").cloned()
@@ -86,13 +95,17 @@ async fn a_failed_tool_is_an_error_and_progress_and_chunks_come_through() {
     let (_gateway, caller) = start().await;
     let session = session(&caller).await;
     let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
-    // From another surface, in the session's scope.
-    let mut call = caller.stream("ant_recall", json!({ "args": {}, "session_key": id(&session) })).await;
+    // A call from another API, in the session's scope.
+    let mut call =
+        caller.stream("ant_recall", json!({ "args": {}, "session_key": id(&session) })).await;
     let request = events.wait_for("caller_tool_request").await;
     answer(&caller, &request, json!({ "progress": 1, "total": 2, "message": "half" })).await;
     answer(&caller, &request, json!({ "chunk": { "part": 1 } })).await;
     answer(&caller, &request, json!({ "error": "no memory" })).await;
-    assert_eq!(call.wait_for("progress").await, json!({ "progress": 1.0, "total": 2.0, "message": "half" }));
+    assert_eq!(
+        call.wait_for("progress").await,
+        json!({ "progress": 1.0, "total": 2.0, "message": "half" })
+    );
     assert_eq!(call.wait_for("chunk").await["content"], json!({ "part": 1 }));
     let error = call.wait_for("error").await;
     assert_eq!((&error["kind"], &error["detail"]), (&json!("failed"), &json!("no memory")));
@@ -111,13 +124,16 @@ async fn callers_tools_are_seen_inside_their_session_alone() {
     assert_eq!(names(&inside), ["ant_recall", "ant_send"]);
     assert!(names(&caller.get("/v1/tools").await.body).is_empty());
     let other = gateway.new_agent("other").await;
-    // The same word for another one's session and for one that is not there.
+    // Another caller's session and an unknown one get the same error.
     for not_theirs in [id(&session), "nope"] {
-        other.get(&format!("/v1/tools?session={not_theirs}")).await.assert_problem(404, "not_found");
+        other
+            .get(&format!("/v1/tools?session={not_theirs}"))
+            .await
+            .assert_problem(404, "not_found");
     }
     let body = json!({ "args": {}, "session_key": id(&session) });
     other.call_with("ant_recall", body).await.assert_problem(404, "not_found");
-    // Arguments are checked before the caller is asked.
+    // Arguments are checked before the caller receives the request.
     let body = json!({ "args": {}, "session_key": id(&session) });
     caller.call_with("ant_send", body).await.assert_problem(422, "invalid_args");
 }
@@ -135,7 +151,8 @@ async fn a_long_poll_brings_requests_and_whoever_comes_back_gets_what_is_open() 
     agent.caller_tool(1, "ant_recall", json!({ "n": 1 })).await;
     let first = waiting.await.unwrap().result()["requests"][0].clone();
     assert_eq!((&first["tool"], &first["arguments"]), (&json!("recall"), &json!({ "n": 1 })));
-    // Somebody who has forgotten it is told again, and somebody who works on it is not.
+    // A caller that has forgotten the request receives it again, and a caller that knows it does
+    // not.
     let again = caller.call("caller_tool_next", poll.clone()).await.result();
     assert_eq!(again["requests"][0], first);
     let known = json!({ "session_id": session["session_id"], "known": [first["request_id"]] });
@@ -146,7 +163,10 @@ async fn a_long_poll_brings_requests_and_whoever_comes_back_gets_what_is_open() 
     caller.call("caller_tool_response", reply).await.result();
     assert_eq!(agent.recv().await["result"], "known");
     assert_eq!(
-        caller.call("caller_tool_next", json!({ "session_id": session["session_id"] })).await.result()["requests"],
+        caller
+            .call("caller_tool_next", json!({ "session_id": session["session_id"] }))
+            .await
+            .result()["requests"],
         json!([])
     );
 }
@@ -168,7 +188,7 @@ async fn the_live_feed_and_the_socket_for_calls_work_as_well() {
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(7, "recall", json!({})).await;
     let request = feed.wait_for("caller_tool_request").await;
-    // Whoever comes back is told again.
+    // A caller that reconnects receives the request again.
     assert_eq!(caller.follow().await.wait_for("caller_tool_request").await, request);
     let reply = json!({ "session_id": session["session_id"], "request_id": request["request_id"], "result": 5 });
     socket.call("r", "caller_tool_response", reply).await;
@@ -183,14 +203,19 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(1, "recall", json!({})).await;
     let request = events.wait_for("caller_tool_request").await;
-    // Neither another agent nor an operator, and each receives the same reply as the caller.
+    // Answers of another agent or an operator do not count, and each receives the same reply as the
+    // caller.
     let other = gateway.new_agent("other").await;
     answer(&other, &request, json!({ "result": "forged" })).await;
     answer(&gateway.operator(), &request, json!({ "result": "forged" })).await;
     let nonsense = json!({ "session_id": session["session_id"], "request_id": "nonsense" });
     answer_late(&caller, &nonsense, json!({ "result": 0 })).await;
-    answer(&caller, &json!({ "session_id": "ses_none", "request_id": request["request_id"] }), json!({ "result": 0 }))
-        .await;
+    answer(
+        &caller,
+        &json!({ "session_id": "ses_none", "request_id": request["request_id"] }),
+        json!({ "result": 0 }),
+    )
+    .await;
     answer(&caller, &request, json!({ "result": "genuine" })).await;
     answer_late(&caller, &request, json!({ "result": "twice" })).await;
     assert_eq!(agent.recv().await["result"], "genuine");
@@ -199,7 +224,8 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     let forged = eventually("the audit", || async {
         let events = gateway.operator().get("/v1/audit?limit=50").await.body;
         let events = events["events"].as_array()?.clone();
-        let forged: Vec<Value> = events.into_iter().filter(|event| event["what"] == "reply.forged").collect();
+        let forged: Vec<Value> =
+            events.into_iter().filter(|event| event["what"] == "reply.forged").collect();
         (forged.len() == 2).then_some(forged)
     })
     .await;
@@ -235,7 +261,10 @@ async fn calls_run_side_by_side_and_end_in_any_order() {
     for request in requests.iter().rev() {
         answer(&caller, request, json!({ "result": request["arguments"]["n"] })).await;
         let reply = agent.recv().await;
-        assert_eq!((&reply["id"], &reply["result"]), (&request["arguments"]["n"], &request["arguments"]["n"]));
+        assert_eq!(
+            (&reply["id"], &reply["result"]),
+            (&request["arguments"]["n"], &request["arguments"]["n"])
+        );
     }
 }
 
@@ -248,9 +277,15 @@ async fn a_caller_that_takes_too_long_is_a_timeout_and_is_told() {
     agent.caller_tool(1, "recall", json!({})).await;
     let request = events.wait_for("caller_tool_request").await;
     let reply = agent.recv().await;
-    assert_eq!((&reply["error"]["code"], &reply["error"]["data"]["kind"]), (&json!(-32000), &json!("timeout")));
+    assert_eq!(
+        (&reply["error"]["code"], &reply["error"]["data"]["kind"]),
+        (&json!(-32000), &json!("timeout"))
+    );
     let cancelled = events.wait_for("caller_tool_cancelled").await;
-    assert_eq!((&cancelled["request_id"], &cancelled["reason"]), (&request["request_id"], &json!("deadline")));
+    assert_eq!(
+        (&cancelled["request_id"], &cancelled["reason"]),
+        (&request["request_id"], &json!("deadline"))
+    );
     answer_late(&caller, &request, json!({ "result": "late" })).await;
     assert_eq!(gateway.refused("session", "stray_reply").await, 1);
 }
@@ -269,7 +304,8 @@ async fn an_agent_that_cancels_or_leaves_cancels_at_the_caller() {
     let second = events.wait_for("caller_tool_request").await;
     drop(agent);
     assert_eq!(events.wait_for("caller_tool_cancelled").await["request_id"], second["request_id"]);
-    eventually("no calls left", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("no calls left", || async { (gateway.running_calls().await == 0).then_some(()) })
+        .await;
 }
 
 #[tokio::test]
@@ -279,13 +315,13 @@ async fn a_caller_that_is_gone_fails_its_tools_at_once_until_it_is_back() {
     let path = format!("/v1/sessions/{}/events", id(&session));
     let mut events = caller.events(&path).await;
     let mut agent = RelaySocket::connect(&session["socket"]).await;
-    // In the middle of a call.
+    // The caller disconnects during a call.
     agent.caller_tool(1, "recall", json!({})).await;
     events.wait_for("caller_tool_request").await;
     drop(events);
     let reply = agent.recv().await;
     assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!(1), &json!(-32001)), "{reply}");
-    // And before one: this one would take a minute otherwise.
+    // The caller is away before the call, which would otherwise wait for a minute.
     agent.caller_tool(2, "recall", json!({})).await;
     assert_eq!(agent.recv().await["error"]["data"]["kind"], "offline");
     let mut events = caller.events(&path).await;
@@ -304,15 +340,20 @@ async fn a_caller_that_is_gone_fails_its_tools_at_once_until_it_is_back() {
 async fn looking_on_is_not_listening() {
     let (_gateway, caller) = start().await;
     let session = session(&caller).await;
-    let seen = || async { caller.get(&format!("/v1/sessions/{}", id(&session))).await.body["caller"].clone() };
+    let seen = || async {
+        caller.get(&format!("/v1/sessions/{}", id(&session))).await.body["caller"].clone()
+    };
     let mut agent = RelaySocket::connect(&session["socket"]).await;
-    for path in [format!("/v1/sessions/{}/events?since=0&watch=true", id(&session)), "/v1/events?watch=true".into()] {
+    for path in [
+        format!("/v1/sessions/{}/events?since=0&watch=true", id(&session)),
+        "/v1/events?watch=true".into(),
+    ] {
         let mut events = caller.events(&path).await;
         agent.caller_tool(1, "recall", json!({})).await;
         let request = events.wait_for("caller_tool_request").await;
         assert_eq!(seen().await, "unknown", "{path}");
         drop(events);
-        // Nobody has gone who had come: the request waits for its answer.
+        // The caller never listened, so it did not disconnect: the request waits for its answer.
         answer(&caller, &request, json!({ "result": "late" })).await;
         assert_eq!(agent.recv().await["result"], "late", "{path}");
     }
@@ -329,7 +370,7 @@ async fn a_caller_may_change_its_tools_and_end_its_session() {
     assert_eq!(config["params"]["tools"], json!([{ "name": "ring", "exposed_name": "ant_ring" }]));
     agent.caller_tool(1, "send", json!({ "text": "x" })).await;
     assert_eq!(agent.recv().await["error"]["data"]["kind"], "not_found");
-    // Somebody else's session is no different from none.
+    // Another caller's session looks like an unknown one.
     let other = gateway.new_agent("other").await;
     let path = format!("/v1/sessions/{}", id(&session));
     other.get(&path).await.assert_problem(404, "not_found");
@@ -341,12 +382,18 @@ async fn a_caller_may_change_its_tools_and_end_its_session() {
     assert_eq!(agent.next().await, None);
     assert!(!std::path::Path::new(session["socket"].as_str().unwrap()).exists());
     caller.post("/v1/sessions", &change).await.assert_problem(409, "conflict");
-    // What happened can be read afterwards.
-    let events = caller.call("session_events", json!({ "session_id": id(&session) })).await.result();
-    let kinds: Vec<_> =
-        events["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
+    // The events can be read afterwards.
+    let events =
+        caller.call("session_events", json!({ "session_id": id(&session) })).await.result();
+    let kinds: Vec<_> = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["session_started", "message", "message", "session_ended"]);
-    let mut stream = caller.events(&format!("{path}/events?since={}", events["events"][1]["id"])).await;
+    let mut stream =
+        caller.events(&format!("{path}/events?since={}", events["events"][1]["id"])).await;
     assert_eq!(stream.next().await.unwrap().0, "message");
     assert_eq!(stream.next().await.unwrap().0, "session_ended");
     assert_eq!(stream.next().await, None);
@@ -361,7 +408,10 @@ async fn a_revoked_token_ends_its_sessions() {
     assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{token_id}")).await.status, 200);
     assert_eq!(agent.next().await, None);
     let seen = gateway.operator().get(&format!("/v1/sessions/{}", id(&session))).await.body;
-    assert_eq!((&seen["state"], &seen["reason"]), (&json!("ended"), &json!("the caller's token was revoked")));
+    assert_eq!(
+        (&seen["state"], &seen["reason"]),
+        (&json!("ended"), &json!("the caller's token was revoked"))
+    );
 }
 
 #[tokio::test]
@@ -373,7 +423,8 @@ async fn a_gateway_that_stops_does_not_wait_for_open_questions() {
     let next = caller.call_later("caller_tool_next", json!({ "args": poll }));
     let wait = json!({ "session_id": id(&session), "message": "more", "wait_ms": 300_000 });
     let message = caller.call_later("session_message", json!({ "args": wait }));
-    eventually("both waiting", || async { (gateway.running_calls().await == 2).then_some(()) }).await;
+    eventually("both waiting", || async { (gateway.running_calls().await == 2).then_some(()) })
+        .await;
     gateway.stop().await;
     assert_eq!(next.await.unwrap().result()["requests"], json!([]));
     assert_eq!(message.await.unwrap().result()["session_id"], session["session_id"]);
@@ -388,13 +439,16 @@ async fn a_caller_on_mcp_needs_nothing_but_tools() {
     let call = async |tool: &'static str, args: Value| {
         let mut request = CallToolRequestParams::new(tool);
         request.arguments = args.as_object().cloned();
-        serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap()["structuredContent"].clone()
+        serde_json::to_value(client.call_tool(request).await.unwrap()).unwrap()["structuredContent"]
+            .clone()
     };
     let lent = json!({ "caller_id": "ant", "caller_tools": [{ "name": "recall" }] });
     let session = call("session_message", json!({ "message": "work", "context": lent })).await;
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(1, "recall", json!({})).await;
-    let next = call("caller_tool_next", json!({ "session_id": session["session_id"], "wait_ms": 20_000 })).await;
+    let next =
+        call("caller_tool_next", json!({ "session_id": session["session_id"], "wait_ms": 20_000 }))
+            .await;
     let request = next["requests"][0]["request_id"].clone();
     call(
         "caller_tool_response",

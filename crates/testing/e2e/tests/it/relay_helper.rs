@@ -1,5 +1,5 @@
-//! A caller that uses the helper declares functions and is done: they are called, their failures and panics are errors, and a lost
-//! connection loses nothing.
+//! A caller that uses the helper only declares functions. The helper calls them, their failures and
+//! panics become errors, and a lost connection loses nothing.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,12 +13,17 @@ use tokio::sync::mpsc;
 
 use crate::SWITCHBOARD;
 
-async fn start(gateway: &Gateway, token: &str) -> (Session, RelaySocket, mpsc::UnboundedReceiver<&'static str>) {
+async fn start(
+    gateway: &Gateway,
+    token: &str,
+) -> (Session, RelaySocket, mpsc::UnboundedReceiver<&'static str>) {
     let (say, said) = mpsc::unbounded_channel();
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let session = Caller::new(&gateway.url, token, "ant")
         .timeout(Duration::from_secs(30))
-        .tool("double", "Doubles", schema, |args| async move { Ok(json!(args["n"].as_i64().unwrap_or(0) * 2)) })
+        .tool("double", "Doubles", schema, |args| async move {
+            Ok(json!(args["n"].as_i64().unwrap_or(0) * 2))
+        })
         .tool("fail", "Fails", json!({ "type": "object" }), |_| async { Err("it failed".into()) })
         .tool("panic", "Panics", json!({ "type": "object" }), |_| async { panic!("on purpose") })
         .tool("hang", "Hangs", json!({ "type": "object" }), move |_| {
@@ -54,7 +59,7 @@ async fn functions_are_called_and_what_goes_wrong_is_an_error() {
     assert_eq!(agent.recv().await["error"]["message"], "it failed");
     agent.caller_tool(3, "panic", json!({})).await;
     assert_eq!(agent.recv().await["error"]["message"], "the function panicked");
-    // A function is dropped when nobody waits for it any more.
+    // A function is dropped when its call is cancelled.
     agent.caller_tool(4, "hang", json!({})).await;
     assert_eq!(soon(said.recv()).await, Some("started"));
     agent.write(r#"{"jsonrpc":"2.0","method":"cancel","params":{"id":4}}"#).await;
@@ -81,18 +86,25 @@ async fn a_caller_learns_that_its_gateway_was_restarted() {
 #[tokio::test]
 async fn a_refusal_says_why() {
     let gateway = Setup::new().start().await;
-    let refused = Caller::new(&gateway.url, &gateway.operator, "ant").agent("nobody").start("work").await.unwrap_err();
+    let refused = Caller::new(&gateway.url, &gateway.operator, "ant")
+        .agent("nobody")
+        .start("work")
+        .await
+        .unwrap_err();
     assert!(matches!(refused, Error::Refused { status: 422, kind, .. } if kind == "invalid_args"));
 }
 
 #[tokio::test]
 async fn callers_in_typescript_have_the_same() {
     let gateway = Setup::new().start().await;
-    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packages/caller");
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packages/caller");
     let mut caller = Command::new("node");
     caller.arg("examples/lend.js").args([&gateway.url, &gateway.operator]).current_dir(&package);
-    let mut caller =
-        caller.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("node is needed: cargo xtask test");
+    let mut caller = caller
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("node is needed: cargo xtask test");
     let mut lines = BufReader::new(caller.stdout.take().unwrap()).lines();
     let about = soon(lines.next_line()).await.unwrap().unwrap();
     let about: serde_json::Value = serde_json::from_str(&about).unwrap();
@@ -109,7 +121,8 @@ async fn callers_in_typescript_have_the_same() {
     gateway.operator().delete(&path).await;
     assert_eq!(soon(lines.next_line()).await.unwrap().as_deref(), Some("ended"));
     assert!(soon(caller.wait()).await.unwrap().success());
-    let tests = Command::new("node").args(["--test", "test/events.test.js"]).current_dir(&package).output();
+    let tests =
+        Command::new("node").args(["--test", "test/events.test.js"]).current_dir(&package).output();
     let tests = soon(tests).await.unwrap();
     assert!(tests.status.success(), "{}", String::from_utf8_lossy(&tests.stdout));
 }

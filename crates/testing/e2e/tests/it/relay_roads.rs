@@ -1,4 +1,5 @@
-//! By whichever road a caller listens, it is there while it does, and whoever comes back is told what still waits.
+//! A caller is present while it listens, in any protocol, and when it reconnects it receives the
+//! requests that still wait.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
@@ -12,33 +13,42 @@ use tokio::sync::mpsc;
 use crate::mcp_support::{Client, Era, connect, request, value};
 use crate::relay_callers::{id, session};
 
-/// Gathers requests for the caller's tools.
+/// Collects requests for the caller's tools.
 #[derive(Clone)]
 struct Hears(mpsc::UnboundedSender<Value>);
 
 impl ClientHandler for Hears {
-    async fn on_logging_message(&self, message: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_logging_message(
+        &self,
+        message: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         if message.logger.as_deref() == Some("oubliette.caller_tool") {
             let _ = self.0.send(message.data);
         }
     }
 }
 
-async fn listener(gateway: &Gateway, caller: &Agent, era: Era) -> (Client<Hears>, mpsc::UnboundedReceiver<Value>) {
+async fn listener(
+    gateway: &Gateway,
+    caller: &Agent,
+    era: Era,
+) -> (Client<Hears>, mpsc::UnboundedReceiver<Value>) {
     let (hears, heard) = mpsc::unbounded_channel();
     (connect(gateway, &caller.token, "", era, Hears(hears)).await.unwrap(), heard)
 }
 
-/// A gateway, a caller with a session, and an agent in it that has called `recall`.
+/// Starts a gateway, a caller with a session, and an agent that has called `recall`.
 async fn start() -> (Gateway, Agent, Value, RelaySocket) {
-    // Long enough to come back within, on a busy machine.
+    // Long enough to reconnect, even on a busy machine.
     let gateway = Setup::new().config("[sessions]\ncaller_grace_ms = 2000").start().await;
     let caller = gateway.new_agent("ant").await;
     let session = session(&caller).await;
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.caller_tool(1, "recall", json!({ "n": 1 })).await;
     eventually("the request", || async {
-        (caller.get(&format!("/v1/sessions/{}", id(&session))).await.body["pending"] == 1).then_some(())
+        (caller.get(&format!("/v1/sessions/{}", id(&session))).await.body["pending"] == 1)
+            .then_some(())
     })
     .await;
     (gateway, caller, session, agent)
@@ -46,7 +56,8 @@ async fn start() -> (Gateway, Agent, Value, RelaySocket) {
 
 async fn until_caller_is(caller: &Agent, session: &Value, state: &str) {
     eventually(state, || async {
-        (caller.get(&format!("/v1/sessions/{}", id(session))).await.body["caller"] == state).then_some(())
+        (caller.get(&format!("/v1/sessions/{}", id(session))).await.body["caller"] == state)
+            .then_some(())
     })
     .await;
 }
@@ -64,10 +75,10 @@ async fn an_mcp_sessions_stream_tells_what_waits_each_time_it_is_opened() {
     let answer = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
     client.call_tool(request("caller_tool_response", answer)).await.unwrap();
     assert_eq!(agent.recv().await["result"], "known");
-    // What is answered waits no more.
+    // An answered request is not sent again.
     agent.caller_tool(2, "recall", json!({ "n": 2 })).await;
     assert_eq!(soon(heard.recv()).await.unwrap()["arguments"], json!({ "n": 2 }));
-    // And once the stream is gone, so is the caller.
+    // When the stream closes, the caller is no longer present.
     client.cancel().await.unwrap();
     assert_eq!(agent.recv().await["error"]["code"], -32001);
     until_caller_is(&caller, &session, "gone").await;
@@ -96,7 +107,7 @@ async fn without_sessions_the_stream_of_a_call_tells_what_waits() {
     waiting.abort();
 }
 
-/// The next notice of this sort.
+/// Returns the next notice with this event.
 async fn notice(socket: &mut CallSocket, event: &str) -> Value {
     loop {
         let frame = socket.recv().await;

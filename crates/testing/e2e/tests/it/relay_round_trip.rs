@@ -1,5 +1,6 @@
-//! The whole way with real processes: a caller on MCP, in both eras, and an agent in a sandbox that speaks stdio MCP to
-//! `switchboard relay`. The gateway is killed on the way, and the next one serves them as well.
+//! The complete path with real processes: a caller over MCP, with old and new revisions, and a
+//! sandboxed agent that uses stdio MCP with `switchboard relay`. The gateway is killed in between,
+//! and the next one serves them as well.
 
 use sa_testkit::{Gateway, soon};
 use serde_json::{Value, json};
@@ -8,11 +9,11 @@ use crate::SWITCHBOARD;
 use crate::mcp_support::{Client, ERAS, Era, connect, request, value};
 use crate::relay_agents::setup;
 
-/// A caller that has nothing but the tools of MCP.
+/// A caller that uses only the MCP tools.
 struct Caller {
     client: Client<()>,
     session: Value,
-    /// Where to go on reading what the agent says.
+    /// The position for reading the agent's events.
     since: Value,
 }
 
@@ -22,25 +23,31 @@ impl Caller {
         let mut caller = Self { client, session: Value::Null, since: json!(0) };
         let tools = json!([{ "name": "recall", "description": "Remembers" }]);
         let lent = json!({ "caller_id": "ant", "caller_tools": tools });
-        let started =
-            caller.call("session_message", json!({ "message": "list", "agent": "boxed", "context": lent })).await;
+        let started = caller
+            .call(
+                "session_message",
+                json!({ "message": "list", "agent": "boxed", "context": lent }),
+            )
+            .await;
         caller.session = started["session_id"].clone();
         assert!(caller.said("tools").await.contains("ant_recall"));
         caller
     }
 
     async fn call(&self, tool: &'static str, args: Value) -> Value {
-        // In a box: many calls make a large future.
-        let result = value(&Box::pin(soon(self.client.call_tool(request(tool, args)))).await.unwrap());
+        // Boxed, because many calls make a large future.
+        let result =
+            value(&Box::pin(soon(self.client.call_tool(request(tool, args)))).await.unwrap());
         assert_ne!(result["isError"], true, "{result}");
         result["structuredContent"].clone()
     }
 
     async fn order(&self, message: &str) {
-        self.call("session_message", json!({ "session_id": self.session, "message": message })).await;
+        self.call("session_message", json!({ "session_id": self.session, "message": message }))
+            .await;
     }
 
-    /// The next thing that happens.
+    /// Returns the next event.
     async fn event(&mut self) -> Value {
         let wanted = json!({ "session_id": self.session, "since": self.since, "limit": 1, "wait_ms": 10_000 });
         let page = self.call("session_events", wanted).await;
@@ -48,7 +55,7 @@ impl Caller {
         page["events"][0].clone()
     }
 
-    /// What the agent says that begins with this word.
+    /// Returns the rest of the agent's next line that begins with this word.
     async fn said(&mut self, word: &str) -> String {
         loop {
             let event = self.event().await;
@@ -58,13 +65,19 @@ impl Caller {
         }
     }
 
-    /// So many requests that wait.
+    /// Waits for this number of pending requests.
     async fn requests(&self, count: usize) -> Vec<Value> {
         let mut found: Vec<Value> = Vec::new();
         while found.len() < count {
             let known: Vec<_> = found.iter().map(|request| request["request_id"].clone()).collect();
             let wanted = json!({ "session_id": self.session, "wait_ms": 10_000, "known": known });
-            found.extend(self.call("caller_tool_next", wanted).await["requests"].as_array().unwrap().iter().cloned());
+            found.extend(
+                self.call("caller_tool_next", wanted).await["requests"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .cloned(),
+            );
         }
         found
     }
@@ -78,20 +91,23 @@ impl Caller {
     async fn work(&mut self) {
         self.order("call ant_recall {\"n\":1}").await;
         let request = self.requests(1).await.remove(0);
-        assert_eq!((&request["tool"], &request["arguments"]), (&json!("recall"), &json!({ "n": 1 })));
+        assert_eq!(
+            (&request["tool"], &request["arguments"]),
+            (&json!("recall"), &json!({ "n": 1 }))
+        );
         self.answer(&request, json!({ "result": "seen" })).await;
         assert_eq!(self.said("ok").await, "seen");
         self.order("call ant_recall {}").await;
         let request = self.requests(1).await.remove(0);
         self.answer(&request, json!({ "error": "no memory" })).await;
         assert!(self.said("error").await.contains("no memory"));
-        // Many at once, answered in the other order.
+        // Concurrent calls, answered in reverse order.
         self.order("all ant_recall 5").await;
         for request in self.requests(5).await.iter().rev() {
             self.answer(request, json!({ "result": request["arguments"]["n"] })).await;
         }
         assert_eq!(self.said("ok").await, "0,ok 1,ok 2,ok 3,ok 4");
-        // An agent that does not want it any more.
+        // The agent cancels the call.
         self.order("change_your_mind ant_recall").await;
         let request = self.requests(1).await.remove(0);
         self.order("now").await;
@@ -104,9 +120,10 @@ impl Caller {
             }
         };
         assert_eq!(soon(cancelled).await["request_id"], request["request_id"]);
-        // A caller that takes too long.
+        // The caller takes too long.
         let lent = json!({ "caller_id": "ant", "caller_tools": [{ "name": "recall", "timeout_ms": 100 }] });
-        let order = json!({ "session_id": self.session, "message": "call ant_recall {}", "context": lent });
+        let order =
+            json!({ "session_id": self.session, "message": "call ant_recall {}", "context": lent });
         self.call("session_message", order).await;
         assert!(self.said("error").await.starts_with("timeout"));
     }
@@ -123,9 +140,13 @@ async fn callers_on_mcp_lend_their_tools_to_an_agent_in_a_sandbox_before_and_aft
     gateway.kill().await;
     let address = gateway.address().to_owned();
     let gateway = setup().on(&gateway).at(&address).spawn(SWITCHBOARD).await;
-    // The same client finds the next gateway, which knows how its session ended.
+    // The same client connects to the next gateway, which knows how the session ended.
     let sessions = caller.call("session_list", json!({})).await;
-    let ended = sessions["sessions"].as_array().unwrap().iter().find(|session| session["session_id"] == caller.session);
+    let ended = sessions["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|session| session["session_id"] == caller.session);
     assert_eq!(ended.unwrap()["reason"], "the gateway stopped");
     for era in ERAS {
         Caller::start(&gateway, &token, era).await.work().await;

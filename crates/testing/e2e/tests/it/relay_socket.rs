@@ -1,4 +1,5 @@
-//! A session's socket is its user's alone, and answers whatever is written to it as JSON-RPC 2.0 says.
+//! Only its user can open a session's socket, and any input gets an answer according to JSON-RPC
+//! 2.0.
 
 use std::process::Stdio;
 
@@ -15,12 +16,17 @@ async fn a_client_that_greets_first_is_served() {
     let mut agent = RelaySocket::connect(&session["socket"]).await;
     agent.write("OUBLIETTE-DOWNSTREAM some-project").await;
     agent.request(0, "project_list", json!({})).await;
-    assert_eq!(agent.recv().await, json!({ "jsonrpc": "2.0", "id": 0, "result": { "projects": [] } }));
+    assert_eq!(
+        agent.recv().await,
+        json!({ "jsonrpc": "2.0", "id": 0, "result": { "projects": [] } })
+    );
     agent.request(1, "session_events", json!({ "since": 0 })).await;
     let events = agent.recv().await;
     assert_eq!(events["result"]["events"][1]["message"], "work");
-    // What it says in its own session is an event, and elsewhere a message.
-    agent.request(2, "session_message", json!({ "session_id": id(&session), "message": "done" })).await;
+    // A message in the agent's own session is an event; without a session it starts a new one.
+    agent
+        .request(2, "session_message", json!({ "session_id": id(&session), "message": "done" }))
+        .await;
     assert_eq!(agent.recv().await["result"]["session_id"], session["session_id"]);
     agent.request(3, "session_message", json!({ "message": "help me" })).await;
     let child = agent.recv().await["result"].clone();
@@ -62,7 +68,11 @@ async fn malformed_lines_are_answered_and_spoil_nothing() {
     ] {
         agent.write(line).await;
         let answer = agent.recv().await;
-        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &id), "{line:.80}: {answer}");
+        assert_eq!(
+            (&answer["error"]["code"], &answer["id"]),
+            (&json!(code), &id),
+            "{line:.80}: {answer}"
+        );
     }
     agent.write(r#"{"jsonrpc":"2.0","method":"nonsense"}"#).await;
     agent.write(r#"[{"id":1,"method":"project_list"},{"method":"project_list"},5]"#).await;
@@ -83,7 +93,10 @@ async fn a_client_with_too_many_requests_is_told_so() {
         agent.caller_tool(n, "recall", json!({})).await;
     }
     let refused = agent.recv().await;
-    assert_eq!((&refused["id"], &refused["error"]["data"]["kind"]), (&json!(64), &json!("overloaded")));
+    assert_eq!(
+        (&refused["id"], &refused["error"]["data"]["kind"]),
+        (&json!(64), &json!("overloaded"))
+    );
 }
 
 #[tokio::test]
@@ -92,14 +105,15 @@ async fn whatever_an_agent_has_asked_for_ends_when_it_leaves() {
     let caller = gateway.operator();
     let session = session(&caller).await;
     let mut agent = RelaySocket::connect(&session["socket"]).await;
-    // The same id twice, none at all, and several at once.
+    // The same id twice, no id, and several requests in a batch.
     agent.caller_tool(1, "recall", json!({})).await;
     agent.caller_tool(1, "recall", json!({})).await;
     agent.write(r#"{"method":"caller_tool","params":{"tool":"recall"}}"#).await;
     agent.write(r#"[{"id":1,"method":"caller_tool","params":{"tool":"recall"}}]"#).await;
     eventually("all to run", || async { (gateway.running_calls().await == 4).then_some(()) }).await;
     drop(agent);
-    eventually("all to be gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("all to be gone", || async { (gateway.running_calls().await == 0).then_some(()) })
+        .await;
 }
 
 #[tokio::test]
@@ -115,7 +129,10 @@ async fn sessions_can_be_turned_off() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let operator = gateway.operator();
     operator.get("/v1/sessions").await.assert_problem(404, "not_found");
-    operator.call("session_message", json!({ "message": "x" })).await.assert_problem(404, "not_found");
+    operator
+        .call("session_message", json!({ "message": "x" }))
+        .await
+        .assert_problem(404, "not_found");
 }
 
 #[tokio::test]
@@ -123,13 +140,17 @@ async fn a_relay_answers_whatever_its_agent_writes() {
     let gateway = Setup::new().start().await;
     let session = session(&gateway.operator()).await;
     let mut relay = tokio::process::Command::new(crate::SWITCHBOARD);
-    relay.args(["relay", session["socket"].as_str().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    relay
+        .args(["relay", session["socket"].as_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut relay = relay.kill_on_drop(true).spawn().unwrap();
     let mut stdin = relay.stdin.take().unwrap();
     let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
     let info = json!({ "name": "t", "version": "1" });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info });
-    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
+    let initialize =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }).to_string();
     let huge = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "x": "y".repeat(17 << 20) } });
     let list = r#"{"jsonrpc":"2.0","id":4,"method":"tools/list"}"#;
     for (line, id, code) in [
@@ -145,7 +166,8 @@ async fn a_relay_answers_whatever_its_agent_writes() {
         if id.is_null() && code.is_null() {
             continue;
         }
-        let answer: Value = serde_json::from_str(&soon(lines.next_line()).await.unwrap().unwrap()).unwrap();
+        let answer: Value =
+            serde_json::from_str(&soon(lines.next_line()).await.unwrap().unwrap()).unwrap();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &code), "{answer}");
     }
     drop(stdin);

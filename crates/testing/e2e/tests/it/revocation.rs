@@ -1,11 +1,11 @@
-//! A token that is revoked or runs out stops working at once: its sockets close and its calls end.
+//! A token that is revoked or expires stops working at once: its sockets close and its calls end.
 
 use std::time::Duration;
 
 use sa_testkit::{Hello, Setup, eventually};
 use serde_json::json;
 
-/// What the promise allows.
+/// The promised time limit.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[tokio::test]
@@ -32,7 +32,10 @@ async fn everything_that_a_revoked_agent_has_open_ends() {
         let mut cancelled = Vec::new();
         for _ in 0..3 {
             let frame = node.recv().await;
-            assert_eq!((&frame["type"], &frame["reason"]), (&json!("tool_cancel"), &json!("revoked")));
+            assert_eq!(
+                (&frame["type"], &frame["reason"]),
+                (&json!("tool_cancel"), &json!("revoked"))
+            );
             cancelled.push(frame["request_id"].as_str().unwrap().to_owned());
         }
         cancelled.sort();
@@ -65,15 +68,18 @@ async fn a_revoked_node_is_cut_off_and_its_calls_fail() {
 #[tokio::test]
 async fn a_token_that_runs_out_takes_its_sockets_along() {
     let gateway = Setup::new().start().await;
-    let (_, token) = gateway.token(json!({ "name": "brief", "role": "agent", "expires_in_s": 1 })).await;
-    let (_, node_token) = gateway.token(json!({ "name": "brief", "role": "node", "expires_in_s": 1 })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "brief", "role": "agent", "expires_in_s": 1 })).await;
+    let (_, node_token) =
+        gateway.token(json!({ "name": "brief", "role": "node", "expires_in_s": 1 })).await;
     let mut node = Hello::new("n").capability("a").token(&node_token).connect(&gateway).await;
     let mut socket = gateway.agent(&token).socket().await;
     socket.call("1", "a.b", json!({})).await;
     node.request().await;
     assert_eq!(socket.closed().await.0, 4401);
     assert_eq!(node.closed().await.0, 4401);
-    eventually("the calls gone", || async { (gateway.running_calls().await == 0).then_some(()) }).await;
+    eventually("the calls gone", || async { (gateway.running_calls().await == 0).then_some(()) })
+        .await;
     gateway.agent(&token).get("/v1/tools").await.assert_problem(401, "unauthorized");
 }
 
@@ -89,9 +95,11 @@ async fn a_request_that_was_on_its_way_when_its_token_was_revoked_runs_nothing()
         gateway.address()
     ))
     .await;
-    // The gateway asks for the body once the token has been looked at.
+    // The gateway asks for the body after checking the token.
     let mut line = [0; 25];
-    sa_testkit::soon(tokio::io::AsyncReadExt::read_exact(&mut raw.stream, &mut line)).await.unwrap();
+    sa_testkit::soon(tokio::io::AsyncReadExt::read_exact(&mut raw.stream, &mut line))
+        .await
+        .unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
     assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{id}")).await.status, 200);
     raw.write("{\"args\":{}}").await;
@@ -107,7 +115,7 @@ async fn a_revoked_agent_that_does_not_listen_is_not_served() {
     let (id, token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
     let mut socket = gateway.agent(&token).socket().await;
     assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{id}")).await.status, 200);
-    // The close is on its way, and not read yet.
+    // The close frame was sent but not read yet.
     for number in 0..10 {
         socket.call(&number.to_string(), "a.b", json!({})).await;
     }

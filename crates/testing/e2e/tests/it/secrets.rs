@@ -1,4 +1,5 @@
-//! No token and no secret argument is in a log, in the history, in the metrics, in an error or in a list of processes.
+//! No token and no secret argument appears in a log, in the history, in the metrics, in an error or
+//! in a process list.
 
 use sa_testkit::{Cli, FakeNode, Hello, Setup, assert_nowhere, find_in_files};
 use serde_json::json;
@@ -9,19 +10,22 @@ const CANARY: &str = "canary-f6d1a0c3";
 
 #[tokio::test]
 async fn a_canary_is_nowhere() {
-    let gateway =
-        Setup::new().config("[log]\nfilter = \"debug\"").env("SA_NODE_TOKEN", CANARY).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .config("[log]\nfilter = \"debug\"")
+        .env("SA_NODE_TOKEN", CANARY)
+        .spawn(SWITCHBOARD)
+        .await;
     let operator = gateway.operator();
     let _node = Hello::new("n").capability("a").token(CANARY).connect(&gateway).await.echo();
     let (_, agent_token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
     let agent = gateway.agent(&agent_token);
 
-    // In arguments whose names give them away, in and out.
+    // In arguments and results with names that mark secrets.
     let args = json!({ "password": CANARY, "deep": [{ "api_key": CANARY }], "Authorization": { "x": CANARY } });
     let reply = agent.call("a.b", args.clone()).await;
     assert_eq!(reply.result(), args, "the node itself gets them");
     let mut errors = vec![agent.call("nothing", json!({ "token": CANARY })).await.text];
-    // In tokens that are wrong, in every place.
+    // In invalid tokens, in every position.
     let wrong = format!("{CANARY}-wrong");
     errors.push(gateway.agent(&wrong).get(&format!("/v1/tools?token={wrong}")).await.text);
     errors.push(agent.get(&format!("/v1/tools?token={wrong}")).await.text);
@@ -35,7 +39,8 @@ async fn a_canary_is_nowhere() {
     }
     let config = gateway.cli(&["config", "show"]).env("SA_NODE_TOKEN", CANARY).run().await.stdout;
     let history = sa_testkit::eventually("the history", || async {
-        Some(operator.get("/v1/calls").await).filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2)
+        Some(operator.get("/v1/calls").await)
+            .filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2)
     })
     .await;
     let metrics = operator.get_text("/metrics").await;
@@ -66,7 +71,10 @@ async fn a_canary_is_nowhere() {
     }
     assert_eq!(find_in_files(dir.path(), CANARY), Vec::<std::path::PathBuf>::new());
     assert_eq!(find_in_files(dir.path(), &agent_token), Vec::<std::path::PathBuf>::new());
-    assert_eq!(find_in_files(dir.path(), &operator_token), [dir.path().join("data/operator.token")]);
+    assert_eq!(
+        find_in_files(dir.path(), &operator_token),
+        [dir.path().join("data/operator.token")]
+    );
 }
 
 #[tokio::test]
@@ -87,8 +95,16 @@ async fn no_command_about_a_configuration_repeats_a_secret_in_it() {
     for (text, table, key) in [
         (format!("url = \"http://a/\"\nheaders = \"Bearer {CANARY}\""), "upstream.web", "headers"),
         (format!("url = \"http://a/\"\nheaders = [\"{CANARY}\"]"), "upstream.web", "headers"),
-        (format!("url = \"http://a/\"\nheaders = {{ A = \"{CANARY}\" }}"), "upstream.web", "headers"),
-        (format!("url = \"http://a/\"\nheaders = {{ \"A: {CANARY}\" = \"\" }}"), "upstream.web", "headers"),
+        (
+            format!("url = \"http://a/\"\nheaders = {{ A = \"{CANARY}\" }}"),
+            "upstream.web",
+            "headers",
+        ),
+        (
+            format!("url = \"http://a/\"\nheaders = {{ \"A: {CANARY}\" = \"\" }}"),
+            "upstream.web",
+            "headers",
+        ),
         (format!("url = \"http://a/\"\nbearer = \"{CANARY}\""), "upstream.web", "bearer"),
         (format!("url = \"http://a/\"\noauth = \"{CANARY}\""), "upstream.web", "oauth"),
         (format!("url = \"http://a/\"\nbearer: {CANARY}=x"), "upstream.web", "bearer"),
@@ -97,7 +113,11 @@ async fn no_command_about_a_configuration_repeats_a_secret_in_it() {
         (format!("url = \"http://a/?key={CANARY}\""), "upstream.web", "url"),
         (format!("command = [\"a\", \"{address}\"]"), "upstream.program", "command"),
         (format!("command = \"a {address}\""), "upstream.program", "command"),
-        (format!("command = [\"a\"]\nenv = {{ \"A={CANARY}\" = \"\" }}"), "sessions.agents.bot", "env"),
+        (
+            format!("command = [\"a\"]\nenv = {{ \"A={CANARY}\" = \"\" }}"),
+            "sessions.agents.bot",
+            "env",
+        ),
         (format!("base_url = \"{address}\"\napi_key = \"{CANARY}\""), "models.gpt", "base_url"),
         (format!("otlp_endpoint = \"{address}\""), "telemetry", "otlp_endpoint"),
         (format!("public_url = \"me:{CANARY}@a.example\""), "server", "public_url"),
@@ -115,10 +135,15 @@ async fn no_command_about_a_configuration_repeats_a_secret_in_it() {
         ];
         for command in commands {
             for json in [&[][..], &["--json"]] {
-                let common = ["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
-                let ended = Cli::new(SWITCHBOARD).args(&common).args(command).args(json).run().await;
+                let common =
+                    ["--config", file.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
+                let ended =
+                    Cli::new(SWITCHBOARD).args(&common).args(command).args(json).run().await;
                 assert!(!ended.stdout.is_empty() || !ended.stderr.is_empty(), "{command:?}");
-                assert_nowhere(CANARY, &[(&format!("{command:?} of {text}"), &(ended.stdout + &ended.stderr))]);
+                assert_nowhere(
+                    CANARY,
+                    &[(&format!("{command:?} of {text}"), &(ended.stdout + &ended.stderr))],
+                );
             }
         }
     }
@@ -126,7 +151,9 @@ async fn no_command_about_a_configuration_repeats_a_secret_in_it() {
 
 #[tokio::test]
 async fn a_key_in_a_servers_address_is_for_that_server_alone() {
-    let config = format!("[log]\nfilter = \"debug\"\n[upstream.one]\nurl = \"http://127.0.0.1:9/mcp?key={CANARY}\"");
+    let config = format!(
+        "[log]\nfilter = \"debug\"\n[upstream.one]\nurl = \"http://127.0.0.1:9/mcp?key={CANARY}\""
+    );
     let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
     let operator = gateway.operator();
     let file = gateway.config_file();
@@ -163,7 +190,10 @@ async fn a_key_in_a_servers_address_is_for_that_server_alone() {
 #[tokio::test]
 async fn a_password_in_the_gateways_address_is_not_repeated() {
     for url in [format!("http://me:{CANARY}@127.0.0.1:1"), format!("me:{CANARY}@127.0.0.1:1")] {
-        let cli = Cli::new(SWITCHBOARD).args(&["tools"]).env("SWITCHBOARD_URL", &url).env("SWITCHBOARD_TOKEN", "sb_x");
+        let cli = Cli::new(SWITCHBOARD)
+            .args(&["tools"])
+            .env("SWITCHBOARD_URL", &url)
+            .env("SWITCHBOARD_TOKEN", "sb_x");
         let ended = cli.run().await;
         assert!(ended.stderr.contains("127.0.0.1:1"), "{}", ended.stderr);
         assert_nowhere(CANARY, &[("stderr", &ended.stderr)]);

@@ -1,4 +1,4 @@
-//! The programs that show how to write a node work against the gateway as it is.
+//! The example programs for nodes work with the gateway unchanged.
 
 use std::process::Stdio;
 
@@ -33,17 +33,24 @@ async fn online(gateway: &Gateway, id: &str) {
     let operator = gateway.operator();
     eventually("the node online", || async {
         let nodes = operator.get("/v1/nodes").await.body;
-        nodes["nodes"].as_array()?.iter().any(|node| node["id"] == id && node["online"] == true).then_some(())
+        nodes["nodes"]
+            .as_array()?
+            .iter()
+            .any(|node| node["id"] == id && node["online"] == true)
+            .then_some(())
     })
     .await;
 }
 
-/// What both nodes with the three tools do, the one without the SDK and the one with it.
+/// Checks the three tools that both example nodes have, with and without the SDK.
 async fn pings_echoes_and_reads_what_it_may(gateway: &Gateway) {
     let operator = gateway.operator();
     assert_eq!(operator.tool_names().await, ["node_echo", "node_fs_read_text", "node_ping"]);
     let ping = operator.call("node.ping", json!({})).await.result();
-    assert!(ping["pong"] == true && ping["timestamp"].as_i64().unwrap() > 1_700_000_000_000, "{ping}");
+    assert!(
+        ping["pong"] == true && ping["timestamp"].as_i64().unwrap() > 1_700_000_000_000,
+        "{ping}"
+    );
     let args = json!({ "any": ["thing", null, 1.5] });
     assert_eq!(operator.call("node_echo", args.clone()).await.result(), args);
     let read = operator.call("node.fs.read_text", json!({ "path": "a.txt" })).await.result();
@@ -51,7 +58,11 @@ async fn pings_echoes_and_reads_what_it_may(gateway: &Gateway) {
     assert!(read["path"].as_str().unwrap().ends_with("/allowed/a.txt"), "{read}");
     for path in ["../outside.txt", "/etc/passwd", "link.txt", "x/../../outside.txt"] {
         let reply = operator.call("node.fs.read_text", json!({ "path": path })).await;
-        assert!(matches!(reply.body["kind"].as_str(), Some("not_allowed" | "not_found")), "{path}: {}", reply.text);
+        assert!(
+            matches!(reply.body["kind"].as_str(), Some("not_allowed" | "not_found")),
+            "{path}: {}",
+            reply.text
+        );
         assert!(!reply.text.contains("not for you"));
     }
     operator.call("node.fs.read_text", json!({})).await.assert_problem(422, "invalid_args");
@@ -63,7 +74,11 @@ async fn hello_node_pings_echoes_and_reads_what_it_may() {
     let mut child = run(&gateway, env!("CARGO_BIN_EXE_e2e-hello-node"), "hello:1").await;
     pings_echoes_and_reads_what_it_may(&gateway).await;
     gateway.stop().await;
-    assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(1), "it says that the gateway left");
+    assert_eq!(
+        sa_testkit::soon(child.wait()).await.unwrap().code(),
+        Some(1),
+        "it says that the gateway left"
+    );
 }
 
 #[tokio::test]
@@ -74,13 +89,22 @@ async fn the_same_node_with_the_sdk_does_the_same_and_comes_back() {
 
     let (dir, address) = (gateway.dir.clone(), gateway.address().to_owned());
     gateway.stop().await;
-    let gateway = Setup::new().env("SA_NODE_TOKEN", "s3cret").in_dir(&dir).at(&address).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new()
+        .env("SA_NODE_TOKEN", "s3cret")
+        .in_dir(&dir)
+        .at(&address)
+        .spawn(SWITCHBOARD)
+        .await;
     online(&gateway, "hello:1").await;
     pings_echoes_and_reads_what_it_may(&gateway).await;
 
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(1), "a shutdown is an error of `run`");
+    assert_eq!(
+        sa_testkit::soon(child.wait()).await.unwrap().code(),
+        Some(1),
+        "a shutdown is an error of `run`"
+    );
     gateway.stop().await;
 }
 
@@ -136,7 +160,10 @@ async fn the_sdks_example_counts_words() {
     let operator = gateway.operator();
     let counted = operator.call("text.words.count", json!({ "path": "a.txt" })).await.result();
     assert_eq!((&counted["words"], &counted["lines"]), (&json!(3), &json!(2)), "{counted}");
-    operator.call("text.words.count", json!({ "path": "../outside.txt" })).await.assert_problem(403, "not_allowed");
+    operator
+        .call("text.words.count", json!({ "path": "../outside.txt" }))
+        .await
+        .assert_problem(403, "not_allowed");
     operator.call("text_words_count", json!({})).await.assert_problem(422, "invalid_args");
     assert!(operator.call("text.clock", json!({})).await.result()["now"].is_string());
     gateway.stop().await;
@@ -149,11 +176,24 @@ async fn the_guides_tool_reports_sends_parts_and_a_file_and_stops_when_cancelled
     let operator = gateway.operator();
     let mut events = operator.stream("office_report", json!({ "args": { "pages": 2 } })).await;
     let progress = events.wait_for("progress").await;
-    assert_eq!((&progress["progress"], &progress["total"]), (&json!(1.0), &json!(2.0)), "{progress}");
+    assert_eq!(
+        (&progress["progress"], &progress["total"]),
+        (&json!(1.0), &json!(2.0)),
+        "{progress}"
+    );
     assert_eq!(events.wait_for("chunk").await["content"]["page"], 1);
     let done = events.wait_for("done").await;
-    assert_eq!((&done["result"]["pages"], &done["attachments"][0]["name"]), (&json!(2), &json!("report.md")), "{done}");
-    for args in [json!({}), json!({ "pages": 0 }), json!({ "pages": "two" }), json!({ "pages": 1, "more": 1 })] {
+    assert_eq!(
+        (&done["result"]["pages"], &done["attachments"][0]["name"]),
+        (&json!(2), &json!("report.md")),
+        "{done}"
+    );
+    for args in [
+        json!({}),
+        json!({ "pages": 0 }),
+        json!({ "pages": "two" }),
+        json!({ "pages": 1, "more": 1 }),
+    ] {
         operator.call("office_report", args).await.assert_problem(422, "invalid_args");
     }
     let mut events = operator.stream("office_report", json!({ "args": { "pages": 1000 } })).await;

@@ -1,5 +1,5 @@
-//! Skills are listed with the hosts they can be followed on; a broken one says what is wrong and hides no other, and no link
-//! leads out of their directory.
+//! Skills are listed with the hosts that can run them. A broken skill reports its error and hides
+//! no other, and no link can leave the skills directory.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,10 @@ async fn skills(gateway: &Gateway) -> Vec<Value> {
 }
 
 fn named<'a>(skills: &'a [Value], name: &str) -> &'a Value {
-    skills.iter().find(|skill| skill["name"] == name).unwrap_or_else(|| panic!("no {name} in {skills:?}"))
+    skills
+        .iter()
+        .find(|skill| skill["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {skills:?}"))
 }
 
 #[tokio::test]
@@ -49,16 +52,22 @@ async fn skills_are_matched_against_hosts() {
 
     let _laptop = laptop().connect(&gateway).await;
     let listed = skills(&gateway).await;
-    assert_eq!(listed.iter().map(|skill| &skill["name"]).collect::<Vec<_>>(), ["gpu", "notes", "shell"]);
+    assert_eq!(
+        listed.iter().map(|skill| &skill["name"]).collect::<Vec<_>>(),
+        ["gpu", "notes", "shell"]
+    );
     let shell = named(&listed, "shell");
     assert_eq!((&shell["eligible"], &shell["hosts"]), (&json!(true), &json!(["laptop"])));
     assert_eq!(shell["description"].as_str().unwrap().trim(), "Runs things.");
     assert_eq!(shell["requires"], json!({ "capabilities": ["shell.exec"], "os": ["linux"] }));
     assert_eq!(shell["path"], dir.join("shell/SKILL.md").display().to_string());
     let gpu = named(&listed, "gpu");
-    assert_eq!((&gpu["eligible"], &gpu["missing"]), (&json!(false), &json!({ "laptop": { "env": ["CUDA_HOME"] } })));
+    assert_eq!(
+        (&gpu["eligible"], &gpu["missing"]),
+        (&json!(false), &json!({ "laptop": { "env": ["CUDA_HOME"] } }))
+    );
 
-    // People edit them.
+    // Users edit skills while the gateway runs.
     write(&dir, "gpu", "---\nname: gpu\ndescription: Trains.\n---\n");
     assert_eq!(named(&skills(&gateway).await, "gpu")["eligible"], true);
 }
@@ -67,7 +76,11 @@ async fn skills_are_matched_against_hosts() {
 async fn programs_that_skills_need_are_asked_for() {
     let gateway = Setup::new().start().await;
     let dir = gateway.data_dir().join("skills");
-    write(&dir, "a", "---\nname: a\ndescription: A.\nrequires: {bins: [git], any_bins: [npm, bun]}\n---\n");
+    write(
+        &dir,
+        "a",
+        "---\nname: a\ndescription: A.\nrequires: {bins: [git], any_bins: [npm, bun]}\n---\n",
+    );
     write(&dir, "b", "---\nname: b\ndescription: B.\nrequires: {bins: [docker]}\n---\n");
     let mut laptop = laptop().with("features", json!(["bin_probe"])).connect(&gateway).await;
     let operator = gateway.operator();
@@ -75,7 +88,11 @@ async fn programs_that_skills_need_are_asked_for() {
     let question = laptop.recv().await;
     assert_eq!(question["bins"], json!(["bun", "docker", "git", "npm"]), "all in one question");
     let answer = json!({ "git": true, "bun": true, "npm": false, "docker": false });
-    laptop.send(json!({ "type": "bin_probe_result", "probe_id": question["probe_id"], "bins": answer })).await;
+    laptop
+        .send(
+            json!({ "type": "bin_probe_result", "probe_id": question["probe_id"], "bins": answer }),
+        )
+        .await;
     let listed = listed.await.unwrap();
     let listed = listed["skills"].as_array().unwrap();
     assert_eq!(named(listed, "a")["hosts"], json!(["laptop"]));
@@ -98,11 +115,16 @@ async fn a_broken_skill_says_what_is_wrong_and_hides_no_other() {
     fs::create_dir(dir.join("folder")).unwrap();
     fs::create_dir(dir.join("folder/SKILL.md")).unwrap();
     fs::create_dir(dir.join("pipe")).unwrap();
-    let pipe = std::process::Command::new("mkfifo").arg(dir.join("pipe/SKILL.md")).status().unwrap();
+    let pipe =
+        std::process::Command::new("mkfifo").arg(dir.join("pipe/SKILL.md")).status().unwrap();
     assert!(pipe.success());
     std::os::unix::fs::symlink(outside.path().join("secret"), dir.join("link")).unwrap();
     fs::create_dir(dir.join("file-link")).unwrap();
-    std::os::unix::fs::symlink(outside.path().join("secret/SKILL.md"), dir.join("file-link/SKILL.md")).unwrap();
+    std::os::unix::fs::symlink(
+        outside.path().join("secret/SKILL.md"),
+        dir.join("file-link/SKILL.md"),
+    )
+    .unwrap();
     fs::create_dir(dir.join("no-skill")).unwrap();
 
     let listed = skills(&gateway).await;
@@ -115,8 +137,8 @@ async fn a_broken_skill_says_what_is_wrong_and_hides_no_other() {
         ("not-text", ["not-text/SKILL.md", "UTF-8", ""]),
         ("folder", ["folder/SKILL.md", "", "not a file"]),
         ("pipe", ["pipe/SKILL.md", "", "not a file"]),
-        ("link", ["link/SKILL.md", "link", "out of"]),
-        ("file-link", ["file-link/SKILL.md", "link", "out of"]),
+        ("link", ["link/SKILL.md", "link", "outside of"]),
+        ("file-link", ["file-link/SKILL.md", "link", "outside of"]),
     ] {
         let skill = named(&listed, name);
         let problem = skill["problem"].as_str().unwrap_or_default();
@@ -124,7 +146,7 @@ async fn a_broken_skill_says_what_is_wrong_and_hides_no_other() {
         assert_eq!(skill["eligible"], false);
     }
     assert!(!json!(listed).to_string().contains("hunter2"));
-    // Agents read skills, and learn nothing of the gateway's files.
+    // Agents can read skills, but do not learn the paths of the gateway's files.
     let reply = gateway.new_agent("a").await.get("/v1/skills").await;
     assert_eq!(reply.status, 200);
     assert!(!reply.text.contains(gateway.data_dir().to_str().unwrap()), "{}", reply.text);
@@ -149,7 +171,11 @@ async fn directories_are_configured_and_the_command_line_shows_what_is_in_them()
     let shown = gateway.cli(&["skills"]).run().await;
     shown.assert_code(0);
     assert!(shown.stdout.contains("laptop lacks capabilities x.y"), "{}", shown.stdout);
-    assert!(shown.stdout.contains("eligible on laptop") && shown.stdout.contains("\\u{1b}"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("eligible on laptop") && shown.stdout.contains("\\u{1b}"),
+        "{}",
+        shown.stdout
+    );
     assert!(shown.stderr.contains("cannot be read"), "{}", shown.stderr);
     let listed = gateway.cli(&["skills", "--json"]).run().await.json();
     assert_eq!(listed["skills"].as_array().unwrap().len(), 2);

@@ -1,6 +1,6 @@
-//! Whoever reads too slowly costs no more memory than its queue, and nobody else anything. What is its own is lost with its
-//! connection, which is closed with a reason; the connection of a node has calls of many, and only those are refused that
-//! do not fit.
+//! A slow reader costs no more memory than its queue, and affects no one else. Its own connection
+//! is closed with a reason. A node's connection carries calls of many callers, so only the calls
+//! that do not fit are refused.
 
 use futures_util::StreamExt as _;
 use sa_testkit::{Hello, Message, Setup, Traffic, eventually, resident};
@@ -17,7 +17,7 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let mut socket = gateway.operator().socket().await;
     let before = resident(gateway.pid());
-    // Answers of 40 MB in all, none of which is read.
+    // Answers of 40 MB in all, which are not read.
     for number in 0..40 {
         socket.call(&number.to_string(), "a.b", json!({})).await;
     }
@@ -30,12 +30,16 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
             }
         }
     });
-    eventually("its calls gone", || async { (gateway.running_calls().await <= 1).then_some(()) }).await;
+    eventually("its calls gone", || async { (gateway.running_calls().await <= 1).then_some(()) })
+        .await;
     let grown = resident(gateway.pid()).saturating_sub(before);
     assert!(grown < 40_000_000, "{grown} bytes more");
     let closed = socket.closed().await;
     assert_eq!(closed.0, 4429, "{}", closed.1);
-    eventually("it counted", || async { (gateway.refused("calls_ws", "too_slow").await == 1).then_some(()) }).await;
+    eventually("it counted", || async {
+        (gateway.refused("calls_ws", "too_slow").await == 1).then_some(())
+    })
+    .await;
     answers.abort();
     traffic.end().await;
     gateway.stop().await;
@@ -45,29 +49,36 @@ async fn an_agent_that_does_not_read_is_closed_with_4429() {
 async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut node = Hello::new("slow").capability("a").connect(&gateway).await;
-    let (bystander, other) = (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
+    let (bystander, other) =
+        (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
     let (mut bystander, mut other) = (bystander.socket().await, other.socket().await);
     bystander.call("1", "a.wait", json!({})).await;
     let waiting = node.request().await;
 
-    // One fills the connection, another one the queue before it; a third has no room.
+    // One fills the connection, another one the queue; a third does not fit.
     let large = json!({ "text": "x".repeat(10_000_000) });
     other.call("0", "a.b", large.clone()).await;
     sa_testkit::soon(node.socket.get_ref().peek(&mut [0])).await.unwrap();
     other.call("1", "a.b", large.clone()).await;
     other.call("2", "a.b", large.clone()).await;
     let refusal = other.recv().await;
-    assert_eq!((&refusal["type"], &refusal["kind"]), (&json!("error"), &json!("overloaded")), "{refusal}");
+    assert_eq!(
+        (&refusal["type"], &refusal["kind"]),
+        (&json!("error"), &json!("overloaded")),
+        "{refusal}"
+    );
     assert_eq!(refusal["retryable"], true);
     let words = refusal["message"].as_str().unwrap();
     assert!(words.contains("\"slow\"") && words.contains("has to read 100"), "{words}");
     assert!(refusal["hint"].as_str().unwrap().contains("limits.max_outbox_bytes"), "{refusal}");
-    // What must get through still does: a cancel finds its way into a queue that has no room for calls.
+    // Control frames still get through: a cancel is queued even when the queue has no space for
+    // calls.
     bystander.call("2", "a.b", json!({})).await;
     bystander.send(json!({ "type": "cancel", "id": "1" })).await;
     assert_eq!(bystander.wait_for("error", "1").await["kind"], "cancelled");
 
-    // The node reads on, and all of this was one connection: two large ones, the bystander's second, and its cancel.
+    // The node continues to read. All of this came on one connection: two large calls, the
+    // bystander's second call, and its cancel.
     let (mut answered, mut cancelled) = (0, 0);
     while (answered, cancelled) != (3, 1) {
         let frame = node.recv().await;
@@ -87,7 +98,11 @@ async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
     assert_eq!(bystander.wait_for("done", "2").await["result"], 0);
     for _ in 0..2 {
         let done = other.recv().await;
-        assert_eq!((&done["type"], &done["result"]), (&json!("done"), &json!(10_000_000)), "{done}");
+        assert_eq!(
+            (&done["type"], &done["result"]),
+            (&json!("done"), &json!(10_000_000)),
+            "{done}"
+        );
     }
     node.settle().await;
     gateway.stop().await;
@@ -103,7 +118,7 @@ async fn a_node_that_does_not_read_costs_no_more_than_its_queue() {
     for number in 0..40 {
         socket.call(&number.to_string(), "a.b", json!("x".repeat(1_000_000))).await;
     }
-    // All but those that fit are refused at once, while the others still run.
+    // All calls that do not fit are refused at once, while the others still run.
     let mut refused = 0;
     while refused < 28 {
         let frame = socket.recv().await;
@@ -112,7 +127,7 @@ async fn a_node_that_does_not_read_costs_no_more_than_its_queue() {
     }
     let grown = resident(gateway.pid()).saturating_sub(before);
     assert!(grown < 40_000_000, "{grown} bytes more");
-    // Those that it was given it answers, once it reads: the connection is the same.
+    // When the node reads again, it answers the calls that it received on the same connection.
     let answers = tokio::spawn(async move {
         while let Some(Ok(message)) = node.socket.next().await {
             let Message::Text(text) = message else { continue };
@@ -139,17 +154,20 @@ async fn a_node_that_asks_and_does_not_read_is_closed_with_4429() {
     let gateway = Setup::new().config(LIMITS).start().await;
     let traffic = Traffic::start(&gateway).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    // A pong is as long as its ping, and must be sent: nothing else can be left out for it. Digits behind a point can be as
-    // many as somebody likes, and all of it be a number.
+    // A pong is as long as its ping and must be sent; nothing else can be dropped for it. A number
+    // may have any number of digits after the point.
     let ping = format!("{{\"type\":\"ping\",\"timestamp\":1.{}}}", "0".repeat(1_000_000));
     for _ in 0..40 {
-        // The gateway has hung up when it took none of what it was told after its close.
+        // The gateway drops the connection when nothing is read after its close frame.
         if !node.try_send(Message::text(ping.clone())).await {
             break;
         }
     }
-    // Counted for the code 4429, and for no other.
-    eventually("it counted", || async { (gateway.refused("node", "too_slow").await == 1).then_some(()) }).await;
+    // Counted for the code 4429 only.
+    eventually("it counted", || async {
+        (gateway.refused("node", "too_slow").await == 1).then_some(())
+    })
+    .await;
     traffic.end().await;
 }
 
@@ -176,13 +194,14 @@ async fn so_it_does_for_few_events_that_are_large() {
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let mut events = gateway.operator().stream("a.b", json!({})).await;
     let request = node.request().await;
-    // More than the connection and the queue hold, in far fewer events than may wait.
+    // More than the connection and the queue can buffer, but far fewer events than the queue's
+    // limit.
     let large = json!("x".repeat(1_000_000));
     for _ in 0..40 {
         node.chunk(&request.id, large.clone()).await;
     }
     assert_eq!(node.cancelled(&request).await, "reader_too_slow");
-    // What waited is gone; what was on its way before it comes, and then the reason.
+    // The queued events are discarded. The data that was already sent arrives, and then the reason.
     let mut chunks = 0;
     let error = loop {
         match events.next().await.unwrap() {
@@ -198,25 +217,31 @@ async fn so_it_does_for_few_events_that_are_large() {
 
 #[tokio::test]
 async fn a_node_that_reads_nothing_at_all_does_not_keep_its_calls() {
-    let patience = "[nodes]\nping_interval_ms = 1000\ndead_after_ms = 5000";
-    let gateway = Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").config(patience).start().await;
+    let timeout = "[nodes]\nping_interval_ms = 1000\ndead_after_ms = 5000";
+    let gateway =
+        Setup::new().config(LIMITS).config("reconnect_wait_ms = 100").config(timeout).start().await;
     let traffic = Traffic::start(&gateway).await;
     let deaf = Hello::new("n").capability("a").connect(&gateway).await;
     let operator = gateway.operator();
     let body = json!({ "args": "x".repeat(1_000_000), "timeout_ms": 60_000 });
-    // More than the connection takes, so that it is stuck in the middle of one.
+    // More than the connection can buffer, so a write blocks in the middle of a message.
     let calls: Vec<_> = (0..40).map(|_| operator.call_later("a.b", body.clone())).collect();
     let mut kinds = Vec::new();
     for call in calls {
         let reply = call.await.unwrap();
         kinds.push(reply.body["kind"].as_str().unwrap().to_owned());
     }
-    // Those that did not fit are refused at once; those that did end with the node.
+    // Calls that do not fit are refused at once; the others end with the node.
     assert!(kinds.iter().all(|kind| kind == "overloaded" || kind == "offline"), "{kinds:?}");
-    assert!(kinds.iter().any(|kind| kind == "overloaded") && kinds.iter().any(|kind| kind == "offline"), "{kinds:?}");
-    // One that takes nothing while something is written to it reads nothing; one that says nothing meanwhile is silent.
+    assert!(
+        kinds.iter().any(|kind| kind == "overloaded") && kinds.iter().any(|kind| kind == "offline"),
+        "{kinds:?}"
+    );
+    // A peer that blocks a write is counted as not reading. A peer that sends nothing meanwhile is
+    // counted as silent.
     eventually("it counted", || async {
-        let ends = gateway.refused("node", "reads_nothing").await + gateway.refused("node", "silent").await;
+        let ends = gateway.refused("node", "reads_nothing").await
+            + gateway.refused("node", "silent").await;
         (ends == 1).then_some(())
     })
     .await;

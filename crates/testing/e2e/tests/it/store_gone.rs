@@ -1,10 +1,11 @@
-//! A store whose file is deleted under a running gateway keeps nothing, which the gateway says wherever somebody asks.
+//! When the store's file is deleted under a running gateway, nothing is stored any more, and the
+//! gateway reports that in every view.
 
 use sa_testkit::{Gateway, Setup, eventually};
 
 use crate::SWITCHBOARD;
 
-/// It says that its file is gone.
+/// Checks that the gateway reports the missing file.
 async fn not_ready(gateway: &Gateway) {
     let reply = gateway.operator().get("/readyz").await;
     reply.assert_problem(503, "store");
@@ -15,7 +16,8 @@ async fn not_ready(gateway: &Gateway) {
 async fn a_data_directory_that_is_deleted_is_missed() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     assert_eq!(gateway.operator().get("/readyz").await.status, 200);
-    eventually("an empty place", || async { std::fs::remove_dir_all(gateway.data_dir()).ok() }).await;
+    eventually("an empty place", || async { std::fs::remove_dir_all(gateway.data_dir()).ok() })
+        .await;
     not_ready(&gateway).await;
 }
 

@@ -1,10 +1,11 @@
-//! The protocols' transcripts, replayed at the gateway's doors: what nodes and agents say in them has the effect that it means.
+//! The protocol transcripts, replayed against the gateway: the frames of nodes and agents have the
+//! documented effect.
 
 use sa_hostile::{Line, transcripts};
 use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
 use serde_json::{Value, json};
 
-/// The frame as it stands, but as an answer to this request.
+/// Returns the frame unchanged, except that it answers this request.
 fn to(mut frame: Value, field: &str, id: &str) -> Value {
     frame[field] = json!(id);
     frame
@@ -14,9 +15,13 @@ fn to(mut frame: Value, field: &str, id: &str) -> Value {
 async fn what_nodes_say_has_the_effect_that_it_means() {
     let gateway = Setup::new().start().await;
     let operator = gateway.operator();
-    let every = ["tool_cancel", "tool_progress", "tool_chunk", "attachments", "bin_probe", "events"];
-    let mut node = Hello::new("replay").capability("a").with("features", json!(every)).connect(&gateway).await;
-    for line in transcripts(&["node.jsonl", "node-old.jsonl", "node-extended.jsonl"], "node->gateway", 25) {
+    let every =
+        ["tool_cancel", "tool_progress", "tool_chunk", "attachments", "bin_probe", "events"];
+    let mut node =
+        Hello::new("replay").capability("a").with("features", json!(every)).connect(&gateway).await;
+    for line in
+        transcripts(&["node.jsonl", "node-old.jsonl", "node-extended.jsonl"], "node->gateway", 25)
+    {
         match line.meaning["type"].as_str().unwrap() {
             "node_hello" => hello(&gateway, &line).await,
             "tool_response" => response(&operator, &mut node, &line).await,
@@ -41,16 +46,25 @@ async fn hello(gateway: &Gateway, line: &Line) {
     let mut node = FakeNode::upgrade(gateway, "").await.unwrap();
     node.send(line.frame.clone()).await;
     let welcome = node.recv().await;
-    assert_eq!((&welcome["type"], &welcome["protocol_version"]), (&json!("gateway_welcome"), &json!(1)), "{place}");
+    assert_eq!(
+        (&welcome["type"], &welcome["protocol_version"]),
+        (&json!("gateway_welcome"), &json!(1)),
+        "{place}"
+    );
     let operator = gateway.operator();
     let nodes = operator.get("/v1/nodes").await.body;
-    let listed = nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == meaning["node"]["id"]);
+    let listed =
+        nodes["nodes"].as_array().unwrap().iter().find(|node| node["id"] == meaning["node"]["id"]);
     let listed = listed.unwrap_or_else(|| panic!("{place}: it is not listed"));
     for field in ["name", "node_type", "version"] {
         assert_eq!(listed["about"][field], meaning["node"][field], "{place}: {listed}");
     }
-    assert_eq!(listed["about"]["tags"], meaning["node"].get("tags").cloned().unwrap_or(json!([])), "{place}: {listed}");
-    // What it holds is called at it, described or not.
+    assert_eq!(
+        listed["about"]["tags"],
+        meaning["node"].get("tags").cloned().unwrap_or(json!([])),
+        "{place}: {listed}"
+    );
+    // A node's capability can be called, with or without a description.
     let capability = meaning["capabilities"][0].as_str().unwrap();
     let call = operator.call_later(&format!("{capability}.any"), json!({ "args": [1] }));
     let request = node.request().await;
@@ -60,7 +74,8 @@ async fn hello(gateway: &Gateway, line: &Line) {
     let tools = operator.get("/v1/tools?limit=1000").await.body;
     for tool in meaning["tools"].as_array().into_iter().flatten() {
         let name = tool["name"].as_str().unwrap().replace('.', "_");
-        let listed = tools["tools"].as_array().unwrap().iter().find(|listed| listed["name"] == *name);
+        let listed =
+            tools["tools"].as_array().unwrap().iter().find(|listed| listed["name"] == *name);
         let listed = listed.unwrap_or_else(|| panic!("{place}: {name} is not listed"));
         assert_eq!(listed["description"], tool["description"], "{place}: {listed}");
     }
@@ -80,10 +95,20 @@ async fn response(operator: &Agent, node: &mut FakeNode, line: &Line) {
         );
         return;
     }
-    assert_eq!((reply.status, &reply.body["result"]), (200, &meaning["result"]), "{place}: {}", reply.text);
+    assert_eq!(
+        (reply.status, &reply.body["result"]),
+        (200, &meaning["result"]),
+        "{place}: {}",
+        reply.text
+    );
     for (number, file) in meaning["attachments"].as_array().into_iter().flatten().enumerate() {
         let got = &reply.body["attachments"][number];
-        assert_eq!((&got["mime_type"], &got["data"]), (&file["mime_type"], &file["data"]), "{place}: {}", reply.text);
+        assert_eq!(
+            (&got["mime_type"], &got["data"]),
+            (&file["mime_type"], &file["data"]),
+            "{place}: {}",
+            reply.text
+        );
     }
 }
 
@@ -121,13 +146,21 @@ async fn event(operator: &Agent, node: &mut FakeNode, line: &Line) {
 async fn probed(operator: &Agent, node: &mut FakeNode, line: &Line) {
     let bins: Vec<String> = line.meaning["bins"].as_object().unwrap().keys().cloned().collect();
     let asker = operator.clone();
-    let asked = tokio::spawn(async move { asker.post("/v1/nodes/replay/probe", &json!({ "bins": bins })).await });
+    let asked = tokio::spawn(async move {
+        asker.post("/v1/nodes/replay/probe", &json!({ "bins": bins })).await
+    });
     let question = node.recv().await;
     assert_eq!(question["type"], "bin_probe", "{}", line.place);
     node.send(to(line.frame.clone(), "probe_id", question["probe_id"].as_str().unwrap())).await;
     let reply = asked.await.unwrap();
     let known = &reply.body["hostBinStatus"];
-    assert_eq!((reply.status, known), (200, &line.meaning["bins"]), "{}: {}", line.place, reply.text);
+    assert_eq!(
+        (reply.status, known),
+        (200, &line.meaning["bins"]),
+        "{}: {}",
+        line.place,
+        reply.text
+    );
 }
 
 #[tokio::test]
@@ -146,8 +179,12 @@ async fn what_agents_say_has_the_effect_that_it_means() {
                 assert_eq!(request.args, args, "{place}");
                 assert_eq!(request.frame["session_key"], meaning["session_key"], "{place}");
                 if let Some(trace) = meaning["traceparent"].as_str() {
-                    // The same trace, and a span of the gateway's own.
-                    assert_eq!(&request.frame["traceparent"].as_str().unwrap()[..35], &trace[..35], "{place}");
+                    // The same trace id, with a new span id from the gateway.
+                    assert_eq!(
+                        &request.frame["traceparent"].as_str().unwrap()[..35],
+                        &trace[..35],
+                        "{place}"
+                    );
                 }
                 open.push((meaning["id"].as_str().unwrap().to_owned(), request));
             }
@@ -161,7 +198,7 @@ async fn what_agents_say_has_the_effect_that_it_means() {
                 let pong = json!({ "type": "pong", "timestamp": meaning["timestamp"] });
                 assert_eq!(socket.recv().await, pong, "{place}");
             }
-            // Nothing is to be said to these.
+            // These frames get no answer.
             "pong" | "listen" => {}
             other => panic!("{place}: nobody knows what a gateway does with {other}"),
         }

@@ -1,4 +1,4 @@
-//! What has come of large bodies is bounded for all requests together, whichever route they are for.
+//! The received parts of large bodies share one budget for all requests, on every route.
 
 use reqwest::Method;
 use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::SWITCHBOARD;
 
-/// Room for three bodies that have come as far as [`begin`] goes.
+/// A budget for three bodies that have arrived as far as [`begin`] sends them.
 const ROOM: &str = "[limits]\nrequest_bytes = 1_000_000";
-/// Blanks before what a body says.
+/// The spaces before the content of a body.
 const BLANKS: usize = 300_000;
 const BODY: &str = r#"{"args":{"x":1}}"#;
 
-/// Sends a call whose body lacks its end.
+/// Sends a call without the end of its body.
 async fn begin(gateway: &Gateway) -> RawHttp {
     let mut raw = RawHttp::connect(gateway).await;
     let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
@@ -41,10 +41,16 @@ async fn who_finds_no_room_for_a_large_body_is_sent_away_alone() {
         begun.push(begin(&gateway).await);
     }
     let mut refused = 0;
-    for path in
-        ["/v1/tools/a.b/call", "/v1/tools/invoke", "/mcp", "/v1/chat/completions", "/api/gateway", "/v1/eligibility"]
-    {
-        // The others are on their way, and may not all have come yet. And who is still sending may miss the answer.
+    for path in [
+        "/v1/tools/a.b/call",
+        "/v1/tools/invoke",
+        "/mcp",
+        "/v1/chat/completions",
+        "/api/gateway",
+        "/v1/eligibility",
+    ] {
+        // The other bodies may not have arrived completely yet. A client that is still sending may
+        // miss the answer.
         let reply = eventually("no room", || async {
             let body = format!("{}{BODY}", " ".repeat(BLANKS));
             let reply = gateway.operator().request(Method::POST, path).body(body).send().await.ok();
@@ -59,7 +65,7 @@ async fn who_finds_no_room_for_a_large_body_is_sent_away_alone() {
         assert_eq!(small.result(), "answered", "what is small needs no room");
     }
     assert!(gateway.refused("http", "no_room").await >= refused);
-    // Whoever was first has room for the rest, and leaves it to others.
+    // The first requests have a budget for the rest, and release it afterwards.
     for mut raw in begun {
         raw.write(BODY).await;
         let answer = raw.read_to_end().await;

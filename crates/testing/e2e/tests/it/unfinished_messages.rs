@@ -1,4 +1,5 @@
-//! What has come of messages that have not ended is bounded, for all callers together and for all nodes, and is a sign of life.
+//! The received parts of unfinished messages share one budget for all callers and one for all
+//! nodes, and they count as a sign of life.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use sa_testkit::{Hello, Message, Participant, Setup, soon};
@@ -13,17 +14,19 @@ use crate::counted_support::{Scene, piece};
 
 type Socket = WebSocketStream<TcpStream>;
 
-/// Three messages that have come as far as [`begin`] goes are three quarters of each budget.
+/// Three messages that have arrived as far as [`begin`] sends them take three quarters of each
+/// budget.
 const ROOM: &str = "[limits]\nrequest_bytes = 1_200_000\n[nodes]\nmessage_bytes = 1_200_000";
 
-/// Begins a message, and asks whether what there is of it has come. A gateway without room for it may hang up meanwhile.
+/// Begins a message, and sends a ping to learn when this part has arrived. A gateway without budget
+/// for it may close the connection meanwhile.
 async fn begin(socket: &mut Socket, start: &str) {
     let begun = format!("{start}{}", " ".repeat(300_000));
     let _ = socket.feed(piece(begun.as_bytes(), Data::Text, false)).await;
     let _ = socket.send(Message::Ping("has it come?".into())).await;
 }
 
-/// Waits until the gateway says that it has.
+/// Waits until the gateway confirms that.
 async fn has_come(socket: &mut Socket) {
     let said = async {
         loop {
@@ -50,14 +53,18 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
     let agent = scene.gateway.new_agent("busy").await;
     let (mut socket, mut other) = (agent.socket().await, agent.socket().await);
     let mut participant = scene.participant().await;
-    for (socket, start) in [(&mut socket.socket, CALL), (&mut other.socket, CALL), (&mut participant.socket, CHANNEL)] {
+    for (socket, start) in
+        [(&mut socket.socket, CALL), (&mut other.socket, CALL), (&mut participant.socket, CHANNEL)]
+    {
         begin(socket, start).await;
         has_come(socket).await;
     }
-    // Callers take no room of the nodes'.
+    // Callers do not use the nodes' budget.
     let mut node = scene.node().await;
-    let others =
-        [Hello::new("first").connect(&scene.gateway).await, Hello::new("second").connect(&scene.gateway).await];
+    let others = [
+        Hello::new("first").connect(&scene.gateway).await,
+        Hello::new("second").connect(&scene.gateway).await,
+    ];
     let [mut first, mut second] = others;
     for node in [&mut node, &mut first, &mut second] {
         begin(&mut node.socket, NODE).await;
@@ -71,11 +78,12 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
         begin(&mut socket.socket, CALL).await;
         let mut participant = Participant::join(&scene.gateway, "room", &name).await;
         begin(&mut participant.socket, CHANNEL).await;
-        for (code, why) in [node.closed().await, socket.closed().await, participant.closed().await] {
-            assert_eq!((code, why.contains("no room")), (1013, true), "{why}");
+        for (code, why) in [node.closed().await, socket.closed().await, participant.closed().await]
+        {
+            assert_eq!((code, why.contains("used up")), (1013, true), "{why}");
         }
     }
-    // Whoever was first has room for the rest, and leaves it to others.
+    // The first peers have a budget for the rest, and release it afterwards.
     end(&mut node.socket, r#","timestamp":77}"#).await;
     assert_eq!(node.recv().await, json!({ "type": "pong", "timestamp": 77 }));
     end(&mut socket.socket, r#","tool":"bystander.echo","args":{"x":1}}"#).await;
@@ -85,7 +93,9 @@ async fn who_finds_no_room_for_a_large_message_is_sent_away_alone() {
     let mut late = Hello::new("late").connect(&scene.gateway).await;
     begin(&mut late.socket, NODE).await;
     has_come(&mut late.socket).await;
-    scene.end(&[("node", "no_room", 3), ("calls_ws", "no_room", 3), ("channel", "no_room", 3)]).await;
+    scene
+        .end(&[("node", "no_room", 3), ("calls_ws", "no_room", 3), ("channel", "no_room", 3)])
+        .await;
 }
 
 #[tokio::test]
@@ -93,13 +103,14 @@ async fn who_sends_a_long_message_slowly_is_not_silent() {
     let config = "[nodes]\nping_interval_ms = 100\ndead_after_ms = 1_000";
     let gateway = Setup::new().config(config).spawn(SWITCHBOARD).await;
     let mut node = Hello::new("slow").connect(&gateway).await;
-    // By the byte, for a library would answer pings.
+    // Raw bytes, because a library would answer pings.
     let stream = node.socket.get_mut();
     let message = format!("{}{}", " ".repeat(100_000), json!({ "type": "ping", "timestamp": 77 }));
-    // The header of a text, with a mask that changes nothing.
+    // The header of a text frame, with a mask of zeros.
     let header = [&[0x81, 0xff][..], &(message.len() as u64).to_be_bytes(), &[0; 4]].concat();
     stream.write_all(&header).await.unwrap();
-    // A ping is sent when nothing has come for 100 ms: these are more than it takes to count as dead.
+    // The gateway pings after 100 ms without data. The total is longer than the limit for a dead
+    // connection.
     let (slowly, rest) = message.as_bytes().split_at(12);
     for byte in slowly {
         let mut ping = [0; 2];

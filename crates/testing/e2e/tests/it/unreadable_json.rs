@@ -1,5 +1,6 @@
-//! What is JSON by its grammar alone, and breaks whoever reads it, passes through the gateway in neither direction: arguments
-//! are refused on every surface, and a result fails its call, with word of whose it was.
+//! JSON that is valid by the grammar but breaks parsers cannot pass through the gateway. Such
+//! arguments are refused in every API, and such a result fails its call with an error that names
+//! the source.
 
 use futures_util::SinkExt as _;
 use reqwest::Method;
@@ -9,9 +10,13 @@ use serde_json::{Value, json};
 use crate::SWITCHBOARD;
 use crate::messaging_hostile::{path, worker};
 
-/// Half of a pair, a number that is none, and a word of one reader's own.
-const UNREADABLE: [&str; 4] =
-    [r#"{"x":"\ud800"}"#, r#"{"x":[-1e999]}"#, r#"{"\udc00":1}"#, r#"{"x":{"$serde_json::private::RawValue":"1"}}"#];
+/// Half of a surrogate pair, a number out of range, and a key that one parser reserves.
+const UNREADABLE: [&str; 4] = [
+    r#"{"x":"\ud800"}"#,
+    r#"{"x":[-1e999]}"#,
+    r#"{"\udc00":1}"#,
+    r#"{"x":{"$serde_json::private::RawValue":"1"}}"#,
+];
 
 async fn post(agent: &Agent, path: &str, body: String) -> Reply {
     Reply::of(agent.request(Method::POST, path).body(body)).await
@@ -23,18 +28,25 @@ async fn arguments_are_refused_on_every_surface() {
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let agent = gateway.operator();
     let mut socket = agent.socket().await;
-    let mut ann =
-        Participant::connect(&gateway, &path(&Participant::token_with_tools(&gateway, "ann", &["*"]).await)).await;
+    let mut ann = Participant::connect(
+        &gateway,
+        &path(&Participant::token_with_tools(&gateway, "ann", &["*"]).await),
+    )
+    .await;
     for (number, args) in UNREADABLE.into_iter().enumerate() {
         let refused = |reply: Reply| {
             reply.assert_problem(422, "invalid_args");
             assert!(reply.detail().contains("args cannot be read"), "{args}: {}", reply.text);
         };
         refused(post(&agent, "/v1/tools/a.b/call", format!(r#"{{"args":{args}}}"#)).await);
-        refused(post(&agent, "/v1/tools/invoke", format!(r#"{{"tool":"a.b","args":{args}}}"#)).await);
+        refused(
+            post(&agent, "/v1/tools/invoke", format!(r#"{{"tool":"a.b","args":{args}}}"#)).await,
+        );
 
         socket
-            .send_raw(Message::text(format!(r#"{{"type":"call","id":"{number}","tool":"a.b","args":{args}}}"#)))
+            .send_raw(Message::text(format!(
+                r#"{{"type":"call","id":"{number}","tool":"a.b","args":{args}}}"#
+            )))
             .await;
         let answer = socket.recv().await;
         assert_eq!(
@@ -43,13 +55,20 @@ async fn arguments_are_refused_on_every_surface() {
             "{args}: {answer}"
         );
 
-        let call = format!(r#"{{"callId":"c{number}","methodName":"a.b","providerId":"switchboard","args":{args}}}"#);
-        let frame = format!(r#"{{"action":"publish","type":"method-call","payload":{call},"persist":false}}"#);
+        let call = format!(
+            r#"{{"callId":"c{number}","methodName":"a.b","providerId":"switchboard","args":{args}}}"#
+        );
+        let frame = format!(
+            r#"{{"action":"publish","type":"method-call","payload":{call},"persist":false}}"#
+        );
         ann.socket.send(Message::text(frame)).await.unwrap();
         let told = next_result(&mut ann).await;
-        assert!(told.contains("validation-error") && told.contains(&format!("c{number}")), "{args}: {told}");
+        assert!(
+            told.contains("validation-error") && told.contains(&format!("c{number}")),
+            "{args}: {told}"
+        );
     }
-    // Whatever they are otherwise, they are the tool's affair.
+    // All other arguments are the tool's responsibility.
     for args in [r#"{"x":1,"x":2}"#, "[1]", r#""\ud83d\ude00""#] {
         let (agent, body) = (gateway.operator(), format!(r#"{{"args":{args}}}"#));
         let call = tokio::spawn(async move { post(&agent, "/v1/tools/a.b/call", body).await });
@@ -62,7 +81,8 @@ async fn arguments_are_refused_on_every_surface() {
     gateway.stop().await;
 }
 
-/// The next result in a channel, as it is written: what the participant has said itself is repeated to it, and cannot be read.
+/// Returns the next result in a channel as text. The participant's own message is repeated to it
+/// and cannot be parsed.
 async fn next_result(participant: &mut Participant) -> String {
     use futures_util::StreamExt as _;
     loop {
@@ -83,13 +103,22 @@ async fn over_mcp_they_are_an_error_of_the_protocol() {
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
     });
     for version in ["2025-06-18", "2026-07-28"] {
-        for (body, args) in bodies.iter().zip(UNREADABLE).filter(|(_, args)| !args.contains("private")) {
+        for (body, args) in
+            bodies.iter().zip(UNREADABLE).filter(|(_, args)| !args.contains("private"))
+        {
             let request = gateway.operator().request(Method::POST, "/mcp").body(body.clone());
             let request = request.header("accept", "application/json, text/event-stream");
-            let request = request.header("content-type", "application/json").header("mcp-protocol-version", version);
+            let request = request
+                .header("content-type", "application/json")
+                .header("mcp-protocol-version", version);
             let request = request.header("mcp-method", "tools/call").header("mcp-name", "a.b");
             let reply = Reply::of(request).await;
-            assert_eq!((reply.status, &reply.body["error"]["code"]), (400, &json!(-32700)), "{args}: {}", reply.text);
+            assert_eq!(
+                (reply.status, &reply.body["error"]["code"]),
+                (400, &json!(-32700)),
+                "{args}: {}",
+                reply.text
+            );
             assert_eq!(
                 (&reply.body["jsonrpc"], &reply.body["id"]),
                 (&json!("2.0"), &json!(7)),
@@ -97,7 +126,7 @@ async fn over_mcp_they_are_an_error_of_the_protocol() {
                 reply.text
             );
             let told = reply.body["error"]["message"].as_str().unwrap();
-            assert!(told.contains("cannot be read") && told.contains("column"), "{args}: {told}");
+            assert!(told.contains("is invalid") && told.contains("column"), "{args}: {told}");
         }
     }
     node.settle().await;
@@ -107,10 +136,16 @@ async fn over_mcp_they_are_an_error_of_the_protocol() {
 #[tokio::test]
 async fn a_result_that_nobody_can_read_fails_its_call() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = Hello::new("n").capability("a").with("features", json!(["tool_chunk"])).connect(&gateway).await;
+    let mut node = Hello::new("n")
+        .capability("a")
+        .with("features", json!(["tool_chunk"]))
+        .connect(&gateway)
+        .await;
     for unreadable in UNREADABLE {
         for frame in [
-            format!(r#"{{"type":"tool_response","request_id":"ID","ok":true,"result":{unreadable}}}"#),
+            format!(
+                r#"{{"type":"tool_response","request_id":"ID","ok":true,"result":{unreadable}}}"#
+            ),
             format!(r#"{{"type":"tool_chunk","request_id":"ID","content":{unreadable}}}"#),
         ] {
             let call = gateway.operator().call_later("a.b", json!({}));
@@ -118,22 +153,32 @@ async fn a_result_that_nobody_can_read_fails_its_call() {
             node.send_raw(Message::text(frame.replace("ID", &request.id))).await;
             let reply = call.await.unwrap();
             let told = reply.assert_problem(502, "failed").detail();
-            assert!(told.contains("the node \"n\" gave an answer that cannot be read"), "{frame}: {told}");
-            // And the history says what is true of it.
+            assert!(
+                told.contains("the node \"n\" returned an invalid response"),
+                "{frame}: {told}"
+            );
+            // The history shows the true reason.
             eventually("it in the history", || async {
-                let shown = gateway.cli(&["calls", reply.body["call_id"].as_str().unwrap()]).run().await;
+                let shown =
+                    gateway.cli(&["calls", reply.body["call_id"].as_str().unwrap()]).run().await;
                 (shown.code == Some(0)).then(|| {
-                    assert!(shown.stdout.contains("cannot be read"), "{}", shown.stdout);
+                    assert!(
+                        shown.stdout.contains("returned an invalid response"),
+                        "{}",
+                        shown.stdout
+                    );
                     assert!(!shown.stdout.contains("too large"), "{}", shown.stdout);
                 })
             })
             .await;
         }
     }
-    // A key that is there twice breaks nobody.
+    // A duplicate key breaks no parser.
     let call = gateway.operator().call_later("a.b", json!({}));
     let id = node.request().await.id;
-    let twice = format!(r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{{"x":1,"x":2}}}}"#);
+    let twice = format!(
+        r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{{"x":1,"x":2}}}}"#
+    );
     node.send_raw(Message::text(twice)).await;
     assert!(call.await.unwrap().text.contains(r#""result":{"x":1,"x":2}"#));
     gateway.stop().await;
@@ -146,15 +191,22 @@ async fn so_does_one_of_a_participant() {
     for unreadable in UNREADABLE {
         let agent = gateway.operator();
         let calling = tokio::spawn(async move {
-            agent.post("/v1/tools/pubsub_worker_work/call?channel=room", &json!({ "args": {} })).await
+            agent
+                .post("/v1/tools/pubsub_worker_work/call?channel=room", &json!({ "args": {} }))
+                .await
         });
         let asked = worker.message("method-call").await;
-        let result = format!(r#"{{"callId":{},"content":{unreadable},"complete":true}}"#, asked["payload"]["callId"]);
-        let frame = format!(r#"{{"action":"publish","type":"method-result","payload":{result},"persist":false}}"#);
+        let result = format!(
+            r#"{{"callId":{},"content":{unreadable},"complete":true}}"#,
+            asked["payload"]["callId"]
+        );
+        let frame = format!(
+            r#"{{"action":"publish","type":"method-result","payload":{result},"persist":false}}"#
+        );
         worker.socket.send(Message::text(frame)).await.unwrap();
         let reply = soon(calling).await.unwrap();
         let told = reply.assert_problem(502, "failed").detail();
-        assert!(told.contains("\"worker\" gave an answer that cannot be read"), "{unreadable}: {told}");
+        assert!(told.contains("\"worker\" returned an invalid result"), "{unreadable}: {told}");
         next_result(&mut worker).await;
     }
     gateway.stop().await;

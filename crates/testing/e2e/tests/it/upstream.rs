@@ -1,4 +1,5 @@
-//! The tools of an upstream MCP server are tools like any others: listed before it runs, called, cancelled, recorded.
+//! The tools of an upstream MCP server work like any others: they are listed before it runs,
+//! called, cancelled and recorded.
 
 use std::path::Path;
 
@@ -6,13 +7,17 @@ use sa_testkit::{Agent, Gateway, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The program that is put behind the gateway.
+/// The upstream server's program.
 pub(crate) const SERVER: &str = env!("CARGO_BIN_EXE_e2e-mcp-server");
 
-/// A configuration with one server over stdio, which leaves its notes in `dir`.
+/// Returns a configuration with one stdio server, which writes its files to `dir`.
 pub(crate) fn stdio(name: &str, args: &[&str], dir: &Path, more: &str) -> String {
     let command: Vec<&str> = [SERVER].iter().chain(args).copied().collect();
-    format!("[upstream.{name}]\ncommand = {}\nenv = {{ SERVER_DIR = \"{}\" }}\n{more}\n", json!(command), dir.display())
+    format!(
+        "[upstream.{name}]\ncommand = {}\nenv = {{ SERVER_DIR = \"{}\" }}\n{more}\n",
+        json!(command),
+        dir.display()
+    )
 }
 
 pub(crate) async fn upstream(gateway: &Gateway, name: &str) -> Value {
@@ -45,8 +50,13 @@ async fn tools_are_listed_with_the_server_s_name_and_called() {
     let (gateway, _dir, agent) = start(&[], "").await;
     until(&gateway, "test", "ready").await;
     let list = agent.get("/v1/tools").await.body;
-    let echo = list["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "test__echo").unwrap();
-    assert_eq!((&echo["title"], &echo["description"]), (&json!("Echo"), &json!("Says it back.")), "{echo}");
+    let echo =
+        list["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "test__echo").unwrap();
+    assert_eq!(
+        (&echo["title"], &echo["description"]),
+        (&json!("Echo"), &json!("Says it back.")),
+        "{echo}"
+    );
     let result = agent.call("test__echo", json!({ "text": "hello" })).await.result();
     assert_eq!(result, json!({ "text": "hello" }));
     agent.call("test__echo", json!({ "text": 5 })).await.assert_problem(422, "invalid_args");
@@ -96,7 +106,10 @@ async fn a_server_that_dies_fails_its_calls_at_once_and_is_started_again() {
     assert_eq!(reply.assert_problem(503, "offline").body["retryable"], false, "{}", reply.body);
     assert_ne!(noted(dir.path(), "pid").await, pid);
     let after = until(&gateway, "test", "ready").await;
-    assert!(after["last_error"].as_str().unwrap().contains("speaks"), "its last words are kept: {after}");
+    assert!(
+        after["last_error"].as_str().unwrap().contains("speaks"),
+        "its last words are kept: {after}"
+    );
     assert!(!after["last_error"].as_str().unwrap().contains('\u{1b}'));
     assert_eq!(agent.call("test__echo", json!({ "text": "b" })).await.result()["text"], "b");
 }
@@ -117,13 +130,17 @@ async fn tools_of_a_server_that_does_not_come_back_are_marked_and_say_since_when
     kill(&noted(dir.path(), "pid").await);
     let broken = eventually("its last words", || async {
         let server = upstream(&gateway, "test").await;
-        server["last_error"].as_str().is_some_and(|error| error.contains("it is broken")).then_some(server)
+        server["last_error"]
+            .as_str()
+            .is_some_and(|error| error.contains("it is broken"))
+            .then_some(server)
     })
     .await;
     assert_ne!(broken["state"], "ready");
     let agent = gateway.operator();
     let list = agent.get("/v1/tools").await.body;
-    let echo = list["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "test__echo").unwrap();
+    let echo =
+        list["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "test__echo").unwrap();
     assert_eq!(echo["online"], false, "{echo}");
     let reply = agent.call("test__echo", json!({ "text": "c" })).await;
     assert!(reply.assert_problem(503, "offline").detail().contains("test"), "{}", reply.body);
@@ -174,7 +191,8 @@ async fn a_changed_list_is_followed() {
         for expected in [true, false] {
             agent.call("test__change", json!({})).await.result();
             eventually("the changed list", || async {
-                (agent.tool_names().await.contains(&"test__late".to_owned()) == expected).then_some(())
+                (agent.tool_names().await.contains(&"test__late".to_owned()) == expected)
+                    .then_some(())
             })
             .await;
         }
@@ -196,13 +214,16 @@ async fn a_list_that_changes_while_it_is_asked_for_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_list_without_end_is_not_taken() {
-    let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ENDLESS = \"1\" }}\n", json!([SERVER]));
+    let config = format!(
+        "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ENDLESS = \"1\" }}\n",
+        json!([SERVER])
+    );
     let gateway = Setup::new().config(&config).start().await;
     let server = eventually("its error", || async {
         Some(upstream(&gateway, "test").await).filter(|server| server["last_error"].is_string())
     })
     .await;
-    assert!(server["last_error"].as_str().unwrap().contains("bytes, the most"), "{server}");
+    assert!(server["last_error"].as_str().unwrap().contains("bytes, the limit"), "{server}");
 }
 
 #[tokio::test]

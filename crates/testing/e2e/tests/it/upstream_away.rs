@@ -1,10 +1,11 @@
-//! While an upstream server is away, its resources and prompts stay listed, as its tools do, and are marked; whoever wants
-//! one of them is told since when it is away, and nobody waits.
+//! While an upstream server is offline, its resources and prompts stay listed like its tools, and
+//! are marked. A request for one fails at once and reports since when the server is offline.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
 use rmcp::model::{
-    GetPromptRequestParams, ReadResourceRequestParams, ResourceUpdatedNotificationParam, SubscribeRequestParams,
+    GetPromptRequestParams, ReadResourceRequestParams, ResourceUpdatedNotificationParam,
+    SubscribeRequestParams,
 };
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
@@ -16,14 +17,14 @@ use crate::mcp_support::{Client, ERAS, Era, connect, names, request, value};
 use crate::upstream::{stdio, until, upstream};
 use crate::upstream_http::HttpServer;
 
-/// Says by `false` that whoever has it is away.
+/// The key that is `false` when the item's server is offline.
 const ONLINE: &str = "switchboard/online";
 
 fn json(value: impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap()
 }
 
-/// Everything that is listed of the server `web`, with what is said of each.
+/// Returns all items of the server `web`, with their metadata.
 async fn listed<H: ClientHandler>(client: &Client<H>) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     for (items, key) in [
@@ -40,7 +41,10 @@ async fn listed<H: ClientHandler>(client: &Client<H>) -> Vec<(String, Value)> {
 }
 
 async fn offline(gateway: &Gateway) {
-    eventually("web to be away", || async { (upstream(gateway, "web").await["state"] != "ready").then_some(()) }).await;
+    eventually("web to be away", || async {
+        (upstream(gateway, "web").await["state"] != "ready").then_some(())
+    })
+    .await;
 }
 
 fn greet() -> GetPromptRequestParams {
@@ -52,7 +56,10 @@ fn greet() -> GetPromptRequestParams {
 #[tokio::test]
 async fn what_it_listed_stays_and_says_since_when_it_is_away() {
     let mut server = HttpServer::start("127.0.0.1:0", "old").await;
-    let config = format!("[sessions]\nenabled = false\n[limits]\nreconnect_wait_ms = 0\n{}", server.config(""));
+    let config = format!(
+        "[sessions]\nenabled = false\n[limits]\nreconnect_wait_ms = 0\n{}",
+        server.config("")
+    );
     let gateway = Setup::new().config(&config).start().await;
     until(&gateway, "web", "ready").await;
     let mut clients = Vec::new();
@@ -67,12 +74,16 @@ async fn what_it_listed_stays_and_says_since_when_it_is_away() {
         let away: Vec<_> = before.iter().map(|(name, _)| (name.clone(), json!(false))).collect();
         assert_eq!(listed(client).await, away);
         let read = ReadResourceRequestParams::new("note://one");
-        for error in [client.read_resource(read).await.unwrap_err(), client.get_prompt(greet()).await.unwrap_err()] {
+        for error in [
+            client.read_resource(read).await.unwrap_err(),
+            client.get_prompt(greet()).await.unwrap_err(),
+        ] {
             let error = error.to_string();
-            assert!(error.contains("\"web\" went away") && error.contains(" s ago"), "{error}");
+            assert!(error.contains("\"web\" disconnected") && error.contains(" s ago"), "{error}");
         }
-        let call = value(&client.call_tool(request("web__echo", json!({ "text": "a" }))).await.unwrap());
-        assert!(call["content"][0]["text"].as_str().unwrap().contains("went away"), "{call}");
+        let call =
+            value(&client.call_tool(request("web__echo", json!({ "text": "a" }))).await.unwrap());
+        assert!(call["content"][0]["text"].as_str().unwrap().contains("disconnected"), "{call}");
     }
     let _again = HttpServer::start(&server.address(), "old").await;
     until(&gateway, "web", "ready").await;
@@ -94,18 +105,27 @@ async fn one_that_is_away_stands_in_nobody_s_way() {
     let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
     server.kill().await;
     offline(&gateway).await;
-    // Both could have it, as far as their templates tell.
-    let read = client.read_resource(ReadResourceRequestParams::new("note://by-name/x")).await.unwrap();
+    // By their templates, both servers could have it.
+    let read =
+        client.read_resource(ReadResourceRequestParams::new("note://by-name/x")).await.unwrap();
     assert_eq!(json(read)["contents"][0]["text"], "a note");
-    let unknown = client.read_resource(ReadResourceRequestParams::new("other://x")).await.unwrap_err().to_string();
-    assert!(!unknown.contains("went away"), "{unknown}");
+    let unknown = client
+        .read_resource(ReadResourceRequestParams::new("other://x"))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(!unknown.contains("disconnected"), "{unknown}");
 }
 
 #[derive(Clone)]
 struct Hears(mpsc::UnboundedSender<String>);
 
 impl ClientHandler for Hears {
-    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_resource_updated(
+        &self,
+        update: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         let _ = self.0.send(update.uri);
     }
 }
@@ -118,7 +138,8 @@ async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
     server.kill().await;
     offline(&gateway).await;
     let (hears, mut heard) = mpsc::unbounded_channel();
-    let client = connect(&gateway, &gateway.operator, "", Era::Sessions, Hears(hears)).await.unwrap();
+    let client =
+        connect(&gateway, &gateway.operator, "", Era::Sessions, Hears(hears)).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://one")).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://never-listed")).await.unwrap_err();
     let _again = HttpServer::start(&server.address(), "old").await;
@@ -130,23 +151,37 @@ async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
 #[tokio::test]
 async fn a_server_is_told_that_the_console_shows_its_pages() {
     for era in ["old", "new"] {
-        let server = HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_UI", "1".as_ref())]).await;
+        let server =
+            HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_UI", "1".as_ref())]).await;
         let gateway = Setup::new().config(&server.config("")).start().await;
         until(&gateway, "web", "ready").await;
         let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
         let resources = client.list_all_resources().await.unwrap();
-        assert!(resources.iter().any(|resource| resource.uri == "ui://page"), "{era}: {resources:?}");
-        // A tool that is for the page alone is there for it, and no model is offered it.
+        assert!(
+            resources.iter().any(|resource| resource.uri == "ui://page"),
+            "{era}: {resources:?}"
+        );
+        // A tool for pages only is available to pages and not offered to models.
         let listed = names(&client).await;
         assert!(
-            listed.contains(&"web__turn_page".to_owned()) && listed.contains(&"web__echo".to_owned()),
+            listed.contains(&"web__turn_page".to_owned())
+                && listed.contains(&"web__echo".to_owned()),
             "{listed:?}"
         );
         let functions = gateway.operator().get("/v1/functions").await;
-        assert!(functions.text.contains("web__echo") && !functions.text.contains("turn_page"), "{}", functions.text);
-        let search = connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
-        let found =
-            value(&search.call_tool(request("find_tools", json!({ "query": "turn page echo" }))).await.unwrap());
+        assert!(
+            functions.text.contains("web__echo") && !functions.text.contains("turn_page"),
+            "{}",
+            functions.text
+        );
+        let search =
+            connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
+        let found = value(
+            &search
+                .call_tool(request("find_tools", json!({ "query": "turn page echo" })))
+                .await
+                .unwrap(),
+        );
         let found = found["structuredContent"].to_string();
         assert!(found.contains("web__echo") && !found.contains("turn_page"), "{found}");
     }

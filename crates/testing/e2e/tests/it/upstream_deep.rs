@@ -1,5 +1,5 @@
-//! A tool of an upstream server whose schema is nested too deeply is the only one that cannot be used, and the operator is told
-//! which it is, over every way to the server.
+//! Only the tool with a too deeply nested schema is unusable, and the operator learns its name,
+//! over every transport.
 
 use sa_testkit::{Gateway, Setup};
 use serde_json::json;
@@ -8,20 +8,26 @@ use crate::SWITCHBOARD;
 use crate::upstream::until;
 use crate::upstream_said::{Says, WAYS, Way};
 
-/// One that is fine, and one with a schema of so many levels.
+/// Returns a server with a valid tool, and one with a schema of this many levels.
 fn with_deep(levels: usize) -> Says {
-    // `properties` of `properties`: each level is one that a validator goes down as well.
+    // Nested `properties`: each level is one that a validator descends into.
     let deep = format!("{}{{}}{}", "{\"properties\":".repeat(levels - 1), "}".repeat(levels - 1));
-    Says::tools(&format!(r#",{{"name":"deep","inputSchema":{deep}}},{{"name":"last","inputSchema":{{}}}}"#))
+    Says::tools(&format!(
+        r#",{{"name":"deep","inputSchema":{deep}}},{{"name":"last","inputSchema":{{}}}}"#
+    ))
 }
 
 async fn check_others(gateway: &Gateway) {
     for tool in ["test__fine", "test__last"] {
-        assert_eq!(gateway.operator().call(tool, json!({})).await.result()["content"][0]["text"], "hello", "{tool}");
+        assert_eq!(
+            gateway.operator().call(tool, json!({})).await.result()["content"][0]["text"],
+            "hello",
+            "{tool}"
+        );
     }
 }
 
-/// One that can be read: its tool is listed, and says why it cannot be called.
+/// Checks a schema that can be parsed: its tool is listed, and its calls report the error.
 async fn check_readable(way: Way) {
     let (gateway, _dir) = with_deep(110).start(way).await;
     until(&gateway, "test", "ready").await;
@@ -31,7 +37,8 @@ async fn check_readable(way: Way) {
     check_others(&gateway).await;
 }
 
-/// One that cannot: it is left out, and the server's state says so.
+/// Checks a schema that cannot be parsed: the tool is left out, and the server's state reports
+/// that.
 async fn check_unreadable(way: Way, levels: usize) {
     let (gateway, _dir) = with_deep(levels).start(way).await;
     let server = until(&gateway, "test", "ready").await;
@@ -70,7 +77,11 @@ async fn the_command_line_names_it() {
     until(&gateway, "test", "ready").await;
     for args in [&["upstream", "list"][..], &["upstream", "show", "test"], &["doctor"]] {
         let shown = gateway.cli(args).run().await;
-        assert!(shown.stdout.contains("left out") && shown.stdout.contains("deep"), "{args:?}: {}", shown.stdout);
+        assert!(
+            shown.stdout.contains("left out") && shown.stdout.contains("deep"),
+            "{args:?}: {}",
+            shown.stdout
+        );
     }
     gateway.stop().await;
 }

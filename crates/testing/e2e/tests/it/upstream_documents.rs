@@ -1,8 +1,10 @@
-//! Through `/mcp`, an upstream's resources, prompts and completions are there beside its tools, and what its tools give
-//! back arrives as it was sent.
+//! Through `/mcp`, an upstream's resources, prompts and completions are available beside its tools,
+//! and tool results arrive unchanged.
 
 use rmcp::ServiceExt as _;
-use rmcp::model::{ArgumentInfo, CallToolRequestParams, CompleteRequestParams, GetPromptRequestParams};
+use rmcp::model::{
+    ArgumentInfo, CallToolRequestParams, CompleteRequestParams, GetPromptRequestParams,
+};
 use rmcp::model::{ReadResourceRequestParams, Reference};
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -13,11 +15,12 @@ use serde_json::{Value, json};
 use crate::upstream::{SERVER, noted, stdio, until};
 
 async fn client(gateway: &Gateway, token: &str) -> RunningService<RoleClient, ()> {
-    let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url)).auth_header(token);
+    let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url))
+        .auth_header(token);
     ().serve(StreamableHttpClientTransport::from_config(config)).await.unwrap()
 }
 
-/// A gateway with the same server twice.
+/// Starts a gateway with the same server twice.
 async fn start() -> Gateway {
     let dir = tempfile::tempdir().unwrap();
     let config = [stdio("one", &[], dir.path(), ""), stdio("two", &[], dir.path(), "")].concat();
@@ -35,7 +38,8 @@ fn json(value: impl serde::Serialize) -> Value {
 async fn resources_are_listed_read_and_told_apart() {
     let gateway = start().await;
     let client = client(&gateway, &gateway.operator).await;
-    let listed: Vec<String> = client.list_all_resources().await.unwrap().into_iter().map(|item| item.uri).collect();
+    let listed: Vec<String> =
+        client.list_all_resources().await.unwrap().into_iter().map(|item| item.uri).collect();
     assert_eq!(listed, ["note://one", "two+note://one"]);
     let templates = json(client.list_all_resource_templates().await.unwrap());
     assert_eq!(templates[0]["uriTemplate"], "note://by-name/{name}");
@@ -53,14 +57,19 @@ async fn prompts_are_listed_filled_in_and_completed() {
     let gateway = start().await;
     let client = client(&gateway, &gateway.operator).await;
     let prompts = json(client.list_all_prompts().await.unwrap());
-    assert_eq!((&prompts[0]["name"], &prompts[1]["name"]), (&json!("one__greet"), &json!("two__greet")));
+    assert_eq!(
+        (&prompts[0]["name"], &prompts[1]["name"]),
+        (&json!("one__greet"), &json!("two__greet"))
+    );
     assert_eq!(prompts[0]["arguments"][0]["name"], "who");
     let mut request = GetPromptRequestParams::new("two__greet");
     request.arguments = json!({ "who": "Ada" }).as_object().cloned();
     let prompt = json(client.get_prompt(request).await.unwrap());
     assert_eq!(prompt["messages"][0]["content"]["text"], "greet \"Ada\"");
     assert!(client.get_prompt(GetPromptRequestParams::new("none__greet")).await.is_err());
-    for reference in [Reference::for_prompt("one__greet"), Reference::for_resource("note://by-name/{name}")] {
+    for reference in
+        [Reference::for_prompt("one__greet"), Reference::for_resource("note://by-name/{name}")]
+    {
         let request = CompleteRequestParams::new(reference, ArgumentInfo::new("who", "al"));
         let completed = json(client.complete(request).await.unwrap());
         assert_eq!(completed["completion"]["values"], json!(["alice"]));
@@ -70,9 +79,11 @@ async fn prompts_are_listed_filled_in_and_completed() {
 #[tokio::test]
 async fn a_token_sees_only_what_it_may_use() {
     let gateway = start().await;
-    let (_, token) = gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["two__*"] })).await;
+    let (_, token) =
+        gateway.token(json!({ "name": "reader", "role": "agent", "tools": ["two__*"] })).await;
     let client = client(&gateway, &token).await;
-    let listed: Vec<String> = client.list_all_resources().await.unwrap().into_iter().map(|item| item.uri).collect();
+    let listed: Vec<String> =
+        client.list_all_resources().await.unwrap().into_iter().map(|item| item.uri).collect();
     assert_eq!(listed, ["note://one"], "the one of the second server, which is the only one here");
     assert!(client.read_resource(ReadResourceRequestParams::new("one+note://one")).await.is_err());
     let prompts = json(client.list_all_prompts().await.unwrap());
@@ -90,11 +101,13 @@ async fn what_a_tool_gives_back_arrives_as_it_was_sent() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let alone = ().serve(direct(child.stdout.take().unwrap(), child.stdin.take().unwrap())).await.unwrap();
+    let alone =
+        ().serve(direct(child.stdout.take().unwrap(), child.stdin.take().unwrap())).await.unwrap();
     let behind = client(&gateway, &gateway.operator).await;
     for tool in ["media", "fail"] {
         let alone = json(alone.call_tool(CallToolRequestParams::new(tool)).await.unwrap());
-        let behind = behind.call_tool(CallToolRequestParams::new(format!("one__{tool}"))).await.unwrap();
+        let behind =
+            behind.call_tool(CallToolRequestParams::new(format!("one__{tool}"))).await.unwrap();
         assert_eq!(alone, json(behind));
     }
     let tools = json(alone.list_all_tools().await.unwrap());
@@ -107,13 +120,18 @@ async fn what_a_tool_gives_back_arrives_as_it_was_sent() {
         }
     }
     let rest = gateway.operator().call("one__media", json!({})).await.body;
-    assert_eq!((&rest["blocks"][2]["type"], &rest["result"]["n"][2]), (&json!("audio"), &json!("three")), "{rest}");
+    assert_eq!(
+        (&rest["blocks"][2]["type"], &rest["result"]["n"][2]),
+        (&json!("audio"), &json!("three")),
+        "{rest}"
+    );
 }
 
 #[tokio::test]
 async fn a_document_that_does_not_come_has_the_deadline_of_a_call() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("one", &[], dir.path(), "timeout_ms = 300")).start().await;
+    let gateway =
+        Setup::new().config(&stdio("one", &[], dir.path(), "timeout_ms = 300")).start().await;
     until(&gateway, "one", "ready").await;
     let client = client(&gateway, &gateway.operator).await;
     let read = client.read_resource(ReadResourceRequestParams::new("note://never"));

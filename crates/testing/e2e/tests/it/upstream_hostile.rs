@@ -1,5 +1,6 @@
-//! An upstream server that answers with too much, too slowly or wrongly costs the gateway bounded memory, and its callers
-//! no more than the call: which ends at once, with an error that names the server.
+//! An upstream server that answers with too much data, too slowly or wrongly costs the gateway
+//! bounded memory, and its callers only the call. The call ends at once, with an error that names
+//! the server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,10 +34,10 @@ const TOOLS: [&str; 12] = [
     "refused",
 ];
 
-/// Bodies that are still being written.
+/// The number of bodies that are still being sent.
 type Open = Arc<AtomicUsize>;
 
-/// A server that knows MCP well enough to be connected to.
+/// A server with enough of MCP to be connected.
 struct Hostile {
     url: String,
     open: Open,
@@ -61,7 +62,7 @@ impl Hostile {
     }
 }
 
-/// Counts a body for as long as somebody reads it.
+/// Counts a body until its reader drops it.
 struct Counted(Open);
 
 impl Counted {
@@ -81,15 +82,16 @@ fn respond(status: u16, kind: &str, body: impl Into<Body>) -> Response<Body> {
     Response::builder().status(status).header("content-type", kind).body(body.into()).unwrap()
 }
 
-/// `head`, and then far more than anybody should take, without an end.
+/// Returns `head` and then far more data than any limit, without an end.
 fn endless(open: &Open, head: String) -> Body {
     let counted = Counted::new(open);
     let filling = stream::repeat(Bytes::from(vec![b'x'; 1 << 16])).take(512 * 16);
-    let bytes = stream::once(async move { Bytes::from(head) }).chain(filling).chain(stream::pending());
+    let bytes =
+        stream::once(async move { Bytes::from(head) }).chain(filling).chain(stream::pending());
     Body::from_stream(bytes.map(move |piece| (&counted, Ok::<_, std::io::Error>(piece)).1))
 }
 
-/// Short as it is written, and long as it is read.
+/// Returns a message that is short as text and large when parsed.
 fn many(id: &Value) -> String {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[],\"structuredContent\":{{\"n\":[{}0]}}}}}}",
@@ -97,7 +99,7 @@ fn many(id: &Value) -> String {
     )
 }
 
-/// A byte now and then.
+/// Returns a body that sends one byte at a time.
 fn slow(open: &Open) -> Body {
     let counted = Counted::new(open);
     let bytes = stream::repeat(()).then(|()| async {
@@ -121,7 +123,9 @@ async fn answer(State(open): State<Open>, method: Method, body: Bytes) -> Respon
     let result = |result: Value| say(id, json!({ "result": result }));
     let text = || result(json!({ "content": [{ "type": "text", "text": "hello" }] }));
     let refusal = json!({ "error": { "code": -32000, "message": "closed today" } });
-    let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"");
+    let head = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\""
+    );
     match asked["method"].as_str().unwrap() {
         "server/discover" => respond(404, "text/plain", "what is that"),
         "initialize" => {
@@ -131,21 +135,28 @@ async fn answer(State(open): State<Open>, method: Method, body: Bytes) -> Respon
             respond(200, json, result(tools))
         }
         "tools/list" => {
-            let tools = TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+            let tools =
+                TOOLS.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
             respond(200, json, result(json!({ "tools": tools })))
         }
         "tools/call" => match asked["params"]["name"].as_str().unwrap() {
             "endless_answer" => respond(200, json, endless(&open, head)),
-            "endless_event" => respond(200, "text/event-stream", endless(&open, format!("id: 1\ndata: {head}"))),
+            "endless_event" => {
+                respond(200, "text/event-stream", endless(&open, format!("id: 1\ndata: {head}")))
+            }
             "many_values" => respond(200, json, many(id)),
-            "many_values_in_an_event" => respond(200, "text/event-stream", format!("data: {}\n\n", many(id))),
+            "many_values_in_an_event" => {
+                respond(200, "text/event-stream", format!("data: {}\n\n", many(id)))
+            }
             "endless_error" => respond(400, json, endless(&open, head)),
             "endless_page" => respond(502, "text/html", endless(&open, "<html>".into())),
             "slow_answer" => respond(200, json, slow(&open)),
-            "other_id" => respond(200, json, say(&json!(987_654), json!({ "result": { "content": [] } }))),
+            "other_id" => {
+                respond(200, json, say(&json!(987_654), json!({ "result": { "content": [] } })))
+            }
             "no_id" => respond(200, json, say(&Value::Null, refusal)),
             "a_question" => respond(200, json, say(&json!(1), json!({ "method": "ping" }))),
-            // As the official Python library does with what it does not like the look of.
+            // The same answer as the official Python library's for requests that it refuses.
             "refused" => respond(400, json, say(&json!("server-error"), refusal)),
             _ => respond(200, json, text()),
         },
@@ -153,7 +164,7 @@ async fn answer(State(open): State<Open>, method: Method, body: Bytes) -> Respon
     }
 }
 
-/// Calls a tool that must not take its time.
+/// Calls a tool that must fail at once.
 async fn at_once(agent: &Agent, tool: &str) -> Reply {
     soon(agent.call_with(tool, json!({ "args": {}, "timeout_ms": 600_000 }))).await
 }
@@ -163,7 +174,12 @@ async fn an_answer_without_end_ends_its_call_and_takes_bounded_memory() {
     let server = Hostile::start().await;
     let (gateway, agent) = server.gateway().await;
     let before = peak_resident(gateway.pid());
-    for tool in ["web__endless_answer", "web__endless_event", "web__many_values", "web__many_values_in_an_event"] {
+    for tool in [
+        "web__endless_answer",
+        "web__endless_event",
+        "web__many_values",
+        "web__many_values_in_an_event",
+    ] {
         let reply = at_once(&agent, tool).await;
         let said = reply.assert_problem(502, "failed").detail();
         assert!(said.contains("\"web\"") && said.contains("16 MiB"), "{said}");
@@ -173,9 +189,13 @@ async fn an_answer_without_end_ends_its_call_and_takes_bounded_memory() {
     let said = at_once(&agent, "web__endless_page").await;
     assert!(said.assert_problem(502, "failed").detail().contains("502"), "{}", said.text);
     let grown = peak_resident(gateway.pid()).saturating_sub(before);
-    // A few times what one answer may have: it is read and parsed on several threads, whose memory does not go back at once.
+    // Some multiples of the limit for one answer. Several threads read and parse it, and their
+    // memory is not returned at once.
     assert!(grown < 256 * MIB as u64, "{grown} bytes more");
-    eventually("the end of all bodies", || async { (server.open.load(Ordering::SeqCst) == 0).then_some(()) }).await;
+    eventually("the end of all bodies", || async {
+        (server.open.load(Ordering::SeqCst) == 0).then_some(())
+    })
+    .await;
     assert_eq!(agent.call("web__echo", json!({})).await.result()["content"][0]["text"], "hello");
 }
 
@@ -183,9 +203,13 @@ async fn an_answer_without_end_ends_its_call_and_takes_bounded_memory() {
 async fn an_answer_that_comes_byte_by_byte_is_read_no_longer_than_its_call_lasts() {
     let server = Hostile::start().await;
     let (_gateway, agent) = server.gateway().await;
-    let reply = soon(agent.call_with("web__slow_answer", json!({ "args": {}, "timeout_ms": 300 }))).await;
+    let reply =
+        soon(agent.call_with("web__slow_answer", json!({ "args": {}, "timeout_ms": 300 }))).await;
     reply.assert_problem(504, "timeout");
-    eventually("the end of its body", || async { (server.open.load(Ordering::SeqCst) == 0).then_some(()) }).await;
+    eventually("the end of its body", || async {
+        (server.open.load(Ordering::SeqCst) == 0).then_some(())
+    })
+    .await;
     assert_eq!(agent.call("web__echo", json!({})).await.result()["content"][0]["text"], "hello");
 }
 
@@ -196,7 +220,7 @@ async fn an_answer_to_something_else_is_none_and_an_error_without_an_id_is_one()
     for tool in ["web__other_id", "web__a_question"] {
         let reply = at_once(&agent, tool).await;
         let said = reply.assert_problem(502, "failed").detail();
-        assert!(said.contains("\"web\"") && said.contains("no answer"), "{said}");
+        assert!(said.contains("\"web\"") && said.contains("invalid MCP response"), "{said}");
     }
     for tool in ["web__no_id", "web__refused"] {
         let reply = at_once(&agent, tool).await;
@@ -204,7 +228,7 @@ async fn an_answer_to_something_else_is_none_and_an_error_without_an_id_is_one()
     }
 }
 
-/// A program that knows MCP just as well.
+/// A program with as much of MCP.
 const PROGRAM: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -245,7 +269,7 @@ async fn what_a_program_answers_wrongly_ends_its_call_at_once() {
     let (gateway, agent) = program(dir.path()).await;
     let before = peak_resident(gateway.pid());
     for (tool, words) in [
-        ("wrong", "no answer"),
+        ("wrong", "invalid MCP response"),
         ("long", "16 MiB"),
         ("many", "a million"),
         ("long_first", "16 MiB"),
@@ -255,7 +279,7 @@ async fn what_a_program_answers_wrongly_ends_its_call_at_once() {
         let said = reply.assert_problem(502, "failed").detail();
         assert!(said.contains("\"test\"") && said.contains(words), "{tool}: {said}");
     }
-    // Whoever writes without end is never heard again, and so is started anew.
+    // A program that writes without end never answers again, so the gateway restarts it.
     eventually("an answer of the next one", || async {
         let reply = soon(agent.call("test__echo", json!({}))).await;
         (reply.status == 200).then(|| assert_eq!(reply.result()["content"][0]["text"], "hello"))

@@ -1,5 +1,5 @@
-//! An upstream server over Streamable HTTP: its session is renewed, its absence noticed, and no credential but its own
-//! reaches it.
+//! For an upstream server over Streamable HTTP, the gateway renews its session, detects its
+//! absence, and sends it only its own credentials.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 use crate::mcp_support::{Era, connect};
 use crate::upstream::{SERVER, stdio, until, upstream};
 
-/// A server on a port of its own.
+/// A server on its own port.
 pub(crate) struct HttpServer {
     child: Child,
     pub(crate) url: String,
@@ -24,11 +24,15 @@ impl HttpServer {
         Self::start_with(address, era, &[]).await
     }
 
-    /// With more variables.
+    /// Starts a server with additional environment variables.
     pub(crate) async fn start_with(address: &str, era: &str, more: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(SERVER);
         command.envs(more.iter().copied());
-        command.args(["http", address]).env("SERVER_ERA", era).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .args(["http", address])
+            .env("SERVER_ERA", era)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let url = soon(lines.next_line()).await.unwrap().expect("it did not start");
@@ -39,7 +43,7 @@ impl HttpServer {
         format!("[upstream.web]\nurl = \"{}/mcp\"\n{more}\n", self.url)
     }
 
-    /// Where it listens, for another one that takes its place.
+    /// Returns the server's address, for a server that replaces it.
     pub(crate) fn address(&self) -> String {
         self.url.strip_prefix("http://").unwrap().to_owned()
     }
@@ -79,13 +83,17 @@ async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through()
         let agent = gateway.operator();
         assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
         let forget = async || {
-            let forget = reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
+            let forget =
+                reqwest::Client::new().post(format!("{}/forget", server.url)).send().await.unwrap();
             forget.text().await.unwrap().parse::<usize>().unwrap()
         };
-        assert!(forget().await >= sessions, "one of the gateway's own, one of the caller's if they do not share it");
+        assert!(
+            forget().await >= sessions,
+            "one of the gateway's own, one of the caller's if they do not share it"
+        );
         assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
         until(&gateway, "web", "ready").await;
-        // What is read is no call that the router could repeat.
+        // A read is not a call that the router could retry.
         let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
         client.read_resource(ReadResourceRequestParams::new("note://one")).await.unwrap();
         forget().await;
@@ -96,7 +104,11 @@ async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through()
 #[tokio::test]
 async fn a_server_that_went_away_is_offline_and_found_again() {
     let mut server = HttpServer::start("127.0.0.1:0", "new").await;
-    let gateway = Setup::new().config("[limits]\nreconnect_wait_ms = 0").config(&server.config("")).start().await;
+    let gateway = Setup::new()
+        .config("[limits]\nreconnect_wait_ms = 0")
+        .config(&server.config(""))
+        .start()
+        .await;
     until(&gateway, "web", "ready").await;
     let agent = gateway.operator();
     server.kill().await;
@@ -123,7 +135,10 @@ async fn only_the_server_s_own_credentials_reach_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
     std::fs::write(&file, OWN).unwrap();
-    let more = format!("bearer = \"file:{}\"\nheaders = {{ X-Plain = \"masked-canary-5512\" }}", file.display());
+    let more = format!(
+        "bearer = \"file:{}\"\nheaders = {{ X-Plain = \"masked-canary-5512\" }}",
+        file.display()
+    );
     let gateway = behind(&server, &more).await;
     let (_, token) = gateway.token(json!({ "name": "caller", "role": "agent" })).await;
     let seen = gateway.agent(&token).call("web__headers", json!({})).await;

@@ -1,5 +1,5 @@
-//! A server that wants somebody to log in: they do so in a browser, once. What they were granted is kept sealed, renewed by
-//! itself and sent to that server alone, until they log out.
+//! For a server with a login, a user logs in once in a browser. The tokens are encrypted at rest,
+//! renewed automatically, and sent only to that server, until the logout.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::SWITCHBOARD;
 use crate::upstream::{until, upstream};
 use crate::upstream_oauth::Guarded;
 
-/// A server with one tool, which wants tokens of its authority.
+/// Starts a server with one tool, which requires tokens of its authority.
 pub(crate) async fn authority() -> Authority {
     let service = StreamableHttpService::new(
         || Ok(Guarded),
@@ -26,17 +26,20 @@ pub(crate) async fn authority() -> Authority {
 
 pub(crate) fn config(authority: &Authority) -> String {
     let oauth = "oauth = { grant = \"authorization_code\" }";
-    format!("[log]\nfilter = \"debug,rmcp=debug\"\n[upstream.hosted]\nurl = \"{}\"\n{oauth}\n", authority.resource())
+    format!(
+        "[log]\nfilter = \"debug,rmcp=debug\"\n[upstream.hosted]\nurl = \"{}\"\n{oauth}\n",
+        authority.resource()
+    )
 }
 
-/// Opens an address as a browser does: what the page says, with its status and its headers.
+/// Opens an address like a browser, and returns the page's status, headers and text.
 pub(crate) async fn open(address: &str) -> (u16, reqwest::header::HeaderMap, String) {
     let response = reqwest::get(address).await.unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     (status, headers, response.text().await.unwrap())
 }
 
-/// Begins a login over REST: where the browser is sent back to.
+/// Begins a login over REST, and returns the URL to which the browser is redirected.
 pub(crate) async fn agreed(gateway: &Gateway, authority: &Authority) -> (Value, String) {
     let begun = gateway.operator().post("/v1/upstream/hosted/login", &json!({})).await;
     assert_eq!(begun.status, 200, "{}", begun.text);
@@ -71,31 +74,41 @@ async fn somebody_logs_in_and_out_and_nobody_sees_their_tokens() {
     assert_eq!(waiting["logged_in"], false);
     assert_eq!(authority.counts().turned_away, 0, "it is known that there is no use in asking");
 
-    // The command prints the address, and waits until somebody has logged in there.
+    // The command prints the address, and waits until the user has logged in there.
     let login = at.cli(&["upstream", "login", "hosted"]).start();
     let said = login.says("/authorize?").await;
     let address = said.lines().find(|line| line.starts_with("http")).unwrap().to_owned();
     let back = authority.agree(&address).await;
-    assert!(back.starts_with(&format!("http://{}/v1/upstream/hosted/callback?", at.address())), "{back}");
+    assert!(
+        back.starts_with(&format!("http://{}/v1/upstream/hosted/callback?", at.address())),
+        "{back}"
+    );
     let (status, headers, page) = open(&back).await;
     assert!(status == 200 && page.contains("logged in to hosted"), "{page}");
     let policy = headers["content-security-policy"].to_str().unwrap();
-    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
-    assert!(headers["referrer-policy"] == "no-referrer" && headers["cache-control"] == "no-store", "{headers:?}");
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
+        "{policy}"
+    );
+    assert!(
+        headers["referrer-policy"] == "no-referrer" && headers["cache-control"] == "no-store",
+        "{headers:?}"
+    );
     let ended = login.end().await;
     ended.assert_code(0);
     assert!(ended.stdout.contains("logged in to hosted"), "{}", ended.stdout);
 
-    // The word in the address is good once.
+    // The code in the address works only once.
     let (status, _, replayed) = open(&back).await;
-    assert!(status == 400 && replayed.contains("begin again"), "{replayed}");
+    assert!(status == 400 && replayed.contains("start again"), "{replayed}");
     assert_eq!(authority.counts().granted, 1);
 
     until(&at, "hosted", "ready").await;
     assert_said(&hello(&at).await);
     assert_eq!(upstream(&at, "hosted").await["logged_in"], true);
 
-    // The token is over, without a word; then it says so itself, and is renewed before it is over.
+    // First the token is revoked without notice. Then it has a short lifetime, and is renewed
+    // before it expires.
     authority.end_tokens();
     assert_said(&hello(&at).await);
     authority.change(|manner| manner.lifetime_s = 1);
@@ -106,7 +119,7 @@ async fn somebody_logs_in_and_out_and_nobody_sees_their_tokens() {
     assert!(authority.counts().renewed > renewed, "it was not renewed before it was over");
     authority.change(|manner| manner.lifetime_s = 3_600);
 
-    // Another gateway process has the same login.
+    // A new gateway process has the same login.
     let again = setup().on(&at);
     let mut seen = at.stderr();
     at.stop().await;
@@ -162,12 +175,16 @@ async fn a_server_that_wants_a_login_says_so_by_itself() {
     assert!(refused.text.contains("switchboard upstream login hosted"), "{}", refused.text);
     let (_, back) = agreed(&at, &authority).await;
     assert_eq!(open(&back).await.0, 200);
-    // Nobody has to look whether the server is ready: a call waits for it.
+    // The user need not check whether the server is ready: a call waits for it.
     assert_said(&hello(&at).await);
     let ready = until(&at, "hosted", "ready").await;
     assert!(ready["last_error"].is_null(), "what is over is not shown any more: {ready}");
-    assert_eq!(authority.counts().turned_away, asked, "nobody asked again before there was a login");
-    // With the server goes its login.
+    assert_eq!(
+        authority.counts().turned_away,
+        asked,
+        "nobody asked again before there was a login"
+    );
+    // Removing the server removes its login.
     assert_eq!(at.operator().delete("/v1/upstream/hosted").await.status, 200);
     assert_eq!(at.operator().post("/v1/upstream", &add).await.status, 201);
     until(&at, "hosted", "login_needed").await;
@@ -184,7 +201,8 @@ async fn a_login_is_renewed_by_one_for_all() {
         agents.push(at.new_agent(&format!("agent{number}")).await);
     }
     for _ in 0..3 {
-        let calls: Vec<_> = agents.iter().map(|agent| agent.call_later("hosted__hello", json!({}))).collect();
+        let calls: Vec<_> =
+            agents.iter().map(|agent| agent.call_later("hosted__hello", json!({}))).collect();
         for call in calls {
             assert_said(&call.await.unwrap());
         }
@@ -196,7 +214,7 @@ async fn a_login_is_renewed_by_one_for_all() {
 #[tokio::test]
 async fn the_login_of_one_server_is_not_sent_to_another() {
     let (first, second) = (authority().await, authority().await);
-    // One that says that what the first one's authority grants is for it.
+    // A server that names the first server's authority as its own.
     second.change(|manner| manner.authority = Some(first.url.clone()));
     let at = Setup::new().config(&config(&first)).start().await;
     until(&at, "hosted", "login_needed").await;

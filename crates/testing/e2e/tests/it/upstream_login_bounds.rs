@@ -1,4 +1,5 @@
-//! What a login has granted stays with whom it is for, whatever servers, authorities and browsers do.
+//! The tokens of a login are sent only to their server, whatever servers, authorities and browsers
+//! do.
 
 use sa_testkit::{Authority, Setup};
 use serde_json::json;
@@ -20,7 +21,7 @@ async fn a_login_is_renewed_by_the_authority_that_granted_it_and_no_other() {
     let begun = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
     let back = granter.agree(begun.body["url"].as_str().unwrap()).await;
     assert_eq!(open(&back).await.0, 200);
-    // It names nobody any more, which would make it the one to ask itself.
+    // Without metadata, the server itself would become the authority.
     server.change(|manner| manner.mute = true);
     let again = Setup::new().config(&config(&server)).on(&at);
     at.stop().await;
@@ -28,7 +29,10 @@ async fn a_login_is_renewed_by_the_authority_that_granted_it_and_no_other() {
     let reply = at.operator().post("/v1/upstream/hosted/restart", &json!({})).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     let state = until(&at, "hosted", "offline").await;
-    assert!(state["last_error"].as_str().unwrap().contains("does not name the authority"), "{state}");
+    assert!(
+        state["last_error"].as_str().unwrap().contains("no longer names the authority"),
+        "{state}"
+    );
     assert_eq!(state["logged_in"], true, "it may be a passing mistake");
     assert_eq!(server.asked("/token").len(), 0, "it was sent what is for another");
 }
@@ -39,16 +43,26 @@ async fn an_authority_that_the_operator_has_not_named_gets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     std::fs::write(&file, "canary-of-the-operator").unwrap();
-    let account =
-        format!("client_id = \"me\", client_secret = \"file:{}\", issuer = \"{}\"", file.display(), second.url);
+    let account = format!(
+        "client_id = \"me\", client_secret = \"file:{}\", issuer = \"{}\"",
+        file.display(),
+        second.url
+    );
     let login = format!("grant = \"authorization_code\", {account}");
-    let at = Setup::new().config(&(with("hosted", &first, &login) + &with("own", &first, &account))).start().await;
+    let at = Setup::new()
+        .config(&(with("hosted", &first, &login) + &with("own", &first, &account)))
+        .start()
+        .await;
     let refused = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
-    assert!(refused.assert_problem(502, "failed").detail().contains("oauth.issuer"), "{}", refused.text);
+    assert!(
+        refused.assert_problem(502, "failed").detail().contains("oauth.issuer"),
+        "{}",
+        refused.text
+    );
     let state = until(&at, "own", "offline").await;
     assert!(state["last_error"].as_str().unwrap().contains("oauth.issuer"), "{state}");
     assert_eq!((first.asked("/authorize").len(), first.asked("/token").len()), (0, 0));
-    // With the one that it is, it works.
+    // With its real issuer, the login works.
     let right = format!("grant = \"authorization_code\", issuer = \"{}/\"", first.url);
     let at = Setup::new().config(&with("hosted", &first, &right)).start().await;
     until(&at, "hosted", "login_needed").await;
@@ -61,7 +75,10 @@ async fn the_code_of_one_authority_is_not_brought_to_another() {
     let (hostile, honest) = (authority().await, authority().await);
     hostile.change(|manner| manner.names_itself = false);
     let oauth = "grant = \"authorization_code\"";
-    let at = Setup::new().config(&(with("hostile", &hostile, oauth) + &with("hosted", &honest, oauth))).start().await;
+    let at = Setup::new()
+        .config(&(with("hostile", &hostile, oauth) + &with("hosted", &honest, oauth)))
+        .start()
+        .await;
     let begun = at.operator().post("/v1/upstream/hostile/login", &json!({})).await;
     let mine = hostile.agree(begun.body["url"].as_str().unwrap()).await;
     let (_, theirs) = agreed(&at, &honest).await;
@@ -69,14 +86,14 @@ async fn the_code_of_one_authority_is_not_brought_to_another() {
         let address = reqwest::Url::parse(address).unwrap();
         address.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned()
     };
-    // The hostile one has sent somebody on to the honest one, with the word of its own login. Not every authority says who
-    // it is when it sends somebody back.
+    // The hostile authority redirects a user to the honest one, with the state of its own login.
+    // Not every authority names itself in the redirect.
     let (code, state) = (word(&theirs, "code"), word(&mine, "state"));
     let brought = format!("{}?code={code}&state={state}", theirs.split_once('?').unwrap().0);
     let (status, _, page) = open(&brought).await;
-    assert!(status == 400 && page.contains("begin again"), "{page}");
+    assert!(status == 400 && page.contains("start again"), "{page}");
     assert_eq!(hostile.asked("/token").len(), 0, "it has the other's code");
-    // Neither login is over by that.
+    // This does not end either of the two logins.
     assert_eq!(open(&theirs).await.0, 200);
     assert_eq!(open(&mine).await.0, 200);
 }
@@ -95,7 +112,7 @@ async fn a_token_that_cannot_be_sent_is_not_kept() {
     }
     authority.change(|manner| manner.token = None);
     log_in(&at, &authority).await;
-    // Nor when it comes with a renewal; what was good before is then over.
+    // An invalid token in a renewal is refused too, and the login is then over.
     authority.change(|manner| manner.token = Some("a\nb".into()));
     authority.end_tokens();
     hello(&at).await.assert_problem(502, "failed");
@@ -128,7 +145,10 @@ async fn a_login_that_cannot_be_sealed_is_not_kept_and_one_that_cannot_be_opened
     std::fs::write(&key, "cut").unwrap();
     let (_, back) = agreed(&at, &authority).await;
     let (status, _, page) = open(&back).await;
-    assert!(status == 400 && page.contains("settings.key") && page.contains("holds no key"), "{page}");
+    assert!(
+        status == 400 && page.contains("settings.key") && page.contains("contains no key"),
+        "{page}"
+    );
     assert_eq!(upstream(&at, "hosted").await["logged_in"], false);
     std::fs::remove_file(&key).unwrap();
     log_in(&at, &authority).await;

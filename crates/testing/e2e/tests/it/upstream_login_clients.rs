@@ -1,5 +1,6 @@
-//! Whom an authority knows the gateway as: a client that was registered by hand, a document that says what it is, or one
-//! that registers by itself. Each proves who it is in the way that the authority takes, and says what its tokens are for.
+//! An authority knows the gateway as a client: registered by hand, described by a document, or
+//! registered dynamically. Each authenticates with a method that the authority accepts, and names
+//! the resource of its tokens.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ fn setup(authority: &Authority, oauth: &str) -> Setup {
     ))
 }
 
-/// Logs in by way of what stands in front of the gateway, calls a tool, and does so again when the token is over. What the
-/// authority was asked: for the login, for tokens, and to renew them.
+/// Logs in through a reverse proxy, calls a tool, and calls again after the token was revoked.
+/// Returns the requests for the login, for tokens, and for their renewal.
 async fn asked(at: &Gateway, authority: &Authority) -> [Asked; 3] {
     until(at, "hosted", "login_needed").await;
     let begun = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
@@ -49,7 +50,7 @@ async fn asked(at: &Gateway, authority: &Authority) -> [Asked; 3] {
     asked
 }
 
-/// What must be so whoever the client is.
+/// Checks the properties that hold for every kind of client.
 fn assert_proper([login, granted, renewed]: &[Asked; 3], authority: &Authority) {
     let word = |asked: &Asked, name: &str| asked.words.get(name).cloned().unwrap_or_default();
     assert_eq!(word(login, "response_type"), "code");
@@ -71,7 +72,10 @@ fn assert_proper([login, granted, renewed]: &[Asked; 3], authority: &Authority) 
 }
 
 fn in_body(asked: &Asked) -> (Option<&str>, Option<&str>) {
-    (asked.words.get("client_id").map(String::as_str), asked.words.get("client_secret").map(String::as_str))
+    (
+        asked.words.get("client_id").map(String::as_str),
+        asked.words.get("client_secret").map(String::as_str),
+    )
 }
 
 #[tokio::test]
@@ -97,7 +101,7 @@ async fn a_client_that_was_registered_by_hand_shows_its_secret_in_the_way_that_i
         }
         assert_eq!(authority.counts().registered, 0);
 
-        // The secret stays where the operator keeps it: it is replaced there, and counts.
+        // The secret stays in the operator's file: a replacement there takes effect.
         authority.introduce("by hand", "second", CALLBACK);
         authority.end_tokens();
         let refused = hello(&at).await;
@@ -117,7 +121,8 @@ async fn a_client_that_was_registered_by_hand_shows_its_secret_in_the_way_that_i
 async fn a_client_without_a_secret_says_who_it_is_and_no_more() {
     let authority = authority().await;
     authority.introduce("public", "", CALLBACK);
-    let at = setup(&authority, "client_id = \"public\", scopes = [\"tools\", \"more\"]").start().await;
+    let at =
+        setup(&authority, "client_id = \"public\", scopes = [\"tools\", \"more\"]").start().await;
     let [login, granted, renewed] = asked(&at, &authority).await;
     assert_eq!((&*login.words["client_id"], &*login.words["scope"]), ("public", "tools more"));
     for asked in [&granted, &renewed] {
@@ -126,15 +131,19 @@ async fn a_client_without_a_secret_says_who_it_is_and_no_more() {
     assert_eq!(authority.counts().registered, 0);
 }
 
-/// Serves one document over TLS, as an operator's site would: its address, and what trusts it.
+/// Serves one document over TLS, like an operator's website. Returns its address and an HTTP client
+/// that trusts it.
 async fn document(dir: &Path) -> (String, reqwest::Client) {
     let (cert, key) = certificate(dir).await;
     let trusted = reqwest::Certificate::from_pem(&std::fs::read(&cert).unwrap()).unwrap();
     let chain = vec![CertificateDer::from_pem_file(&cert).unwrap()];
     let config = ServerConfig::builder().with_no_client_auth();
-    let config = config.with_single_cert(chain, PrivateKeyDer::from_pem_file(&key).unwrap()).unwrap();
-    let (acceptor, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let address = format!("https://localhost:{}/client.json", listener.local_addr().unwrap().port());
+    let config =
+        config.with_single_cert(chain, PrivateKeyDer::from_pem_file(&key).unwrap()).unwrap();
+    let (acceptor, listener) =
+        (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let address =
+        format!("https://localhost:{}/client.json", listener.local_addr().unwrap().port());
     let document = json!({
         "client_id": address, "client_name": "a gateway", "redirect_uris": [CALLBACK],
         "grant_types": ["authorization_code", "refresh_token"], "token_endpoint_auth_method": "none",
@@ -147,7 +156,8 @@ async fn document(dir: &Path) -> (String, reqwest::Client) {
                 request.push(stream.read_u8().await.unwrap());
             }
             assert!(request.starts_with(b"GET /client.json "));
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
             stream.write_all(format!("{head}{document}").as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
         }
@@ -161,7 +171,7 @@ async fn a_document_says_what_the_gateway_is_where_one_is_taken() {
     let (address, http) = document(dir.path()).await;
     let authority = authority().await;
     let oauth = format!("client_metadata_url = \"{address}\"");
-    // This one takes none: the gateway registers.
+    // This authority accepts no documents, so the gateway registers.
     let at = setup(&authority, &oauth).start().await;
     let [login, granted, _] = asked(&at, &authority).await;
     assert_eq!((&*login.words["client_id"], authority.counts().registered), ("client-1", 1));
@@ -176,7 +186,7 @@ async fn a_document_says_what_the_gateway_is_where_one_is_taken() {
     }
     assert_eq!(authority.counts().registered, 1, "it registered all the same");
 
-    // Its name is the same everywhere, its login is not.
+    // The client id is the same for every authority, but the login is not.
     let other = crate::upstream_login::authority().await;
     authority.change(|manner| manner.authority = Some(other.url.clone()));
     let again = setup(&authority, &oauth).on(&at);

@@ -1,5 +1,5 @@
-//! What happens while an authority takes its time does not lose a login, nor bring back one that was ended: a renewal is
-//! heard to its end, by one for all, and nobody who logs out waits for it.
+//! Events during a slow answer of an authority neither lose a login nor restore an ended one. A
+//! renewal runs to its end, once for all calls, and a logout does not wait for it.
 
 use sa_testkit::{Authority, Gateway, Setup, eventually};
 use serde_json::json;
@@ -34,7 +34,8 @@ async fn a_token_that_many_are_refused_with_is_renewed_once() {
     let before = authority.counts();
     authority.end_tokens();
     let mut held = authority.hold("/mcp");
-    let calls: Vec<_> = agents.iter().map(|agent| agent.call_later("hosted__hello", json!({}))).collect();
+    let calls: Vec<_> =
+        agents.iter().map(|agent| agent.call_later("hosted__hello", json!({}))).collect();
     held.reached(agents.len()).await;
     drop(held);
     for call in calls {
@@ -53,17 +54,21 @@ async fn a_renewal_is_heard_to_its_end_though_nobody_waits_for_it() {
     let call = at.operator().call_later("hosted__hello", json!({}));
     held.reached(1).await;
     call.abort();
-    eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) }).await;
+    eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) })
+        .await;
     drop(held);
     assert_said(&hello(&at).await);
 
-    // Nor is it lost when the server is started anew.
+    // A restart of the server does not lose it either.
     authority.end_tokens();
     let mut held = authority.hold("/token");
     let call = at.operator().call_later("hosted__hello", json!({}));
     held.reached(1).await;
     at.operator().post("/v1/upstream/hosted/restart", &json!({})).await;
-    eventually("the restart", || async { (upstream(&at, "hosted").await["state"] != "ready").then_some(()) }).await;
+    eventually("the restart", || async {
+        (upstream(&at, "hosted").await["state"] != "ready").then_some(())
+    })
+    .await;
     drop(held);
     drop(call.await);
     until(&at, "hosted", "ready").await;
@@ -83,9 +88,13 @@ async fn a_gateway_that_stops_hears_a_renewal_to_its_end() {
     let call = at.operator().call_later("hosted__hello", json!({}));
     held.reached(1).await;
     call.abort();
-    eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) }).await;
+    eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) })
+        .await;
     at.begin_stop();
-    eventually("that nobody listens", || async { TcpStream::connect(at.address()).await.is_err().then_some(()) }).await;
+    eventually("that nobody listens", || async {
+        TcpStream::connect(at.address()).await.is_err().then_some(())
+    })
+    .await;
     drop(held);
     assert_eq!(at.exit_code().await, Some(0), "{}", at.stderr());
     let at = setup().on(&at).spawn(SWITCHBOARD).await;
@@ -108,7 +117,8 @@ async fn a_gateway_that_is_killed_while_it_renews_says_what_to_do() {
     at.kill().await;
     assert!(call.await.is_err(), "nobody was left to answer");
     drop(held);
-    // The authority has given a new token that nobody has heard of, and takes the old one for a thief's.
+    // The authority has issued a new token that the gateway never received, and treats the old one
+    // as stolen.
     let at = setup().on(&at).spawn(SWITCHBOARD).await;
     let reply = hello(&at).await;
     assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
@@ -130,10 +140,10 @@ async fn nobody_is_let_in_who_came_before_a_logout() {
     assert_eq!(out.status, 200, "{}", out.text);
     drop(held);
     let (status, _, page) = browser.await.unwrap();
-    assert!(status == 400 && page.contains("logged out"), "{page}");
+    assert!(status == 400 && page.contains("another login or logout"), "{page}");
     assert_eq!(upstream(&at, "hosted").await["logged_in"], false);
 
-    // A login that was begun before it and comes back after it is not known any more.
+    // A login that began before the logout and returns after it is unknown.
     let (_, back) = agreed(&at, &authority).await;
     at.operator().post("/v1/upstream/hosted/logout", &json!({})).await;
     assert_eq!(open(&back).await.0, 400);
@@ -192,7 +202,7 @@ async fn nobody_who_logs_out_waits_for_an_authority() {
     drop(held);
     until(&at, "hosted", "login_needed").await;
     drop(call.await);
-    // What was made ready for the login before is not what the next one uses.
+    // State from the previous login is not used for the next one.
     log_in(&at, &authority).await;
     assert_said(&hello(&at).await);
 }

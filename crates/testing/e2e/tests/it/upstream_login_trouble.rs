@@ -1,4 +1,5 @@
-//! A login that goes wrong says why and keeps nothing; one that has ended says what to do, and is not tried again and again.
+//! A failed login reports the reason and stores nothing. An ended login reports the next step, and
+//! is not retried again and again.
 
 use sa_testkit::{Authority, Gateway, PluginAnswer, PluginServer, Setup};
 use serde_json::json;
@@ -15,7 +16,7 @@ async fn waiting() -> (Authority, Gateway) {
     (authority, at)
 }
 
-/// Comes back with this, and is not let in.
+/// Returns from the authority with this URL, and checks that the login fails.
 async fn refused(at: &Gateway, authority: &Authority, back: &str, login: &str, words: &str) {
     let (status, _, page) = open(back).await;
     assert!(status == 400 && page.contains(words), "{status}: {page}");
@@ -24,7 +25,7 @@ async fn refused(at: &Gateway, authority: &Authority, back: &str, login: &str, w
     assert_eq!(authority.counts().granted, 0);
     assert_eq!(upstream(at, "hosted").await["logged_in"], false);
     let (status, _, page) = open(back).await;
-    assert!(status == 400 && page.contains("begin again"), "{page}");
+    assert!(status == 400 && page.contains("start again"), "{page}");
 }
 
 #[tokio::test]
@@ -32,13 +33,15 @@ async fn whoever_comes_back_from_somewhere_else_is_refused() {
     let (authority, at) = waiting().await;
     authority.change(|manner| manner.issuer = Some("https://evil.example".into()));
     let (begun, back) = agreed(&at, &authority).await;
-    refused(&at, &authority, &back, begun["login"].as_str().unwrap(), "another authority").await;
-    // Nor without a word of who it is.
+    refused(&at, &authority, &back, begun["login"].as_str().unwrap(), "unexpected authority").await;
+    // A redirect that names no issuer is refused too.
     authority.change(|manner| manner.issuer = None);
     let (begun, back) = agreed(&at, &authority).await;
-    let without = back.split('&').filter(|part| !part.starts_with("iss=")).collect::<Vec<_>>().join("&");
+    let without =
+        back.split('&').filter(|part| !part.starts_with("iss=")).collect::<Vec<_>>().join("&");
     assert_ne!(without, back);
-    refused(&at, &authority, &without, begun["login"].as_str().unwrap(), "another authority").await;
+    refused(&at, &authority, &without, begun["login"].as_str().unwrap(), "unexpected authority")
+        .await;
 }
 
 #[tokio::test]
@@ -46,20 +49,28 @@ async fn what_an_authority_says_is_shown_as_words() {
     let (authority, at) = waiting().await;
     authority.change(|manner| manner.refuses = Some("<script>alert(1)</script> not you".into()));
     let (begun, back) = agreed(&at, &authority).await;
-    refused(&at, &authority, &back, begun["login"].as_str().unwrap(), "&lt;script&gt;alert(1)&lt;/script&gt; not you")
-        .await;
+    refused(
+        &at,
+        &authority,
+        &back,
+        begun["login"].as_str().unwrap(),
+        "&lt;script&gt;alert(1)&lt;/script&gt; not you",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_word_that_is_not_of_a_login_is_refused() {
     let (authority, at) = waiting().await;
     let base = format!("http://{}/v1/upstream/hosted/callback", at.address());
-    for query in ["", "?code=a", "?code=a&state=guessed", "?state=", "?code=%ff&state=x", "?state=a&state=b"] {
+    for query in
+        ["", "?code=a", "?code=a&state=guessed", "?state=", "?code=%ff&state=x", "?state=a&state=b"]
+    {
         let (status, headers, page) = open(&format!("{base}{query}")).await;
         assert!(status == 400 && page.contains("Not logged in"), "{query}: {status}: {page}");
         assert!(headers.contains_key("content-security-policy"));
     }
-    // One that was begun later takes the place of the one before it.
+    // A later login replaces the earlier one.
     let (first, back) = agreed(&at, &authority).await;
     let (_, newer) = agreed(&at, &authority).await;
     assert_eq!(open(&back).await.0, 400);
@@ -77,20 +88,34 @@ async fn a_login_that_has_ended_says_what_to_do() {
     authority.end_logins();
     let reply = hello(&at).await;
     reply.assert_problem(502, "failed");
-    assert!(reply.detail().contains("does not renew it"), "{}", reply.text);
+    assert!(reply.detail().contains("refused to renew it"), "{}", reply.text);
     assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
     let asked = authority.counts().turned_away;
     let state = until(&at, "hosted", "login_needed").await;
-    assert!(state["last_error"].as_str().unwrap().contains("switchboard upstream login hosted"), "{state}");
-    assert!(at.operator().tool_names().await.contains(&"hosted__hello".to_owned()), "its tools stay listed");
+    assert!(
+        state["last_error"].as_str().unwrap().contains("switchboard upstream login hosted"),
+        "{state}"
+    );
+    assert!(
+        at.operator().tool_names().await.contains(&"hosted__hello".to_owned()),
+        "its tools stay listed"
+    );
     let list = at.cli(&["upstream", "list"]).run().await;
-    assert!(list.stdout.contains("login_needed") && list.stdout.contains("does not renew"), "{}", list.stdout);
+    assert!(
+        list.stdout.contains("login_needed") && list.stdout.contains("refused to renew"),
+        "{}",
+        list.stdout
+    );
     let doctor = at.cli(&["doctor"]).run().await;
     assert!(doctor.stdout.contains("\"hosted\" needs a login"), "{}", doctor.stdout);
     for _ in 0..3 {
         hello(&at).await.assert_problem(502, "failed");
     }
-    assert_eq!(authority.counts().turned_away, asked, "the server was asked again, though nothing had changed");
+    assert_eq!(
+        authority.counts().turned_away,
+        asked,
+        "the server was asked again, though nothing had changed"
+    );
     log_in(&at, &authority).await;
     assert_said(&hello(&at).await);
     at.stop().await;
@@ -131,21 +156,35 @@ async fn a_login_that_allows_too_little_can_be_widened() {
 #[tokio::test]
 async fn a_server_cannot_send_the_gateway_to_where_it_may_not_go() {
     let (authority, at) = waiting().await;
-    for place in ["http://169.254.169.254/", "http://10.0.0.1/", "http://metadata.google.internal/", "file:///etc/"] {
+    for place in [
+        "http://169.254.169.254/",
+        "http://10.0.0.1/",
+        "http://metadata.google.internal/",
+        "file:///etc/",
+    ] {
         authority.change(|manner| manner.authority = Some(place.into()));
         let reply = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
         assert!(
-            reply.status == 502 || reply.body["url"].as_str().is_some_and(|url| url.starts_with(&authority.url)),
+            reply.status == 502
+                || reply.body["url"].as_str().is_some_and(|url| url.starts_with(&authority.url)),
             "{place}: {}",
             reply.text
         );
     }
     authority.change(|manner| manner.authority = None);
-    for place in ["http://169.254.169.254/latest", "http://10.0.0.1/", "http://[fd00::1]/", "file:///etc/passwd"] {
+    for place in [
+        "http://169.254.169.254/latest",
+        "http://10.0.0.1/",
+        "http://[fd00::1]/",
+        "file:///etc/passwd",
+    ] {
         authority.change(|manner| manner.registration = Some(place.into()));
         let reply = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
         let said = reply.assert_problem(502, "failed").detail().to_owned();
-        assert!(said.contains("not allowed") || said.contains("no https address"), "{place}: {said}");
+        assert!(
+            said.contains("not allowed") || said.contains("not an https URL"),
+            "{place}: {said}"
+        );
     }
 }
 
@@ -158,7 +197,11 @@ async fn only_what_takes_a_login_can_be_logged_in_to() {
     for name in ["token", "program"] {
         for action in ["login", "logout"] {
             let reply = operator.post(&format!("/v1/upstream/{name}/{action}"), &json!({})).await;
-            assert!(reply.assert_problem(400, "bad_request").detail().contains("log in"), "{}", reply.text);
+            assert!(
+                reply.assert_problem(400, "bad_request").detail().contains("does not use a login"),
+                "{}",
+                reply.text
+            );
         }
     }
     operator.post("/v1/upstream/nobody/login", &json!({})).await.assert_problem(404, "not_found");
@@ -184,11 +227,11 @@ async fn who_needs_no_login_or_has_no_authority_is_told_so() {
         ended.stderr
     };
     let said = login("web").await;
-    assert!(said.contains("\"web\" is ready and wants no login"), "{said}");
+    assert!(said.contains("\"web\" is ready and requires no login"), "{said}");
     let said = login("locked").await;
     assert!(said.contains("names no OAuth authority") && said.contains("--bearer"), "{said}");
     assert!(!said.contains("DOCTYPE"), "{said}");
     let out = at.cli(&["upstream", "logout", "web"]).run().await;
-    assert_eq!(out.assert_code(0).stdout, "nobody was logged in to web\n");
+    assert_eq!(out.assert_code(0).stdout, "was not logged in to web\n");
     at.stop().await;
 }

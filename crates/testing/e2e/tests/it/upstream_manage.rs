@@ -1,4 +1,5 @@
-//! Operators add, see, restart and remove upstream servers while the gateway runs; what they started dies with it.
+//! Operators add, list, restart and remove upstream servers while the gateway runs; the servers'
+//! processes end with it.
 
 use std::path::Path;
 
@@ -13,23 +14,48 @@ async fn a_server_is_added_kept_restarted_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let env = format!("SERVER_DIR={}", dir.path().display());
-    let add = ["upstream", "add", "test", "--env", &env, "--env", "KEY=canary-771", "--command", SERVER, "stdio"];
+    let add = [
+        "upstream",
+        "add",
+        "test",
+        "--env",
+        &env,
+        "--env",
+        "KEY=canary-771",
+        "--command",
+        SERVER,
+        "stdio",
+    ];
     gateway.cli(&add).run().await.assert_code(0);
     gateway.cli(&add).run().await.assert_code(9);
     let ready = until(&gateway, "test", "ready").await;
     assert_eq!(ready["source"], "added");
-    assert_eq!((&ready["env"]["KEY"], &ready["command"]), (&json!("***"), &json!([SERVER, "stdio"])), "{ready}");
+    assert_eq!(
+        (&ready["env"]["KEY"], &ready["command"]),
+        (&json!("***"), &json!([SERVER, "stdio"])),
+        "{ready}"
+    );
     let list = gateway.cli(&["upstream", "list"]).run().await;
-    assert!(list.assert_code(0).stdout.contains("ready") && !list.stdout.contains("canary-771"), "{}", list.stdout);
+    assert!(
+        list.assert_code(0).stdout.contains("ready") && !list.stdout.contains("canary-771"),
+        "{}",
+        list.stdout
+    );
     let pid = noted(dir.path(), "pid").await;
     gateway.cli(&["upstream", "restart", "test"]).run().await.assert_code(0);
-    eventually("another process", || async { (noted(dir.path(), "pid").await != pid).then_some(()) }).await;
+    eventually("another process", || async {
+        (noted(dir.path(), "pid").await != pid).then_some(())
+    })
+    .await;
     until(&gateway, "test", "ready").await;
 
     let again = Setup::new().on(&gateway);
     gateway.stop().await;
     let gateway = again.spawn(SWITCHBOARD).await;
-    assert_eq!(gateway.operator().call("test__echo", json!({ "text": "kept" })).await.result()["text"], "kept");
+    assert_eq!(
+        gateway.operator().call("test__echo", json!({ "text": "kept" })).await.result()["text"],
+        "kept"
+    );
     gateway.cli(&["upstream", "remove", "test"]).run().await.assert_code(0);
     assert_eq!(gateway.operator().tool_names().await, Vec::<String>::new());
     assert_eq!(upstream(&gateway, "test").await, Value::Null);
@@ -39,13 +65,16 @@ async fn a_server_is_added_kept_restarted_and_removed() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named_at_once() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let added = gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await;
+    let added =
+        gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await;
     added.assert_code(0);
     assert_eq!(added.stdout, "added bad\n");
-    for words in ["warning: it does not run", "/no/such/program", "no such program", "upstream remove bad"] {
+    for words in
+        ["warning: it does not run", "/no/such/program", "no such program", "upstream remove bad"]
+    {
         assert!(added.stderr.contains(words), "{words}: {}", added.stderr);
     }
-    // A narrow table cuts what is shown whole here.
+    // A narrow table shortens the error that is shown completely here.
     let shown = gateway.cli(&["upstream", "show", "bad"]).run().await;
     shown.assert_code(0);
     let error = upstream(&gateway, "bad").await["last_error"].as_str().unwrap().to_owned();
@@ -62,19 +91,36 @@ async fn a_program_that_is_not_there_is_named_at_once() {
 async fn a_program_is_looked_for_from_where_somebody_is() {
     let (dir, gateway) = (tempfile::tempdir().unwrap(), Setup::new().spawn(SWITCHBOARD).await);
     std::os::unix::fs::symlink(SERVER, dir.path().join("server")).unwrap();
-    let add =
-        ["upstream", "add", "test", "--isolate", "--timeout", "3s", "--cwd", ".", "--command", "./server", "stdio"];
+    let add = [
+        "upstream",
+        "add",
+        "test",
+        "--isolate",
+        "--timeout",
+        "3s",
+        "--cwd",
+        ".",
+        "--command",
+        "./server",
+        "stdio",
+    ];
     gateway.cli(&add).folder(dir.path()).run().await.assert_code(0);
     let ready = until(&gateway, "test", "ready").await;
     let place = dir.path().canonicalize().unwrap();
-    assert_eq!((&ready["command"][0], &ready["cwd"]), (&json!(place.join("server")), &json!(place)), "{ready}");
+    assert_eq!(
+        (&ready["command"][0], &ready["cwd"]),
+        (&json!(place.join("server")), &json!(place)),
+        "{ready}"
+    );
     assert_eq!((&ready["isolate"], &ready["timeout_ms"]), (&json!(true), &json!(3_000)), "{ready}");
     let shown = gateway.cli(&["upstream", "show", "test"]).run().await.stdout;
-    for (fact, value) in [("timeout", "3s"), ("folder", place.to_str().unwrap()), ("isolate", "true")] {
+    for (fact, value) in
+        [("timeout", "3s"), ("folder", place.to_str().unwrap()), ("isolate", "true")]
+    {
         let line = shown.lines().find(|line| line.trim_start().starts_with(fact));
         assert!(line.is_some_and(|line| line.ends_with(value)), "{fact}: {shown}");
     }
-    // As it was called before.
+    // The old name of the option still works.
     let old = ["upstream", "add", "old", "--timeout-ms", "4000", "--command", SERVER, "stdio"];
     gateway.cli(&old).run().await.assert_code(0);
     assert_eq!(upstream(&gateway, "old").await["timeout_ms"], 4_000);
@@ -89,21 +135,31 @@ async fn what_is_in_the_file_is_changed_there_alone_and_mistakes_are_named() {
     operator.delete("/v1/upstream/test").await.assert_problem(409, "conflict");
     let add = async |body: Value| operator.post("/v1/upstream", &body).await;
     let taken = add(json!({ "name": "test", "command": ["x"] })).await;
-    assert!(taken.assert_problem(409, "conflict").detail().contains("in the configuration file"), "{}", taken.text);
+    assert!(
+        taken.assert_problem(409, "conflict").detail().contains("in the configuration file"),
+        "{}",
+        taken.text
+    );
     assert!(!taken.text.contains("remove it"), "{}", taken.text);
     add(json!({ "name": "a__b", "command": ["x"] })).await.assert_problem(400, "bad_request");
-    add(json!({ "name": "a", "url": "http://a/", "bearer": "in clear" })).await.assert_problem(400, "bad_request");
+    add(json!({ "name": "a", "url": "http://a/", "bearer": "in clear" }))
+        .await
+        .assert_problem(400, "bad_request");
     add(json!({ "name": "a", "comand": ["x"] })).await.assert_problem(400, "bad_request");
     operator.post("/v1/upstream/none/restart", &json!({})).await.assert_problem(404, "not_found");
     let agent = gateway.new_agent("a").await;
     agent.get("/v1/upstream").await.assert_problem(403, "not_allowed");
-    agent.post("/v1/upstream", &json!({ "name": "a", "command": ["x"] })).await.assert_problem(403, "not_allowed");
+    agent
+        .post("/v1/upstream", &json!({ "name": "a", "command": ["x"] }))
+        .await
+        .assert_problem(403, "not_allowed");
 }
 
 #[tokio::test]
 async fn processes_and_what_they_started_end_with_a_gateway_that_was_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).spawn(SWITCHBOARD).await;
+    let mut gateway =
+        Setup::new().config(&stdio("test", &[], dir.path(), "")).spawn(SWITCHBOARD).await;
     until(&gateway, "test", "ready").await;
     let left = gateway.operator().call("test__leave_child", json!({})).await.result();
     let child = left["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{left}")).to_owned();
@@ -126,22 +182,33 @@ async fn processes_and_what_they_started_end_with_their_server() {
     eventually("its end", || async { (!runs(&child)).then_some(()) }).await;
 }
 
-/// Whether a process is there and not only waiting to be taken note of.
+/// Returns whether a process is running and not a zombie.
 fn runs(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+    let stat =
+        std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
 }
 
 #[tokio::test]
 async fn an_option_of_ours_behind_the_program_is_pointed_out() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let swallowed = ["upstream", "add", "a", "--command", SERVER, "stdio", "--timeout", "5s", "--json"];
+    let swallowed =
+        ["upstream", "add", "a", "--command", SERVER, "stdio", "--timeout", "5s", "--json"];
     let added = gateway.cli(&swallowed).run().await;
     added.assert_code(0);
-    let note = "note: --timeout and --json went to the program";
-    assert!(added.stderr.contains(note) && added.stderr.contains("before --command"), "{}", added.stderr);
-    assert_eq!(upstream(&gateway, "a").await["command"], json!([SERVER, "stdio", "--timeout", "5s", "--json"]));
-    // What stands behind -- is the program's, and everybody knows.
+    let note = "note: passed to the program: --timeout and --json";
+    assert!(
+        added.stderr.contains(note) && added.stderr.contains("before --command"),
+        "{}",
+        added.stderr
+    );
+    assert_eq!(
+        upstream(&gateway, "a").await["command"],
+        json!([SERVER, "stdio", "--timeout", "5s", "--json"])
+    );
+    // Arguments after `--` belong to the program, so there is no warning.
     let clear = ["upstream", "add", "b", "--timeout", "90s", "--", SERVER, "stdio", "--timeout=5s"];
     let added = gateway.cli(&clear).run().await;
     added.assert_code(0);
@@ -153,8 +220,11 @@ async fn an_option_of_ours_behind_the_program_is_pointed_out() {
     );
     let both = ["upstream", "add", "c", "http://127.0.0.1:1/mcp", "--", SERVER];
     gateway.cli(&both).run().await.assert_code(2);
-    // An argument that only its program knows is nothing to speak of.
-    let added = gateway.cli(&["upstream", "add", "d", "--command", SERVER, "stdio", "--verbose"]).run().await;
+    // An argument that is unknown to the gateway causes no warning.
+    let added = gateway
+        .cli(&["upstream", "add", "d", "--command", SERVER, "stdio", "--verbose"])
+        .run()
+        .await;
     assert_eq!(added.assert_code(0).stderr, "");
     gateway.stop().await;
 }

@@ -1,5 +1,5 @@
-//! A server that wants tokens of an authority gets one that the gateway fetched with its own account, and a new one when
-//! the old one is over.
+//! For a server that requires tokens of an authority, the gateway fetches one with its own account,
+//! and a new one when it expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -24,7 +24,7 @@ use crate::upstream::until;
 
 const SECRET: &str = "the-account-s-secret";
 
-/// The number of the only token that is good.
+/// The number of the only valid token.
 #[derive(Clone, Default)]
 struct Authority(Arc<AtomicUsize>);
 
@@ -43,7 +43,10 @@ impl ServerHandler for Guarded {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, rmcp::ErrorData> {
         let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
-        Ok(ListToolsResult { tools: vec![Tool::new("hello", "says hello", schema)], ..Default::default() })
+        Ok(ListToolsResult {
+            tools: vec![Tool::new("hello", "says hello", schema)],
+            ..Default::default()
+        })
     }
 
     async fn call_tool(
@@ -63,7 +66,11 @@ async fn guard(State(authority): State<Authority>, request: Request, next: Next)
     (axum::http::StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response()
 }
 
-async fn grant(State(authority): State<Authority>, headers: axum::http::HeaderMap, form: String) -> Response {
+async fn grant(
+    State(authority): State<Authority>,
+    headers: axum::http::HeaderMap,
+    form: String,
+) -> Response {
     let basic = headers.get("authorization").is_some();
     if !form.contains("grant_type=client_credentials") || !(basic || form.contains(SECRET)) {
         return axum::http::StatusCode::BAD_REQUEST.into_response();
@@ -108,16 +115,19 @@ async fn a_token_is_fetched_with_the_gateway_s_own_account_and_renewed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     std::fs::write(&file, SECRET).unwrap();
-    let oauth = format!("{{ client_id = \"gateway\", client_secret = \"file:{}\" }}", file.display());
+    let oauth =
+        format!("{{ client_id = \"gateway\", client_secret = \"file:{}\" }}", file.display());
     let gateway = Setup::new()
-        .config(&format!("[upstream.guarded]\nurl = \"{url}/mcp\"\nisolate = false\noauth = {oauth}\n"))
+        .config(&format!(
+            "[upstream.guarded]\nurl = \"{url}/mcp\"\nisolate = false\noauth = {oauth}\n"
+        ))
         .start()
         .await;
     until(&gateway, "guarded", "ready").await;
     let agent = gateway.operator();
     let said = agent.call("guarded__hello", json!({})).await;
     assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);
-    // The token is over, without a word.
+    // The token becomes invalid without notice.
     authority.0.fetch_add(1, Ordering::SeqCst);
     let said = agent.call("guarded__hello", json!({})).await;
     assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);

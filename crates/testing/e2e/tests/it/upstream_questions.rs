@@ -1,11 +1,14 @@
-//! What an upstream server wants to know reaches whoever made the call, and nobody else; the answer goes back.
+//! A question of an upstream server reaches only the client that made the call, and the answer is
+//! returned to the server.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{
-    CallError, CallErrorKind, Outcome, Overrun, Principal, Question, RawJson, Role, Update, UpdateSink, View,
+    CallError, CallErrorKind, Outcome, Overrun, Principal, Question, RawJson, Role, Update,
+    UpdateSink, View,
 };
 use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
@@ -13,7 +16,7 @@ use serde_json::{Value, json};
 use crate::upstream::{SERVER, noted, stdio, until};
 use crate::upstream_http::HttpServer;
 
-/// A client with an answer to everything.
+/// A client that answers every question.
 struct Client {
     answer: Value,
     asked: Mutex<Vec<Question>>,
@@ -25,7 +28,7 @@ impl UpdateSink for Client {
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
-        self.asked.lock().unwrap().push(question);
+        self.asked.lock().push(question);
         Box::pin(std::future::ready(Ok(RawJson::of(&self.answer))))
     }
 }
@@ -38,7 +41,7 @@ fn named(name: &str) -> Arc<Client> {
     client(json!({ "action": "accept", "content": { "name": name } }))
 }
 
-/// A call by somebody, of a tool that asks.
+/// Calls a tool that asks questions, as this principal.
 async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>>) -> Outcome {
     let principal = Principal::new(who, who, Role::Agent);
     let request = CallRequest {
@@ -64,12 +67,19 @@ fn text(outcome: Outcome) -> String {
 #[tokio::test]
 async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
     for era in ["old", "new"] {
-        let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"{era}\" }}\n", json!([SERVER]));
+        let config = format!(
+            "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"{era}\" }}\n",
+            json!([SERVER])
+        );
         let gateway = Setup::new().config(&config).start().await;
         until(&gateway, "test", "ready").await;
         let ada = named("Ada");
-        assert_eq!(text(call(&gateway, "a", "test__ask", Some(Arc::clone(&ada))).await), "\"Ada\"", "{era}");
-        let asked = ada.asked.lock().unwrap();
+        assert_eq!(
+            text(call(&gateway, "a", "test__ask", Some(Arc::clone(&ada))).await),
+            "\"Ada\"",
+            "{era}"
+        );
+        let asked = ada.asked.lock();
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0].what, "elicitation/create");
         assert_eq!(asked[0].params.to_value().unwrap()["message"], "your name?");
@@ -78,20 +88,24 @@ async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
 
 #[tokio::test]
 async fn a_model_is_asked_too() {
-    let config = format!("[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"old\" }}\n", json!([SERVER]));
+    let config = format!(
+        "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"old\" }}\n",
+        json!([SERVER])
+    );
     let gateway = Setup::new().config(&config).start().await;
     until(&gateway, "test", "ready").await;
     let answer = json!({ "role": "assistant", "content": { "type": "text", "text": "hello" }, "model": "m-1" });
     let model = client(answer);
     assert_eq!(text(call(&gateway, "a", "test__sample", Some(Arc::clone(&model))).await), "m-1");
-    assert_eq!(model.asked.lock().unwrap()[0].what, "sampling/createMessage");
+    assert_eq!(model.asked.lock()[0].what, "sampling/createMessage");
 }
 
 #[tokio::test]
 async fn each_of_many_callers_is_asked_its_own_question() {
     for (era, isolate) in [("old", true), ("old", false), ("new", false)] {
         let server = HttpServer::start("127.0.0.1:0", era).await;
-        let gateway = Setup::new().config(&server.config(&format!("isolate = {isolate}"))).start().await;
+        let gateway =
+            Setup::new().config(&server.config(&format!("isolate = {isolate}"))).start().await;
         until(&gateway, "web", "ready").await;
         let gateway = &gateway;
         let calls = (0..20).map(|number| async move {
@@ -106,7 +120,8 @@ async fn each_of_many_callers_is_asked_its_own_question() {
 #[tokio::test]
 async fn a_question_that_could_be_for_two_is_put_to_neither() {
     let dir = tempfile::tempdir().unwrap();
-    let config = stdio("test", &[], dir.path(), "").replace("env = { ", "env = { SERVER_ERA = \"old\", ");
+    let config =
+        stdio("test", &[], dir.path(), "").replace("env = { ", "env = { SERVER_ERA = \"old\", ");
     let gateway = Setup::new().config(&config).start().await;
     until(&gateway, "test", "ready").await;
     let (waits, asks) = (named("waits"), named("asks"));
@@ -120,7 +135,7 @@ async fn a_question_that_could_be_for_two_is_put_to_neither() {
         _ = waiting => panic!("it waits"),
     };
     assert_eq!(refused.kind, CallErrorKind::Failed);
-    assert!(waits.asked.lock().unwrap().is_empty() && asks.asked.lock().unwrap().is_empty());
+    assert!(waits.asked.lock().is_empty() && asks.asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -128,25 +143,35 @@ async fn a_caller_that_cannot_be_asked_is_no_answer() {
     let config = format!("[upstream.test]\ncommand = {}\n", json!([SERVER]));
     let gateway = Setup::new().config(&config).start().await;
     until(&gateway, "test", "ready").await;
-    assert_eq!(call(&gateway, "a", "test__ask", None).await.unwrap_err().kind, CallErrorKind::Failed);
+    assert_eq!(
+        call(&gateway, "a", "test__ask", None).await.unwrap_err().kind,
+        CallErrorKind::Failed
+    );
 }
 
 #[tokio::test]
 async fn a_program_for_each_caller_is_bounded_and_a_full_house_disturbs_nobody() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "isolate = true")).start().await;
+    let gateway =
+        Setup::new().config(&stdio("test", &[], dir.path(), "isolate = true")).start().await;
     until(&gateway, "test", "ready").await;
     let mut waiting = tokio::task::JoinSet::new();
     let gateway = Arc::new(gateway);
     for who in 0..16 {
         std::fs::remove_file(dir.path().join("waiting")).ok();
         let gateway = Arc::clone(&gateway);
-        waiting.spawn(async move { call(&gateway, &format!("caller-{who}"), "test__wait", None).await });
+        waiting.spawn(
+            async move { call(&gateway, &format!("caller-{who}"), "test__wait", None).await },
+        );
         noted(dir.path(), "waiting").await;
     }
     let refused = call(&gateway, "one-too-many", "test__fail", None).await.unwrap_err();
     assert_eq!(refused.kind, CallErrorKind::Overloaded, "{refused:?}");
-    assert_eq!(until(&gateway, "test", "ready").await["restarts"], 0, "the server is not taken for gone");
+    assert_eq!(
+        until(&gateway, "test", "ready").await["restarts"],
+        0,
+        "the server is not taken for gone"
+    );
     assert_eq!(waiting.len(), 16);
     assert!(waiting.try_join_next().is_none(), "those who were there go on");
     waiting.shutdown().await;

@@ -1,11 +1,14 @@
-//! Whoever watches an upstream's documents and lists goes on hearing of them after the server was killed and started anew,
-//! in both eras on both sides, over stdio and over HTTP.
+//! Clients that watch an upstream's documents and lists still receive changes after a kill and
+//! restart of the server. This holds for old and new revisions on both sides, over stdio and HTTP.
 
 #![expect(deprecated, reason = "what clients of the older revisions have")]
 
 use std::path::Path;
 
-use rmcp::model::{ResourceUpdatedNotificationParam, ServerNotification, SubscribeRequestParams, SubscriptionFilter};
+use rmcp::model::{
+    ResourceUpdatedNotificationParam, ServerNotification, SubscribeRequestParams,
+    SubscriptionFilter,
+};
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
 use sa_testkit::{Gateway, Setup, eventually, soon};
@@ -19,7 +22,7 @@ use crate::upstream_http::HttpServer;
 
 const WATCHED: &str = "note://one";
 
-/// A server behind a gateway, and how it is started anew.
+/// A server behind a gateway, with the means to restart it.
 struct Behind {
     gateway: Gateway,
     dir: TempDir,
@@ -32,19 +35,21 @@ impl Behind {
         let dir = tempfile::tempdir().unwrap();
         let notes = json!(dir.path());
         let (http, config) = if way == "http" {
-            let server = HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_DIR", dir.path())]).await;
+            let server =
+                HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_DIR", dir.path())]).await;
             let config = server.config("");
             (Some(server), config)
         } else {
             let env = format!("env = {{ SERVER_DIR = {notes}, SERVER_ERA = \"{era}\" }}");
             (None, format!("[upstream.web]\ncommand = {}\n{env}\n", json!([SERVER])))
         };
-        let gateway = Setup::new().config("[sessions]\nenabled = false").config(&config).start().await;
+        let gateway =
+            Setup::new().config("[sessions]\nenabled = false").config(&config).start().await;
         until(&gateway, "web", "ready").await;
         Self { gateway, dir, era, http }
     }
 
-    /// Over stdio, the gateway starts it by itself.
+    /// Restarts the server. Over stdio, the gateway restarts it by itself.
     async fn restart(&mut self) {
         let pid = noted(self.dir.path(), "pid").await;
         std::fs::remove_file(self.dir.path().join("pid")).unwrap();
@@ -62,10 +67,12 @@ impl Behind {
         self.gateway.operator().call("web__change", json!({ "uri": WATCHED })).await.result();
     }
 
-    /// A client that gathers what it is told.
+    /// Connects a client that collects notifications.
     async fn listen(&self, era: Era) -> (Client<Hears>, mpsc::UnboundedReceiver<String>) {
         let (hears, heard) = mpsc::unbounded_channel();
-        let client = connect(&self.gateway, &self.gateway.operator, "", era, Hears(hears.clone())).await.unwrap();
+        let client = connect(&self.gateway, &self.gateway.operator, "", era, Hears(hears.clone()))
+            .await
+            .unwrap();
         if era == Era::Sessions {
             client.subscribe(SubscribeRequestParams::new(WATCHED)).await.unwrap();
             return (client, heard);
@@ -77,7 +84,9 @@ impl Behind {
         tokio::spawn(async move {
             while let Ok(Some(change)) = changes.next().await {
                 let said = match change {
-                    ServerNotification::ResourceUpdatedNotification(update) => format!("updated {}", update.params.uri),
+                    ServerNotification::ResourceUpdatedNotification(update) => {
+                        format!("updated {}", update.params.uri)
+                    }
                     ServerNotification::ToolListChangedNotification(_) => "tools".into(),
                     ServerNotification::ResourceListChangedNotification(_) => "resources".into(),
                     _ => continue,
@@ -93,7 +102,11 @@ impl Behind {
 struct Hears(mpsc::UnboundedSender<String>);
 
 impl ClientHandler for Hears {
-    async fn on_resource_updated(&self, update: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_resource_updated(
+        &self,
+        update: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         let _ = self.0.send(format!("updated {}", update.uri));
     }
 
@@ -110,7 +123,8 @@ async fn until_heard(heard: &mut mpsc::UnboundedReceiver<String>, what: &str) {
     while soon(heard.recv()).await.expect("the client is there") != what {}
 }
 
-/// Touches the document until that is heard of: the gateway may only just have begun to listen.
+/// Changes the document until a notification arrives, because the gateway may have just begun to
+/// listen.
 async fn until_watched(behind: &Behind, heard: &mut mpsc::UnboundedReceiver<String>) {
     eventually("the first change", || async {
         behind.touch().await;
@@ -128,11 +142,14 @@ async fn check(way: &str, era: &'static str) {
         until_watched(&behind, &mut heard).await;
         std::fs::write(behind.dir.path().join("late"), "").unwrap();
         while heard.try_recv().is_ok() {}
-        // Nobody calls anything: the gateway has to see for itself that the server is another one.
+        // There are no calls, so the gateway itself must detect the new server process.
         behind.restart().await;
-        let mut missing = vec![format!("updated {WATCHED}"), "tools".to_owned(), "resources".to_owned()];
+        let mut missing =
+            vec![format!("updated {WATCHED}"), "tools".to_owned(), "resources".to_owned()];
         while !missing.is_empty() {
-            let said = soon(heard.recv()).await.unwrap_or_else(|| panic!("{way} {era} {client_era:?}: {missing:?}"));
+            let said = soon(heard.recv())
+                .await
+                .unwrap_or_else(|| panic!("{way} {era} {client_era:?}: {missing:?}"));
             missing.retain(|what| *what != said);
         }
         eventually("what the new one has", || async {
@@ -141,7 +158,7 @@ async fn check(way: &str, era: &'static str) {
             (tools && resources.iter().any(|resource| resource.uri == "note://late")).then_some(())
         })
         .await;
-        // And not just once.
+        // Later changes arrive as well.
         while heard.try_recv().is_ok() {}
         behind.touch().await;
         until_heard(&mut heard, &format!("updated {WATCHED}")).await;

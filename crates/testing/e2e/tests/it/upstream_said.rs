@@ -1,4 +1,4 @@
-//! An upstream server that says what it is given to say, to the letter, over every way to it.
+//! An upstream server that sends predefined answers byte for byte, over every transport.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -8,19 +8,19 @@ use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What the server says, as JSON.
+/// The answers of the server, as JSON.
 #[derive(Clone)]
 pub(crate) struct Says {
     pub(crate) tools: String,
-    /// Of every call.
+    /// The result of every call.
     pub(crate) result: String,
 }
 
-/// How it is reached.
+/// The transport to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Http,
-    /// Over HTTP, with its answers as events.
+    /// HTTP with answers as events.
     Events,
     Program,
 }
@@ -28,16 +28,15 @@ pub(crate) enum Way {
 pub(crate) const WAYS: [Way; 3] = [Way::Http, Way::Events, Way::Program];
 
 impl Says {
-    /// One tool that is fine, and whatever is in the place of these.
+    /// Returns a server with one valid tool, followed by these tools.
     pub(crate) fn tools(others: &str) -> Self {
         let tools = format!(r#"[{{"name":"fine","inputSchema":{{"type":"object"}}}}{others}]"#);
         Self { tools, result: r#"{"content":[{"type":"text","text":"hello"}]}"#.into() }
     }
 
-    /// What it says to a message, but for its id.
+    /// Returns the answer to a message, without its id.
     fn to(&self, asked: &str) -> Option<String> {
-        let initialize =
-            r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
+        let initialize = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}"#;
         let said = match asked {
             "initialize" => format!("\"result\":{initialize}"),
             "tools/list" => format!("\"result\":{{\"tools\":{}}}", self.tools),
@@ -48,7 +47,8 @@ impl Says {
         Some(said)
     }
 
-    /// A gateway with this server, as `test`, and what has to stay as long as it does.
+    /// Starts a gateway with this server as `test`, and returns the directory that must live as
+    /// long.
     pub(crate) async fn start(self, way: Way) -> (Gateway, Option<tempfile::TempDir>) {
         match way {
             Way::Program => {
@@ -60,7 +60,7 @@ impl Says {
         }
     }
 
-    /// Serves it over HTTP; the configuration that leads there.
+    /// Serves it over HTTP, and returns the configuration for it.
     pub(crate) async fn serve(self, as_events: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -74,7 +74,8 @@ impl Says {
             };
             let said = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{said}}}", asked["id"]);
             if as_events {
-                ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {said}\n\n")).into_response()
+                ([(header::CONTENT_TYPE, "text/event-stream")], format!("data: {said}\n\n"))
+                    .into_response()
             } else {
                 ([(header::CONTENT_TYPE, "application/json")], said).into_response()
             }
@@ -83,7 +84,7 @@ impl Says {
         format!("[upstream.test]\nurl = \"http://{address}/\"\n")
     }
 
-    /// The same as a program.
+    /// Returns the configuration for the same server as a program.
     fn program(&self, dir: &std::path::Path) -> String {
         let cases: Vec<String> = ["server/discover", "initialize", "tools/list", "tools/call"]
             .into_iter()

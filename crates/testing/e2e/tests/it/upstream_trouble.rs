@@ -1,4 +1,5 @@
-//! An upstream server that cannot be had says so in one plain sentence: what happened, why, what to do. No name of a type.
+//! An unreachable upstream server is reported in one plain sentence: the problem, its cause, and
+//! the fix, without type names.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::upstream::upstream;
 
-/// What no operator should have to read.
+/// Words that must not appear in a message for operators.
 const OURS: [&str; 12] = [
     "Transport",
     "rmcp",
@@ -24,7 +25,7 @@ const OURS: [&str; 12] = [
     "SSE",
 ];
 
-/// What is said of a server with this configuration.
+/// Returns the reported error for a server with this configuration.
 async fn last_error(spec: &str) -> String {
     let gateway = Setup::new().config(&format!("[upstream.web]\n{spec}\n")).start().await;
     let server = eventually("its error", || async {
@@ -50,9 +51,12 @@ fn check(said: &str, words: &[&str]) {
 #[tokio::test]
 async fn nobody_is_there() {
     let said = last_error("url = \"http://127.0.0.1:9/mcp?key=canary\"").await;
-    check(&said, &["cannot reach http://127.0.0.1:9/mcp", "nothing listens there", "check"]);
+    check(&said, &["cannot reach http://127.0.0.1:9/mcp", "connection refused", "check"]);
     assert!(!said.contains("canary"), "{said}");
-    check(&last_error("url = \"http://no-such-host.invalid/mcp\"").await, &["host name is not known", "check"]);
+    check(
+        &last_error("url = \"http://no-such-host.invalid/mcp\"").await,
+        &["host name cannot be resolved", "check"],
+    );
 }
 
 async fn answered(answer: impl Fn() -> PluginAnswer + Send + Sync + 'static) -> String {
@@ -64,29 +68,51 @@ async fn answered(answer: impl Fn() -> PluginAnswer + Send + Sync + 'static) -> 
 
 #[tokio::test]
 async fn somebody_else_is_there() {
-    check(&answered(|| PluginAnswer::text(404, "text/plain", "no such page")).await, &["404", "check its url"]);
-    check(&answered(|| PluginAnswer::text(401, "text/plain", "who are you")).await, &["401", "token", "bearer"]);
+    check(
+        &answered(|| PluginAnswer::text(404, "text/plain", "no such page")).await,
+        &["404", "check its url"],
+    );
+    check(
+        &answered(|| PluginAnswer::text(401, "text/plain", "who are you")).await,
+        &["401", "token", "bearer"],
+    );
     check(&answered(|| PluginAnswer::text(403, "text/plain", "not you")).await, &["403", "bearer"]);
     check(&answered(|| PluginAnswer::text(500, "text/plain", "oops")).await, &["500", "its log"]);
-    check(&answered(|| PluginAnswer::text(200, "text/html", "<html>hello")).await, &["text/html", "check its url"]);
+    check(
+        &answered(|| PluginAnswer::text(200, "text/html", "<html>hello")).await,
+        &["text/html", "check its url"],
+    );
     check(&answered(|| PluginAnswer::json(&json!({ "hello": 1 }))).await, &["not MCP", "check"]);
-    check(&answered(|| PluginAnswer::redirect(308, "http://127.0.0.1:9/")).await, &["308", "redirects", "url"]);
+    check(
+        &answered(|| PluginAnswer::redirect(308, "http://127.0.0.1:9/")).await,
+        &["308", "redirects", "url"],
+    );
     let refusal: Value = json!({ "jsonrpc": "2.0", "id": 0, "error": { "code": -32000, "message": "closed today" } });
     check(&answered(move || PluginAnswer::json(&refusal)).await, &["closed today"]);
 }
 
 #[tokio::test]
 async fn a_program_does_not_run() {
-    check(&last_error("command = [\"/no/such/program\"]").await, &["/no/such/program", "no such program", "check"]);
-    check(&last_error("command = [\"sh\"]\ncwd = \"/no/such/dir\"").await, &["/no/such/dir", "directory"]);
+    check(
+        &last_error("command = [\"/no/such/program\"]").await,
+        &["/no/such/program", "no such program", "check"],
+    );
+    check(
+        &last_error("command = [\"sh\"]\ncwd = \"/no/such/dir\"").await,
+        &["/no/such/dir", "directory"],
+    );
     let dir = tempfile::tempdir().unwrap();
-    for (name, mode, words) in [("locked", 0o600, "permissions"), ("poem", 0o700, "no program")] {
+    for (name, mode, words) in [("locked", 0o600, "permissions"), ("poem", 0o700, "cannot execute")]
+    {
         let file = dir.path().join(name);
         std::fs::write(&file, "roses are red").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
         check(&last_error(&format!("command = [{}]", json!(file))).await, &[name, words]);
     }
-    check(&last_error("command = [\"false\"]").await, &["ended", "exit status: 1", "by hand"]);
-    check(&last_error("command = [\"sh\", \"-c\", \"echo no licence >&2; exit 4\"]").await, &["4", "no licence"]);
+    check(&last_error("command = [\"false\"]").await, &["ended", "exit status: 1", "manually"]);
+    check(
+        &last_error("command = [\"sh\", \"-c\", \"echo no licence >&2; exit 4\"]").await,
+        &["4", "no licence"],
+    );
     check(&last_error("command = [\"echo\", \"hello\"]").await, &["ended"]);
 }

@@ -1,5 +1,5 @@
-//! A call of a tool whose upstream server has not listed its tools yet waits while the server is being started, and is
-//! otherwise told how the server is: never that there is no such tool.
+//! A call of a tool from a server that has not listed its tools yet waits while the server starts.
+//! Otherwise the error reports the server's state, and never that the tool does not exist.
 
 use sa_testkit::{Setup, eventually, soon};
 use serde_json::json;
@@ -36,7 +36,8 @@ async fn a_call_that_has_no_more_time_is_told_that_the_server_starts() {
     let dir = tempfile::tempdir().unwrap();
     let gateway = Setup::new().config(&stdio("test", &["hang"], dir.path(), "")).start().await;
     noted(dir.path(), "pid").await;
-    let reply = gateway.operator().call_with("test__echo", json!({ "args": {}, "timeout_ms": 100 })).await;
+    let reply =
+        gateway.operator().call_with("test__echo", json!({ "args": {}, "timeout_ms": 100 })).await;
     assert_eq!(reply.assert_problem(503, "offline").detail(), "the upstream \"test\" is starting");
     let other = gateway.operator().call("other__echo", json!({})).await;
     other.assert_problem(404, "not_found");
@@ -45,11 +46,16 @@ async fn a_call_that_has_no_more_time_is_told_that_the_server_starts() {
 
 #[tokio::test]
 async fn a_call_is_told_why_a_server_does_not_start() {
-    let gateway = Setup::new().config("[upstream.test]\ncommand = [\"/no/such/program\"]\n").start().await;
-    // Whether it came before the first attempt or after it.
+    let gateway =
+        Setup::new().config("[upstream.test]\ncommand = [\"/no/such/program\"]\n").start().await;
+    // Both before and after the first attempt to start.
     for _ in 0..2 {
         let reply = soon(gateway.operator().call("test__echo", json!({}))).await;
-        assert!(reply.assert_problem(503, "offline").detail().contains("/no/such/program"), "{}", reply.text);
+        assert!(
+            reply.assert_problem(503, "offline").detail().contains("/no/such/program"),
+            "{}",
+            reply.text
+        );
         until(&gateway, "test", "offline").await;
     }
     assert_eq!(gateway.operator().tool_names().await, Vec::<String>::new());

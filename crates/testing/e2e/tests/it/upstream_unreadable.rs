@@ -1,5 +1,5 @@
-//! A result of an upstream server that nobody can read fails its call at once, with word of whose it was, over every way to the
-//! server.
+//! An upstream server's result that cannot be parsed fails its call at once, with an error that
+//! names the server, over every transport.
 
 use serde_json::json;
 

@@ -1,8 +1,9 @@
-//! Autobahn's test suite, the official one, finds nothing to complain of in how nodes and participants speak WebSocket.
+//! The WebSockets of nodes and participants pass Autobahn's official test suite.
 //!
-//! The suite's server wants clients that send back what they are sent, which neither of the libraries does. Each has a
-//! hidden way to do just that: opening the connection, reading, writing, heartbeats and closing are those of every node and
-//! every participant, and only what is done with a message is not.
+//! The suite's server requires clients that echo every message, which neither library does. Each
+//! library has a hidden echo function for this test. It uses the same code as every node and
+//! participant for connecting, reading, writing, heartbeats and closing. Only the handling of a
+//! message differs.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -23,8 +24,11 @@ use crate::websocket_support::{Suite, wrong};
 async fn the_official_suite_has_nothing_to_complain_of_in_a_node() {
     let Some(suite) = Suite::find() else { return };
     check(&suite, "node", async |url| {
-        // The suite's largest message has 16 MiB. It would take a node's own ping for an answer, and a wrong one.
-        let node = NodeClient::builder().max_request_bytes(16 << 20).heartbeat_interval(Duration::from_hours(1));
+        // The suite's largest message has 16 MiB. The suite would take a node's own ping for a
+        // wrong answer.
+        let node = NodeClient::builder()
+            .max_request_bytes(16 << 20)
+            .heartbeat_interval(Duration::from_hours(1));
         node.gateway_ws_url(url).build().unwrap().echo().await.unwrap();
     })
     .await;
@@ -39,7 +43,7 @@ async fn the_official_suite_has_nothing_to_complain_of_in_a_participant() {
     .await;
 }
 
-/// Runs all cases, one after the other. `echo` connects to an address, and ends with the connection.
+/// Runs all cases, one after the other. `echo` connects to an address and ends with the connection.
 async fn check(suite: &Suite, agent: &str, echo: impl AsyncFn(String)) {
     let mut server = Server::start(suite).await;
     let cases: usize = server.ask("getCaseCount").await.expect("a number").parse().unwrap();
@@ -48,7 +52,8 @@ async fn check(suite: &Suite, agent: &str, echo: impl AsyncFn(String)) {
     }
     let update = format!("updateReports?agent={agent}");
     server.ask(&update).await;
-    // The suite gives up after a second, which a busy machine may stand still for. What is really wrong is so once more.
+    // The suite has a timeout of one second, which a busy machine may miss. A real error appears in
+    // a second run again.
     for (case, result) in wrong(server.directory.path(), agent) {
         eprintln!("once more: {case}, of which was said {result}");
         echo(format!("{}/runCase?casetuple={case}&agent={agent}", server.url)).await;
@@ -58,8 +63,8 @@ async fn check(suite: &Suite, agent: &str, echo: impl AsyncFn(String)) {
     suite.judge(server.directory.path(), agent);
 }
 
-/// The suite's server listens on all of the machine's addresses, on a port that somebody has to know to be free. So it is
-/// told to listen here alone, on any port, which it says; and to end with the test, however that ends.
+/// By default the suite's server listens on all addresses, on a fixed port. This script makes it
+/// listen on localhost, on a free port that it prints, and end with the test in any case.
 const SERVER: &str = "
 import os, sys, threading
 from autobahntestsuite import fuzzing, wstest
@@ -92,13 +97,15 @@ impl Server {
     async fn start(suite: &Suite) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let specification = json!({ "url": "ws://127.0.0.1:1" });
-        let mut command = suite.command(["-c", SERVER], "fuzzingserver", specification, directory.path());
+        let mut command =
+            suite.command(["-c", SERVER], "fuzzingserver", specification, directory.path());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let port = soon(lines.next_line()).await.unwrap().expect("it did not start");
         let url = format!("ws://127.0.0.1:{port}");
-        // What it complains of besides is read all the same, so that it never waits for that; it ends with the server.
+        // Reads the remaining output, so that the server never blocks on it; the task ends with the
+        // server.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 eprintln!("{line}");
@@ -108,9 +115,10 @@ impl Server {
         Self { process, url, directory, _lives: lives }
     }
 
-    /// What it answers before it closes the connection.
+    /// Returns the last text that the server sends before it closes the connection.
     async fn ask(&self, what: &str) -> Option<String> {
-        let (mut socket, _) = tokio_tungstenite::connect_async(format!("{}/{what}", self.url)).await.unwrap();
+        let (mut socket, _) =
+            tokio_tungstenite::connect_async(format!("{}/{what}", self.url)).await.unwrap();
         let mut answer = None;
         while let Some(Ok(message)) = socket.next().await {
             if let Message::Text(text) = message {

@@ -1,4 +1,4 @@
-//! Autobahn's test suite: how it is run, and what counts as a failure. `cargo xtask test` installs it.
+//! Runs Autobahn's test suite and judges its results. `cargo xtask test` installs it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,24 @@ use sa_testkit::count;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// What an outcome may be. Nobody here offers compression, whose cases are then not run by the suite; and what breaks off
-/// a text in the middle of a frame for its encoding may do so at the frame's end, which it calls not strict.
+/// Accepted outcomes. Compression is not offered, so the suite skips its cases. An encoding error
+/// in the middle of a frame may be reported at the frame's end, which the suite calls not strict.
 const FINE: [&str; 4] = ["OK", "NON-STRICT", "INFORMATIONAL", "UNIMPLEMENTED"];
 
-/// After a clean close it is the server that should hang up, and on a busy machine the suite, which waits for half a second,
-/// may be first.
+/// After a clean close, the server should close the TCP connection. On a busy machine the suite,
+/// which waits for half a second, may be first.
 const IMPATIENT: &str = "FAILED BY CLIENT";
 
-/// The suite would not mind a peer that hangs up on it without a word, but whoever breaks the protocol should hear why. In
-/// this case alone there is nothing to say: it closes without a code, and that is the answer, too.
+/// The suite accepts a peer that disconnects without a close frame, but a protocol violation should
+/// be answered with a close code. Only in this case the suite closes without a code, and so does
+/// the answer.
 const WITHOUT_A_CODE: &str = "7.3.1";
 
-/// All that there is to be said of a frame: framing, pings, reserved bits, opcodes, fragments, UTF-8, closing, the rest.
+/// The groups about single frames: framing, pings, reserved bits, opcodes, fragments, UTF-8,
+/// closing, and others.
 const ORDINARY: [&str; 8] = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*"];
 
-/// In these groups are messages of up to 16 MiB, in ever smaller fragments, and compression.
+/// Groups with messages of up to 16 MiB, in smaller and smaller fragments, and with compression.
 const LONG: [&str; 3] = ["9.*", "12.*", "13.*"];
 
 pub(crate) struct Suite {
@@ -32,7 +34,8 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Where `cargo xtask test` puts it. `None` if it cannot be had, and whoever runs the tests knows.
+    /// Returns the directory where `cargo xtask test` installs it, or `None` if it is missing and
+    /// its tests may be skipped.
     pub(crate) fn find() -> Option<Self> {
         let is_long = count("SWITCHBOARD_AUTOBAHN_ALL", 0) > 0;
         let program = std::env::current_exe().unwrap();
@@ -47,11 +50,20 @@ impl Suite {
         None
     }
 
-    /// The suite's interpreter, to be told which program of the suite's to run, with all that it is asked for but
-    /// `mode` in a file.
-    pub(crate) fn command(&self, program: [&str; 2], mode: &str, specification: Value, directory: &Path) -> Command {
-        let Value::Object(mut wanted) = specification else { panic!("not an object: {specification}") };
-        let cases: Vec<&str> = ORDINARY.into_iter().chain(LONG.into_iter().filter(|_| self.is_long)).collect();
+    /// Returns a command that runs one of the suite's programs in its interpreter. All settings
+    /// except `mode` are in a file.
+    pub(crate) fn command(
+        &self,
+        program: [&str; 2],
+        mode: &str,
+        specification: Value,
+        directory: &Path,
+    ) -> Command {
+        let Value::Object(mut wanted) = specification else {
+            panic!("not an object: {specification}")
+        };
+        let cases: Vec<&str> =
+            ORDINARY.into_iter().chain(LONG.into_iter().filter(|_| self.is_long)).collect();
         wanted.insert("outdir".into(), json!(reports(directory)));
         wanted.insert("cases".into(), json!(cases));
         wanted.insert("exclude-cases".into(), json!([]));
@@ -73,14 +85,14 @@ impl Suite {
         command
     }
 
-    /// The interpreter's own, which the system has no more.
+    /// Returns the interpreter's own libraries, which the system no longer has.
     fn libraries(&self) -> PathBuf {
         let libraries = std::fs::read_dir(self.place.join("python/usr/lib")).unwrap();
         let mut found = libraries.map(|entry| entry.unwrap().path());
         found.find(|path| path.to_string_lossy().ends_with("-linux-gnu")).expect("libraries")
     }
 
-    /// Reads what came of each case, and wants all to be well.
+    /// Reads the result of each case, and fails unless all are accepted.
     pub(crate) fn judge(&self, directory: &Path, agent: &str) {
         let results = results(directory, agent);
         let mut outcomes = BTreeMap::<&str, usize>::new();
@@ -90,13 +102,17 @@ impl Suite {
             }
         }
         eprintln!("{agent}, {} cases: {outcomes:?}", results.len());
-        assert!(results.len() > if self.is_long { 500 } else { 200 }, "only {} cases were run", results.len());
+        assert!(
+            results.len() > if self.is_long { 500 } else { 200 },
+            "only {} cases were run",
+            results.len()
+        );
         let wrong = wrong(directory, agent);
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 }
 
-/// What the suite says of each case that is not well.
+/// Returns the results of all failed cases.
 pub(crate) fn wrong(directory: &Path, agent: &str) -> BTreeMap<String, Value> {
     let is_wrong = |(case, result): &(String, Value)| {
         let is_fine = |kind: &str| FINE.contains(&result[kind].as_str().unwrap());
@@ -108,7 +124,8 @@ pub(crate) fn wrong(directory: &Path, agent: &str) -> BTreeMap<String, Value> {
 }
 
 fn results(directory: &Path, agent: &str) -> BTreeMap<String, Value> {
-    let index = std::fs::read(reports(directory).join("index.json")).expect("the suite has written no report");
+    let index = std::fs::read(reports(directory).join("index.json"))
+        .expect("the suite has written no report");
     let mut index: Value = serde_json::from_slice(&index).unwrap();
     serde_json::from_value(index[agent].take()).unwrap()
 }

@@ -1,6 +1,6 @@
-//! What an authority answers.
+//! The HTTP handlers of the authority.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, Request, State};
@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -19,9 +20,12 @@ type Shared = State<Arc<Mutex<Book>>>;
 pub(super) async fn guard(State(state): Shared, request: Request, next: Next) -> Response {
     let refusal = {
         let mut book = book(&state);
-        let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let allows = token.and_then(|token| book.access.get(token.strip_prefix("Bearer ")?)).cloned();
-        let metadata = format!("resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", book.url);
+        let token =
+            request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let allows =
+            token.and_then(|token| book.access.get(token.strip_prefix("Bearer ")?)).cloned();
+        let metadata =
+            format!("resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", book.url);
         let scope = book.manner.scope.clone();
         match allows {
             None => {
@@ -39,7 +43,9 @@ pub(super) async fn guard(State(state): Shared, request: Request, next: Next) ->
     match refusal {
         None => next.run(request).await,
         Some((status, _)) if !challenges => status.into_response(),
-        Some((status, challenge)) => (status, [(header::WWW_AUTHENTICATE, challenge)]).into_response(),
+        Some((status, challenge)) => {
+            (status, [(header::WWW_AUTHENTICATE, challenge)]).into_response()
+        }
     }
 }
 
@@ -49,7 +55,8 @@ pub(super) async fn of_resource(State(state): Shared) -> Response {
         return StatusCode::NOT_FOUND.into_response();
     }
     let authority = book.manner.authority.as_ref().unwrap_or(&book.url);
-    Json(json!({ "resource": format!("{}/mcp", book.url), "authorization_servers": [authority] })).into_response()
+    Json(json!({ "resource": format!("{}/mcp", book.url), "authorization_servers": [authority] }))
+        .into_response()
 }
 
 pub(super) async fn of_authority(State(state): Shared) -> Response {
@@ -58,7 +65,8 @@ pub(super) async fn of_authority(State(state): Shared) -> Response {
         return StatusCode::NOT_FOUND.into_response();
     }
     let url = &book.url;
-    let registration = book.manner.registration.clone().unwrap_or_else(|| format!("{url}/register"));
+    let registration =
+        book.manner.registration.clone().unwrap_or_else(|| format!("{url}/register"));
     Json(json!({
         "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
         "registration_endpoint": registration, "response_types_supported": ["code"],
@@ -84,7 +92,7 @@ pub(super) async fn register(State(state): Shared, Json(asked): Json<Value>) -> 
     (StatusCode::CREATED, Json(answer)).into_response()
 }
 
-/// Asks nobody: whoever comes here agrees.
+/// Grants every authorization request without asking a user.
 pub(super) async fn authorize(State(state): Shared, Query(mut asked): Query<Words>) -> Response {
     if let Some(id) = asked.get("client_id") {
         read_document(&state, id).await;
@@ -93,7 +101,10 @@ pub(super) async fn authorize(State(state): Shared, Query(mut asked): Query<Word
     book.asked.entry("/authorize").or_default().push(Asked { words: asked.clone(), basic: None });
     let word = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
     let redirect = word("redirect_uri").to_owned();
-    let known = book.clients.get(word("client_id")).is_some_and(|client| client.redirect_uris.contains(&redirect));
+    let known = book
+        .clients
+        .get(word("client_id"))
+        .is_some_and(|client| client.redirect_uris.contains(&redirect));
     let proper = word("response_type") == "code"
         && word("code_challenge_method") == "S256"
         && word("state").len() >= 16
@@ -106,7 +117,9 @@ pub(super) async fn authorize(State(state): Shared, Query(mut asked): Query<Word
     let issuer = book.manner.issuer.clone().unwrap_or_else(|| book.url.clone());
     back.query_pairs_mut().append_pair("iss", &issuer);
     if let Some(refusal) = &book.manner.refuses {
-        back.query_pairs_mut().append_pair("error", "access_denied").append_pair("error_description", refusal);
+        back.query_pairs_mut()
+            .append_pair("error", "access_denied")
+            .append_pair("error_description", refusal);
     } else {
         asked.entry("scope".into()).or_default();
         let code = book.word("code");
@@ -119,10 +132,14 @@ pub(super) async fn authorize(State(state): Shared, Query(mut asked): Query<Word
 pub(super) async fn token(State(state): Shared, headers: HeaderMap, form: String) -> Response {
     let asked: Words = url::form_urlencoded::parse(form.as_bytes()).into_owned().collect();
     let mut book = book(&state);
-    let refuse = |error: &str| (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
+    let refuse =
+        |error: &str| (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
     let word = |name: &str| asked.get(name).cloned().unwrap_or_default();
     let basic = basic(&headers);
-    book.asked.entry("/token").or_default().push(Asked { words: asked.clone(), basic: basic.clone() });
+    book.asked
+        .entry("/token")
+        .or_default()
+        .push(Asked { words: asked.clone(), basic: basic.clone() });
     if book.manner.broken {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
@@ -139,9 +156,12 @@ pub(super) async fn token(State(state): Shared, headers: HeaderMap, form: String
     }
     match &*word("grant_type") {
         "authorization_code" => {
-            let Some(grant) = book.codes.remove(&word("code")) else { return refuse("invalid_grant") };
+            let Some(grant) = book.codes.remove(&word("code")) else {
+                return refuse("invalid_grant");
+            };
             let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(word("code_verifier")));
-            let same = |name: &str, value: &str| grant.get(name).is_some_and(|known| known == value);
+            let same =
+                |name: &str, value: &str| grant.get(name).is_some_and(|known| known == value);
             let proven = same("code_challenge", &challenge);
             if !proven || !same("client_id", &id) || !same("redirect_uri", &word("redirect_uri")) {
                 return refuse("invalid_grant");
@@ -169,12 +189,14 @@ pub(super) async fn token(State(state): Shared, headers: HeaderMap, form: String
 fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
     let text = String::from_utf8(BASE64_STANDARD.decode(value).ok()?).ok()?;
-    // Each of them is encoded as in a form, so that they can hold a colon.
-    let decoded = |text: &str| url::form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned());
+    // Id and secret are each form-encoded, so that they can contain a colon.
+    let decoded = |text: &str| {
+        url::form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned())
+    };
     text.split_once(':').and_then(|(id, secret)| Some((decoded(id)?, decoded(secret)?)))
 }
 
-/// Keeps an answer back for as long as its path is held.
+/// Delays a response while its path is held.
 pub(super) async fn hold(State(state): Shared, request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let response = next.run(request).await;
@@ -186,12 +208,12 @@ pub(super) async fn hold(State(state): Shared, request: Request, next: Next) -> 
     response
 }
 
-/// Gets to know a client by the document that its id is the address of.
+/// Registers a client from the metadata document at the URL that is its id.
 async fn read_document(state: &Arc<Mutex<Book>>, id: &str) {
     let http = book(state).documents.clone().filter(|_| id.starts_with("https://"));
     let Some(http) = http else { return };
     let document: Value = http.get(id).send().await.unwrap().json().await.unwrap();
-    // It must be of this client: else anybody could speak for another.
+    // The document must name this client; otherwise one client could impersonate another.
     assert_eq!(document["client_id"], id);
     assert_eq!(document["token_endpoint_auth_method"], "none");
     let uris = document["redirect_uris"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,0 +1,451 @@
+//! The ledger of idempotency keys on disk: the call that ran under each key, and its outcome.
+
+mod kept;
+mod unsaved;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, try_join_all};
+use parking_lot::{Mutex, MutexGuard};
+use sa_core::idempotency::{Claim, KeyedCall, Ledger};
+use sa_core::outcome::weight;
+use sa_core::store::{Expect, Records, StoreError, StoreErrorKind, Trimmed};
+use sa_core::{CallError, CallErrorKind, CallId, Outcome, Trimmer, clock};
+use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
+use sa_limits::offload;
+use serde::{Deserialize, Serialize};
+
+use self::kept::Kept;
+use self::unsaved::{End, Unsaved};
+
+/// The bucket of claims: principal, time and state of each key. Claims are small, because all of
+/// them are read to delete old keys.
+const CLAIMS: &str = "idempotency";
+/// The bucket of call outcomes, with the same keys as the claims.
+const OUTCOMES: &str = "idempotency_outcomes";
+
+/// The lifetime of a key.
+const MEMORY: Duration = Duration::from_secs(24 * 3_600);
+
+pub struct StoreLedger {
+    records: Arc<dyn Records>,
+    unsaved: Unsaved,
+    /// Serializes writes of remembered outcomes. A late write could otherwise overwrite a newer
+    /// one.
+    turn: tokio::sync::Mutex<()>,
+    budget: Arc<SharedBudget>,
+    /// The budget permits for the stored outcomes of each principal.
+    stored: Mutex<HashMap<Holder, Permit>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    call_id: String,
+    /// A digest of the arguments.
+    args: String,
+    at_ms: i64,
+    /// Whether the call has ended and its outcome is in the other bucket.
+    #[serde(default)]
+    ended: bool,
+    /// Whether the call has ended and its outcome exceeded the budget.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    over_limit: bool,
+    /// The principal that the outcome is charged to. Absent in claims of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    principal: Option<Arc<str>>,
+    /// The storage key of the claim, if this entry is only an index entry by tool address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<String>,
+    /// The outcome itself, in claims of earlier versions.
+    #[serde(default, skip_serializing)]
+    outcome: Option<Kept>,
+}
+
+impl StoreLedger {
+    /// Creates a ledger. `bytes` is the limit of all stored outcomes together.
+    pub fn new(records: Arc<dyn Records>, bytes: usize) -> Self {
+        let budget = SharedBudget::new(Limit {
+            name: "idempotency_outcomes",
+            what: "bytes of outcomes of calls with idempotency keys",
+            key: "limits.idempotency_bytes",
+            remedy: "request less at once, or wait until older outcomes are deleted (they are kept for a day)",
+            total: bytes,
+        });
+        let (unsaved, turn) = (Unsaved::default(), tokio::sync::Mutex::default());
+        Self { records, unsaved, turn, budget, stored: Mutex::default() }
+    }
+
+    /// Counts the outcomes that are already stored.
+    pub async fn load(&self) -> Result<(), StoreError> {
+        let sizes = self.sizes().await?;
+        for (place, record) in self.records.list(CLAIMS).await? {
+            let Some(size) = sizes.get(&place) else { continue };
+            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+            self.count(self.budget.charge(&holder(entry.as_ref()), *size));
+        }
+        Ok(())
+    }
+
+    /// Returns the budget of the stored outcomes.
+    pub fn budget(&self) -> &Arc<SharedBudget> {
+        &self.budget
+    }
+
+    /// Writes the remembered outcomes until a write fails.
+    pub async fn catch_up(&self) {
+        for place in self.unsaved.places() {
+            if self.keep_after_all(&place).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Writes the remembered outcome of a key. Returns whether there was one.
+    async fn keep_after_all(&self, place: &str) -> Result<bool, StoreError> {
+        if self.unsaved.get(place).is_none() {
+            return Ok(false);
+        }
+        let _turn = self.turn.lock().await;
+        // Another task may have written it in the meantime.
+        let Some(end) = self.unsaved.get(place) else { return Ok(true) };
+        self.keep(place, &end).await?;
+        self.unsaved.forget(place);
+        Ok(true)
+    }
+
+    async fn keep(&self, place: &str, end: &End) -> Result<(), StoreError> {
+        let Some(outcome) = &end.outcome else {
+            // An index entry without a claim is ignored, so the claim is deleted first.
+            self.records.delete(CLAIMS, place).await?;
+            for lead in &end.leads {
+                self.records.delete(CLAIMS, lead).await?;
+            }
+            return Ok(());
+        };
+        // The outcome is written before the claim that refers to it. After a crash in between, the
+        // claim is still open.
+        let write = || serde_json::to_vec(&Kept::of(outcome)).unwrap_or_default();
+        let kept = offload::run_queued(weight(outcome), write).await.into();
+        let permit = self.store_outcome(place, &end.principal, kept).await?;
+        let entry = Entry {
+            call_id: end.id.to_string(),
+            args: end.args.clone(),
+            at_ms: clock::now_ms(),
+            ended: true,
+            over_limit: permit.is_none(),
+            principal: Some(Arc::clone(&end.principal)),
+            of: None,
+            outcome: None,
+        };
+        self.write(place, &entry, Expect::Anything).await?;
+        if let Some(permit) = permit {
+            self.count(permit);
+        }
+        Ok(())
+    }
+
+    /// Stores an outcome and returns its budget permit. Returns `None` if the budget refused it.
+    async fn store_outcome(
+        &self,
+        place: &str,
+        principal: &Arc<str>,
+        kept: Bytes,
+    ) -> Result<Option<Permit>, StoreError> {
+        match self.budget.acquire(&Holder::named(Arc::clone(principal)), kept.len()) {
+            Ok(permit) => {
+                self.records.put(OUTCOMES, place, kept, Expect::Anything).await?;
+                Ok(Some(permit))
+            }
+            Err(refused) => {
+                tracing::debug!(%refused, "the outcome of a call with an idempotency key is not stored");
+                Ok(None)
+            }
+        }
+    }
+
+    fn count(&self, permit: Permit) {
+        match self.stored().entry(permit.holder().clone()) {
+            MapEntry::Occupied(mut counted) => counted.get_mut().merge(permit),
+            MapEntry::Vacant(first) => drop(first.insert(permit)),
+        }
+    }
+
+    /// Releases the budget of a deleted outcome.
+    fn release_stored(&self, holder: Holder, size: usize) {
+        if let MapEntry::Occupied(mut counted) = self.stored().entry(holder) {
+            let left = counted.get().amount().saturating_sub(size);
+            // Shrinking a permit is never refused.
+            if left == 0 || counted.get_mut().resize(left).is_err() {
+                counted.remove();
+            }
+        }
+    }
+
+    async fn sizes(&self) -> Result<HashMap<String, usize>, StoreError> {
+        Ok(self.records.sizes(OUTCOMES).await?.into_iter().collect())
+    }
+
+    fn stored(&self) -> MutexGuard<'_, HashMap<Holder, Permit>> {
+        self.stored.lock()
+    }
+
+    /// Writes the outcome of a call. If that fails, remembers the outcome and returns the error.
+    async fn settle_or_remember(&self, place: String, end: End) -> Result<(), CallError> {
+        let Err(error) = self.keep(&place, &end).await else { return Ok(()) };
+        let (id, reached) = (end.id, end.outcome.is_some());
+        // An outcome that the store will never accept is not remembered.
+        let room = error.kind != StoreErrorKind::Invalid && self.unsaved.remember(place, end);
+        let effect = if reached { "may have had an effect" } else { "did not reach its tool" };
+        let message = format!(
+            "the call {id} has ended and {effect}, but its outcome cannot be stored: {error}"
+        );
+        let hint = match (room, reached) {
+            (true, _) => "fix the store, then retry with the same key: the call is not repeated",
+            (false, true) => "check what the tool did, then use a new key",
+            (false, false) => "fix the store, then use a new key",
+        };
+        Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
+    }
+
+    /// Deletes expired keys while the clock is trusted. If a key were deleted too early, a retry
+    /// would run the call again.
+    pub async fn sweep(&self, trimmer: &Trimmer) -> Result<(), StoreError> {
+        let Some(since_ms) = trimmer.since_ms(MEMORY) else { return Ok(()) };
+        let aged = self.forget(since_ms).await?;
+        trimmer.report("idempotency_key", Trimmed { over_limit: 0, aged });
+        Ok(())
+    }
+
+    async fn forget(&self, before_ms: i64) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        let sizes = self.sizes().await?;
+        for (key, record) in self.records.list(CLAIMS).await? {
+            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+            if entry.as_ref().is_none_or(|entry| entry.at_ms < before_ms) {
+                // The claim is deleted last, so that the next sweep finds anything this one has
+                // left.
+                self.records.delete(OUTCOMES, &key).await?;
+                if let Some(size) = sizes.get(&key) {
+                    self.release_stored(holder(entry.as_ref()), *size);
+                }
+                self.records.delete(CLAIMS, &key).await?;
+                deleted += 1;
+            }
+        }
+        Ok(deleted)
+    }
+
+    async fn write(&self, place: &str, entry: &Entry, expect: Expect) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(entry).unwrap_or_default().into();
+        self.records.put(CLAIMS, place, value, expect).await.map(drop)
+    }
+
+    async fn outcome(&self, place: &str) -> Result<Option<Kept>, StoreError> {
+        let found = self.records.get(OUTCOMES, place).await?;
+        let Some(record) = found else { return Ok(None) };
+        Ok(offload::run_queued(record.value.len(), || serde_json::from_slice(&record.value).ok())
+            .await)
+    }
+
+    /// Returns the storage key of the claim, if any. The claim may have been made under the current
+    /// tool name, or for the same tool under another name.
+    async fn claimed(&self, call: &KeyedCall) -> Result<Option<String>, StoreError> {
+        let own = place(call);
+        if self.records.get(CLAIMS, &own).await?.is_some() {
+            return Ok(Some(own));
+        }
+        for lead in leads(call) {
+            let Some(record) = self.records.get(CLAIMS, &lead).await? else { continue };
+            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
+            // The claim may have been deleted, or never written.
+            if let Some(claim) = entry.and_then(|entry| entry.of)
+                && self.records.get(CLAIMS, &claim).await?.is_some()
+            {
+                return Ok(Some(claim));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Claims an unclaimed key.
+    async fn claim_anew(&self, call: &KeyedCall, id: CallId) -> Result<(), StoreError> {
+        let own = place(call);
+        let entry = Entry::new(call, id);
+        let claim = self.write(&own, &entry, Expect::Absent);
+        // All entries are written concurrently, because each waits for the disk. A partial write
+        // leaves a claim for a call that never ran, or an index entry without a claim.
+        let lead = Entry { of: Some(own.clone()), principal: None, ..Entry::new(call, id) };
+        let leads = leads(call);
+        let led =
+            try_join_all(leads.iter().map(|place| self.write(place, &lead, Expect::Anything)));
+        let (claimed, led) = tokio::join!(claim, led);
+        let led = led.map(drop);
+        if claimed.is_ok() && led.is_err() {
+            // The call is not made, and the key is released. If that write fails too, it is
+            // remembered.
+            let _ = self.settle_or_remember(own, end(call, id, None)).await;
+        }
+        claimed.and(led)
+    }
+
+    async fn found(&self, call: &KeyedCall, place: &str, id: CallId) -> Result<Claim, CallError> {
+        let found = self.records.get(CLAIMS, place).await.map_err(|error| unavailable(&error))?;
+        let entry: Option<Entry> =
+            found.and_then(|record| serde_json::from_slice(&record.value).ok());
+        let Some(entry) = entry else {
+            return Err(CallError::new(
+                CallErrorKind::Failed,
+                "the record of this idempotency key cannot be read",
+            ));
+        };
+        let first = entry.call_id.parse().unwrap_or(id);
+        if entry.args != digest(call) {
+            return Ok(Claim::Different { id: first });
+        }
+        if entry.over_limit {
+            return Err(self.not_kept(first));
+        }
+        let kept = match entry.outcome {
+            None if entry.ended => {
+                self.outcome(place).await.map_err(|error| unavailable(&error))?
+            }
+            kept => kept,
+        };
+        Ok(match kept {
+            Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
+            None => Claim::Unknown { id: first },
+        })
+    }
+
+    fn not_kept(&self, first: CallId) -> CallError {
+        let Limit { key, .. } = self.budget.limit();
+        let message = format!(
+            "the call {first} with this key has ended, but its outcome was not stored because {key} was used up; it may \
+             have had an effect"
+        );
+        CallError::new(CallErrorKind::Conflict, message).hint(format!(
+            "check what the tool did, then use a new key; the operator can raise {key}"
+        ))
+    }
+}
+
+impl Entry {
+    fn new(call: &KeyedCall, id: CallId) -> Self {
+        Self {
+            call_id: id.to_string(),
+            args: digest(call),
+            at_ms: clock::now_ms(),
+            ended: false,
+            over_limit: false,
+            principal: Some(Arc::clone(&call.principal)),
+            of: None,
+            outcome: None,
+        }
+    }
+}
+
+impl Ledger for StoreLedger {
+    fn claim<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+    ) -> BoxFuture<'a, Result<Claim, CallError>> {
+        Box::pin(async move {
+            // A caller that uses a key waits for its remembered outcome to be written. After that,
+            // no late write can affect the new claim.
+            self.keep_after_all(&place(call)).await.map_err(|error| unavailable(&error))?;
+            let mut claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
+            if let Some(place) = &claimed
+                && self.keep_after_all(place).await.map_err(|error| unavailable(&error))?
+            {
+                claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
+            }
+            if let Some(place) = claimed {
+                return self.found(call, &place, id).await;
+            }
+            match self.claim_anew(call, id).await {
+                Ok(()) => Ok(Claim::Ours),
+                Err(error) if error.kind == StoreErrorKind::Conflict => {
+                    self.found(call, &place(call), id).await
+                }
+                Err(error) => Err(unavailable(&error)),
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+        outcome: &'a Outcome,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.settle_or_remember(place(call), end(call, id, Some(outcome.clone()))))
+    }
+
+    fn release<'a>(
+        &'a self,
+        call: &'a KeyedCall,
+        id: CallId,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.settle_or_remember(place(call), end(call, id, None)))
+    }
+}
+
+/// Returns the budget holder that a claim's outcome is charged to.
+fn holder(entry: Option<&Entry>) -> Holder {
+    entry.and_then(|entry| entry.principal.clone()).map_or_else(Holder::anonymous, Holder::named)
+}
+
+fn end(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> End {
+    End {
+        id,
+        principal: Arc::clone(&call.principal),
+        args: digest(call),
+        outcome,
+        leads: leads(call),
+    }
+}
+
+/// Returns the storage key of a claim, derived from the called tool name.
+fn place(call: &KeyedCall) -> String {
+    hash(&[&call.principal, &call.tool, &call.key])
+}
+
+/// Returns the keys of the index entries, one for each address of the tool. They hash an additional
+/// part, so they cannot collide with claims.
+fn leads(call: &KeyedCall) -> Vec<String> {
+    call.leads.iter().map(|lead| hash(&[&call.principal, lead, &call.key, "address"])).collect()
+}
+
+fn hash(parts: &[&str]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn digest(call: &KeyedCall) -> String {
+    blake3::hash(call.args.as_str().as_bytes()).to_hex().to_string()
+}
+
+fn unavailable(error: &StoreError) -> CallError {
+    CallError::new(
+        CallErrorKind::Store,
+        format!("the stored idempotency keys are unavailable: {error}"),
+    )
+    .hint("no tool was called; fix the store, then retry with the same key")
+}
+
+impl std::fmt::Debug for StoreLedger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreLedger").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

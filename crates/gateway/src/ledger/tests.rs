@@ -1,0 +1,290 @@
+//! Rule: a key runs its call at most once, and its stored outcome is limited in size.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use sa_core::retention::{Reading, TrustedClock};
+use sa_core::{Output, RawJson};
+
+use super::*;
+use crate::memory::MemoryRecords;
+
+fn ledger_on(records: &Arc<MemoryRecords>) -> StoreLedger {
+    StoreLedger::new(Arc::clone(records) as _, 100 << 20)
+}
+
+fn keyed(key: &str) -> KeyedCall {
+    at("t", "node/n/t", key)
+}
+
+fn at(tool: &str, address: &str, key: &str) -> KeyedCall {
+    let (principal, args) = ("p".into(), RawJson::empty_object());
+    KeyedCall { principal, tool: tool.into(), leads: vec![address.into()], key: key.into(), args }
+}
+
+#[tokio::test]
+async fn a_key_is_used_up_under_every_name_of_its_tool_and_wherever_its_name_leads() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (at("a_b", "node/one/a.b", "k"), CallId::new());
+    let other_name = at("a.b", "node/one/a.b", "k");
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    assert!(
+        matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+    );
+    ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap();
+    for again in [&call, &other_name, &at("a_b", "node/two/a.b", "k")] {
+        let claim = ledger.claim(again, CallId::new()).await.unwrap();
+        assert!(matches!(claim, Claim::Ended { id: first, .. } if first == id), "{again:?}");
+    }
+    let other_tool = at("a_b_1234abcd", "node/two/a.b", "k");
+    assert!(matches!(ledger.claim(&other_tool, CallId::new()).await.unwrap(), Claim::Ours));
+
+    let (call, other_name) = (at("a_b", "node/one/a.b", "free"), at("a.b", "node/one/a.b", "free"));
+    assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+    ledger.release(&call, CallId::new()).await.unwrap();
+    assert!(
+        matches!(ledger.claim(&other_name, CallId::new()).await.unwrap(), Claim::Ours),
+        "it is free again"
+    );
+}
+
+#[tokio::test]
+async fn outcomes_are_kept_and_forgetting_does_not_read_them() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let call = keyed("k");
+    let id = CallId::new();
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    assert!(
+        matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+    );
+    let large = RawJson::parse(&format!("\"{}\"", "x".repeat(100_000))).unwrap();
+    ledger.settle(&call, id, &Ok(Output::json(large.clone()))).await.unwrap();
+    let Claim::Ended { outcome, .. } = ledger.claim(&call, CallId::new()).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(outcome.unwrap().content.as_str(), large.as_str());
+
+    let later = AtomicI64::new(0);
+    let trimmer = Trimmer::new(TrustedClock::new(None), move || Reading {
+        wall_ms: clock::now_ms() + later.fetch_add(400 * 86_400_000, Ordering::Relaxed),
+        uptime_ms: 0,
+    });
+    ledger.sweep(&trimmer).await.unwrap();
+    assert_eq!(records.len(), 3, "it is not old yet");
+    ledger.sweep(&trimmer).await.unwrap();
+    assert_eq!(records.len(), 3, "the clock was set forward");
+    assert!(records.listed.load(Ordering::Relaxed) < 1_000, "the outcome was read");
+    ledger.forget(i64::MAX).await.unwrap();
+    assert_eq!(records.len(), 0);
+}
+
+#[tokio::test]
+async fn an_outcome_that_finds_no_room_is_there_once_there_is_some() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (keyed("k"), CallId::new());
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    records.full.store(true, Ordering::Relaxed);
+    let outcome = Ok(Output::json(RawJson::parse("5").unwrap()));
+    let error = ledger.settle(&call, id, &outcome).await.unwrap_err();
+    assert!(
+        error.kind == CallErrorKind::Store && error.retryable && error.message.contains("effect"),
+        "{error}"
+    );
+    let error = ledger.claim(&call, CallId::new()).await.unwrap_err();
+    assert!(
+        error.kind == CallErrorKind::Store && error.retryable,
+        "nobody relies on what is not on disk: {error}"
+    );
+    records.full.store(false, Ordering::Relaxed);
+    let other = KeyedCall { args: RawJson::parse("{\"a\":1}").unwrap(), ..call.clone() };
+    assert!(matches!(ledger.claim(&other, CallId::new()).await.unwrap(), Claim::Different { .. }));
+    let Claim::Ended { outcome, id: first } = ledger.claim(&call, CallId::new()).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!((outcome.unwrap().content.as_str(), first), ("5", id));
+    assert_eq!(ledger.unsaved.bytes(), 0);
+}
+
+#[tokio::test]
+async fn what_finds_no_room_for_long_is_written_by_itself_and_not_kept_without_bound() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    records.full.store(true, Ordering::Relaxed);
+    let half = RawJson::parse(&format!("\"{}\"", "x".repeat(unsaved::MAX / 2 - 1_000))).unwrap();
+    let outcome = Ok(Output::json(half));
+    let mut kept = Vec::new();
+    for key in ["a", "b", "c"] {
+        kept.push(ledger.settle(&keyed(key), CallId::new(), &outcome).await.unwrap_err().retryable);
+    }
+    assert_eq!(kept, [true, true, false]);
+    records.full.store(false, Ordering::Relaxed);
+    ledger.catch_up().await;
+    assert_eq!((records.len(), ledger.unsaved.bytes()), (4, 0), "two claims and their outcomes");
+}
+
+#[tokio::test]
+async fn a_key_that_is_released_late_is_released_once() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (keyed("k"), CallId::new());
+    assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+    records.fail_at(leads(&call).pop(), StoreErrorKind::Io);
+    let error = ledger.release(&call, CallId::new()).await.unwrap_err();
+    assert!(error.retryable, "{error}");
+    records.fail_at(None, StoreErrorKind::Io);
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap();
+    ledger.catch_up().await;
+    let claim = ledger.claim(&call, CallId::new()).await.unwrap();
+    assert!(
+        matches!(claim, Claim::Ended { id: first, .. } if first == id),
+        "it would run twice: {claim:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_that_could_not_be_claimed_whole_is_free() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let call = keyed("k");
+    records.fail_at(leads(&call).pop(), StoreErrorKind::Full);
+    ledger.claim(&call, CallId::new()).await.unwrap_err();
+    records.fail_at(None, StoreErrorKind::Full);
+    assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ours));
+}
+
+#[tokio::test]
+async fn what_can_never_be_written_is_not_remembered() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (keyed("k"), CallId::new());
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    records.fail_at(Some(place(&call)), StoreErrorKind::Invalid);
+    let error =
+        ledger.settle(&call, id, &Ok(Output::json(RawJson::empty_object()))).await.unwrap_err();
+    assert!(!error.retryable && ledger.unsaved.places().is_empty(), "{error}");
+    assert!(
+        matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Unknown { id: first } if first == id)
+    );
+}
+
+#[tokio::test]
+async fn what_a_former_version_wrote_still_counts() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (keyed("old"), CallId::new());
+    let args = digest(&call);
+    let old = format!(
+        r#"{{"call_id":"{id}","args":"{args}","at_ms":1,"outcome":{{"ok":{{"content":5,"attachments":[]}}}}}}"#
+    );
+    records.put(CLAIMS, &place(&call), old.into(), Expect::Absent).await.unwrap();
+    let Claim::Ended { outcome, .. } = ledger.claim(&call, CallId::new()).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!(outcome.unwrap().content.as_str(), "5");
+}
+
+/// Claims a call and settles it with a result of this size.
+async fn end_with(ledger: &StoreLedger, call: &KeyedCall, bytes: usize) {
+    let id = CallId::new();
+    assert!(matches!(ledger.claim(call, id).await.unwrap(), Claim::Ours));
+    let text = RawJson::parse(&format!("\"{}\"", "x".repeat(bytes))).unwrap();
+    ledger.settle(call, id, &Ok(Output::json(text))).await.unwrap();
+}
+
+#[tokio::test]
+async fn outcomes_share_a_budget_and_a_call_whose_outcome_finds_no_room_is_not_made_twice() {
+    const TOTAL: usize = 1_000_000;
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = StoreLedger::new(Arc::clone(&records) as _, TOTAL);
+    let of = |principal: &str, key: &str| KeyedCall { principal: principal.into(), ..keyed(key) };
+    for number in 0..20 {
+        end_with(&ledger, &of("greedy", &number.to_string()), 70_000).await;
+    }
+    let (greedy, modest) = (Holder::named("greedy"), Holder::named("modest"));
+    let held = ledger.budget().held_by(&greedy);
+    assert!((700_000..750_000).contains(&held), "{held}: above three quarters it gets no more");
+    let stored: usize = records.sizes(OUTCOMES).await.unwrap().iter().map(|(_, size)| size).sum();
+    assert_eq!(stored, held);
+    assert!(matches!(
+        ledger.claim(&of("greedy", "9"), CallId::new()).await.unwrap(),
+        Claim::Ended { .. }
+    ));
+    for again in ["10", "19"] {
+        let error = ledger.claim(&of("greedy", again), CallId::new()).await.unwrap_err();
+        assert!(error.kind == CallErrorKind::Conflict && !error.retryable, "{error}");
+        assert!(
+            error.message.contains("has ended")
+                && error.message.contains("limits.idempotency_bytes"),
+            "{error}"
+        );
+    }
+    let different = KeyedCall { args: RawJson::parse("{\"a\":1}").unwrap(), ..of("greedy", "10") };
+    assert!(matches!(
+        ledger.claim(&different, CallId::new()).await.unwrap(),
+        Claim::Different { .. }
+    ));
+    end_with(&ledger, &of("modest", "0"), 70_000).await;
+    assert!(matches!(
+        ledger.claim(&of("modest", "0"), CallId::new()).await.unwrap(),
+        Claim::Ended { .. }
+    ));
+    let used = ledger.budget().used();
+    drop(ledger);
+
+    // After a restart, stored outcomes are counted once, and a sweep does not count them again.
+    let ledger = StoreLedger::new(Arc::clone(&records) as _, TOTAL);
+    ledger.load().await.unwrap();
+    let amounts = || {
+        [ledger.budget().used(), ledger.budget().held_by(&greedy), ledger.budget().held_by(&modest)]
+    };
+    assert_eq!(amounts(), [used, held, used - held]);
+    assert_eq!(ledger.forget(0).await.unwrap(), 0);
+    assert_eq!(amounts(), [used, held, used - held]);
+    let error = ledger.claim(&of("greedy", "10"), CallId::new()).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Conflict, "also after a restart: {error}");
+    ledger.forget(i64::MAX).await.unwrap();
+    assert_eq!((ledger.budget().used(), ledger.budget().holders(), records.len()), (0, 0, 0));
+    end_with(&ledger, &of("greedy", "10"), 70_000).await;
+    assert!(matches!(
+        ledger.claim(&of("greedy", "10"), CallId::new()).await.unwrap(),
+        Claim::Ended { .. }
+    ));
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_written_in_two_attempts_counts_once() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let (call, id) = (keyed("k"), CallId::new());
+    assert!(matches!(ledger.claim(&call, id).await.unwrap(), Claim::Ours));
+    let text = RawJson::parse(&format!("\"{}\"", "x".repeat(10_000))).unwrap();
+    records.full.store(true, Ordering::Relaxed);
+    ledger.settle(&call, id, &Ok(Output::json(text))).await.unwrap_err();
+    assert_eq!(ledger.budget().used(), 0, "it is not on disk");
+    records.full.store(false, Ordering::Relaxed);
+    ledger.catch_up().await;
+    let used = ledger.budget().used();
+    assert!((10_000..11_000).contains(&used), "{used}");
+}
+
+#[tokio::test]
+async fn an_outcome_that_a_former_version_wrote_counts_for_no_token() {
+    let records = Arc::new(MemoryRecords::default());
+    let ledger = ledger_on(&records);
+    let call = keyed("old");
+    let old = format!(
+        r#"{{"call_id":"{}","args":"{}","at_ms":1,"ended":true}}"#,
+        CallId::new(),
+        digest(&call)
+    );
+    records.put(CLAIMS, &place(&call), old.into(), Expect::Absent).await.unwrap();
+    let outcome = r#"{"ok":{"content":5,"attachments":[]}}"#;
+    records.put(OUTCOMES, &place(&call), outcome.into(), Expect::Absent).await.unwrap();
+    ledger.load().await.unwrap();
+    assert_eq!(ledger.budget().held_by(&Holder::anonymous()), outcome.len());
+    assert!(matches!(ledger.claim(&call, CallId::new()).await.unwrap(), Claim::Ended { .. }));
+}

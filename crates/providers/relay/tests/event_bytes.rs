@@ -1,0 +1,126 @@
+//! Rule: however fast a session writes, its events use at most about 1.25 times
+//! `keep_event_bytes` on disk, and the newest of them are kept.
+
+mod kit;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sa_core::store::Log as _;
+use sa_store::Store;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::kit::{Agent, Kit, SOON, principal};
+
+const LIMIT: u64 = 256 * 1024;
+const MESSAGE: usize = 20_000;
+
+async fn limited(script: &str) -> (Kit, Arc<Store>) {
+    let mut found = None;
+    let log = |store: Arc<Store>| {
+        found = Some(Arc::clone(&store));
+        store as _
+    };
+    let kit =
+        Kit::with(script, Duration::ZERO, log, |options| options.keep_event_bytes = LIMIT).await;
+    (kit, found.unwrap())
+}
+
+/// Returns the size of each stream that is not empty.
+async fn streams(store: &Store) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for number in 0..1_024 {
+        let stream = format!("session:{number}");
+        let entries = store.read(&stream, 0, 10_000).await.unwrap();
+        if !entries.is_empty() {
+            found.insert(stream, entries.iter().map(|entry| entry.body.len() as u64).sum());
+        }
+    }
+    found
+}
+
+/// Opens a busy session and an idle one with separate streams; sessions may share one by chance.
+async fn two_sessions(kit: &Kit, store: &Store) -> ((String, Agent), String, (String, u64)) {
+    let busy = kit.session(&principal("busy")).await;
+    let before = streams(store).await;
+    let mut idle = Vec::new();
+    let (stream, bytes) = loop {
+        let (session, agent) = kit.session(&principal("idle")).await;
+        idle.push((session, agent));
+        let found =
+            streams(store).await.into_iter().find(|(stream, _)| !before.contains_key(stream));
+        if let Some(found) = found {
+            break found;
+        }
+    };
+    let (session, _) = idle.pop().unwrap();
+    (busy, session, (stream, bytes))
+}
+
+async fn events(kit: &Kit, who: &str, session: &str) -> Vec<Value> {
+    let query = json!({ "session_id": session, "limit": 1_000 });
+    let found = kit.call(&principal(who), "session_events", query).await.unwrap();
+    found["events"].as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn large_messages_leave_the_newest_and_another_session_keeps_its_events() {
+    let (kit, store) = limited("exec cat > /dev/null").await;
+    let ((session, _agent), idle, (stream, bytes)) = two_sessions(&kit, &store).await;
+    for number in 0..60 {
+        let text = format!("{number}{}", "x".repeat(MESSAGE));
+        let args = json!({ "session_id": session, "message": text });
+        kit.call(&principal("busy"), "session_message", args).await.unwrap();
+        if number % 20 == 19 {
+            let all: u64 = streams(&store).await.into_values().sum();
+            assert!(all <= LIMIT * 5 / 4 + bytes * 4, "{all} bytes after {number} messages");
+        }
+    }
+    let kept = events(&kit, "busy", &session).await;
+    let message =
+        |event: &Value| event["message"].as_str().map(|text| text.trim_end_matches('x').to_owned());
+    let kept: Vec<String> = kept.iter().filter_map(message).collect();
+    let newest: Vec<String> = (60 - kept.len()..60).map(|number| number.to_string()).collect();
+    assert_eq!(kept, newest);
+    assert!(kept.len() as u64 >= LIMIT / MESSAGE as u64 - 1, "{kept:?}");
+    assert_eq!(streams(&store).await.get(&stream), Some(&bytes));
+    assert_eq!(events(&kit, "idle", &idle).await[0]["type"], "session_started");
+}
+
+#[tokio::test]
+async fn large_requests_for_callers_and_lines_of_agents_count_as_well() {
+    // 100 lines of 10,000 characters each.
+    let line = "l=$(head -c 10000 /dev/zero | tr '\\0' x); for _ in $(seq 100); do echo $l; done; exec cat > /dev/null";
+    let (kit, store) = limited(line).await;
+    let owner = principal("busy");
+    let (session, mut agent) = kit.session(&owner).await;
+    for _ in 0..60 {
+        let arguments = json!({ "text": "x".repeat(MESSAGE) });
+        agent
+            .ask("caller_tool", json!({ "tool": "send", "arguments": arguments, "timeout_ms": 1 }))
+            .await;
+        assert!(agent.answer().await["error"].is_object());
+    }
+    settled(&store).await;
+    let args = json!({ "session_id": session, "message": "go" });
+    kit.call(&owner, "session_message", args).await.unwrap();
+    let deadline = Instant::now() + SOON;
+    while store.stats().entries < 120 + 100 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    settled(&store).await;
+}
+
+/// Waits until the streams are within the limit that applies between two trims.
+async fn settled(store: &Store) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let all: u64 = streams(store).await.into_values().sum();
+        if all <= LIMIT * 5 / 4 + MESSAGE as u64 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{all} bytes stay");
+    }
+}
