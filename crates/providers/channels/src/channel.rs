@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -12,7 +11,7 @@ use sa_core::call::CancelReason;
 use sa_core::clock;
 use sa_core::store::{Appended, Log, StoreError};
 use sa_limits::budget::Holder;
-use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message, handle_key};
+use sa_protocol::channel::{Envelope, encode_body, encode_error, encode_message};
 use sa_socket::Outbox;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,12 +19,13 @@ use tracing::error;
 
 use crate::authors::Authors;
 use crate::calls::Calls;
-use crate::declared::{Declared, with_methods};
-use crate::history::{MAX_PAGE_BYTES, Stored, sender_of};
-use crate::methods::{Metadata, Method, MethodLink, Offer};
-use crate::pipeline::{self, IN_FLIGHT, Item};
+use crate::declared::{self, Declared, with_methods};
+use crate::history::{Stored, sender_of};
+use crate::methods::{Metadata, MethodLink};
+use crate::pipeline::{self, IN_FLIGHT, Item, Storage};
 use crate::presence::{Presenting, payload};
-use crate::usage::{Reservation, Usage};
+use crate::roster::Presence;
+use crate::usage::Usage;
 use crate::{About, Channels, GATEWAY, OpenError, attachments, stream};
 
 /// The number of stored messages that are read at a time to count them.
@@ -77,88 +77,6 @@ pub(crate) struct Member {
     pub(crate) last: AtomicU64,
 }
 
-/// One participant, with one or more connections.
-pub(crate) struct Presence {
-    /// A JSON object.
-    pub(crate) metadata: Arc<str>,
-    pub(crate) handle: Option<String>,
-    connections: usize,
-    joined_ms: i64,
-    presenting: Presenting,
-    /// The quota reserved for the departure. `None` if the quota had no space for both messages:
-    /// then neither is stored.
-    departure: Option<Reservation>,
-    /// The metadata of each connection, the latest last. The latest one is in effect, and its
-    /// program receives the calls.
-    said: Vec<Said>,
-    /// The names of its methods, if it has declared any list of methods.
-    methods: Option<Vec<String>>,
-    /// Its methods, offered as tools.
-    pub(crate) offer: Option<Offer>,
-}
-
-/// The metadata that one connection sent about its participant.
-struct Said {
-    member: u64,
-    instance: Option<Arc<str>>,
-    metadata: Arc<str>,
-    handle: Option<String>,
-}
-
-impl Presence {
-    /// Offers the methods of the metadata, and replaces the previous offer.
-    pub(crate) fn declare(
-        &mut self,
-        channel: &Arc<Channel>,
-        participant: &Arc<str>,
-        metadata: &Metadata<'_>,
-    ) {
-        let names =
-            |methods: &Vec<Method<'_>>| methods.iter().map(|method| method.name.clone()).collect();
-        self.methods = metadata.methods.as_ref().map(names);
-        self.offer = Offer::make(self.offer.take(), channel, participant, metadata);
-    }
-
-    /// Returns whether calls of this method are forwarded. Without a list, every call is.
-    pub(crate) fn may_have(&self, method: &str) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|name| name == method))
-    }
-
-    /// Applies the metadata that a connection sends about the participant.
-    pub(crate) fn says(&mut self, member: &Member, metadata: &str, handle: Option<&String>) {
-        let (metadata, handle) = (Arc::<str>::from(metadata), handle.cloned());
-        self.said.retain(|said| said.member != member.id);
-        (self.metadata, self.handle) = (Arc::clone(&metadata), handle.clone());
-        self.said.push(Said {
-            member: member.id,
-            instance: member.instance.clone(),
-            metadata,
-            handle,
-        });
-    }
-
-    /// Returns whether a connection of this participant has requested this handle.
-    pub(crate) fn claims(&self, handle: &str) -> bool {
-        let key = handle_key(handle);
-        self.said.iter().filter_map(|said| said.handle.as_ref()).any(|said| handle_key(said) == key)
-    }
-
-    /// Returns the instance id of the program that receives the calls, if it is known.
-    pub(crate) fn serving(&self) -> Option<&Arc<str>> {
-        self.said.last()?.instance.as_ref()
-    }
-}
-
-/// A participant in a list.
-#[derive(Debug, Clone)]
-pub struct Participant {
-    pub id: Arc<str>,
-    /// A JSON object.
-    pub metadata: Arc<str>,
-    pub joined_ms: i64,
-    pub connections: usize,
-}
-
 /// How a participant leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leave {
@@ -187,19 +105,26 @@ impl Channel {
         let stream: Arc<str> = stream(name).into();
         let head = hub.log.bounds(&stream).await?.last;
         let (items, queue) = unbounded_channel();
-        let log = Arc::clone(&hub.log);
+        let methods_bucket = declared::bucket(name);
+        let declared = Declared::load(hub.records.list(&methods_bucket).await?);
+        let storage = Storage {
+            log: Arc::clone(&hub.log),
+            stream: Arc::clone(&stream),
+            records: Arc::clone(&hub.records),
+            methods_bucket,
+        };
         let state = State {
             head,
             readers: Arc::default(),
             roster: BTreeMap::new(),
             calls: Calls::default(),
             authors: Authors::default(),
-            declared: Declared::default(),
+            declared,
             next_member: 1,
         };
         let channel = Arc::new(Self {
             name: name.into(),
-            stream: Arc::clone(&stream),
+            stream,
             epoch: about.epoch.as_str().into(),
             hub,
             usage,
@@ -209,7 +134,7 @@ impl Channel {
             room: Arc::new(Semaphore::new(IN_FLIGHT)),
             about: about.clone().into(),
         });
-        tokio::spawn(pipeline::run(Arc::downgrade(&channel), log, stream, queue));
+        tokio::spawn(pipeline::run(Arc::downgrade(&channel), storage, queue));
         if has_stale_presence {
             channel.take_up_calls().await?;
         }
@@ -217,32 +142,6 @@ impl Channel {
             count_stored(&channel.hub.log, &channel.stream, &channel.usage, after, head).await?;
         }
         Ok(channel)
-    }
-
-    /// Returns the number of present participants.
-    pub fn present(&self) -> usize {
-        self.state().roster.len()
-    }
-
-    /// Returns the present participants after this id, sorted by id, up to the limit and the size
-    /// of a page. The second value is whether there are more.
-    pub fn roster(&self, after: Option<&str>, limit: usize) -> (Vec<Participant>, bool) {
-        let state = self.state();
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut listed, mut bytes) = (Vec::new(), 0);
-        for (id, presence) in state.roster.range::<str, _>((from, Bound::Unbounded)) {
-            bytes += id.len() + presence.metadata.len();
-            if !listed.is_empty() && (listed.len() >= limit || bytes > MAX_PAGE_BYTES) {
-                return (listed, true);
-            }
-            listed.push(Participant {
-                id: Arc::clone(id),
-                metadata: Arc::clone(&presence.metadata),
-                joined_ms: presence.joined_ms,
-                connections: presence.connections,
-            });
-        }
-        (listed, false)
     }
 
     /// Adds a connection as a reader, and calls `first` to send its first messages. Returns
@@ -324,8 +223,10 @@ impl Channel {
     pub(crate) fn leave(self: &Arc<Self>, participant: &Arc<str>, member: &Member, how: Leave) {
         let mut state = self.state();
         Arc::make_mut(&mut state.readers).retain(|reader| reader.id != member.id);
-        if how == Leave::Graceful {
-            state.declared.remove(member);
+        if how == Leave::Graceful
+            && let Some(change) = state.declared.remove(member)
+        {
+            self.enqueue(Item::of_declared(vec![change]));
         }
         let Some(presence) = state.roster.get_mut(participant) else { return };
         presence.connections -= 1;

@@ -24,6 +24,7 @@ mod pipeline;
 mod presence;
 mod publish;
 mod recover;
+mod roster;
 mod session;
 mod tools;
 mod usage;
@@ -45,10 +46,11 @@ use tracing::warn;
 
 use usage::{Usage, UsageRecord};
 
-pub use channel::{Channel, Participant};
+pub use channel::Channel;
 pub use history::{Page, Stored};
 pub use options::ChannelOptions;
 pub use publish::{Draft, Published, Refusal, Sender};
+pub use roster::Participant;
 
 /// The provider kind of participants, in addresses and lists.
 pub const KIND: &str = "participant";
@@ -457,6 +459,7 @@ impl Channels {
         self.log
             .trim(&stream(name), Retention { entries: Some(0), ..Retention::default() })
             .await?;
+        declared::delete_all(&*self.records, name).await?;
         self.records.delete(BUCKET, name).await?;
         self.known().remove(name);
         self.records.delete(USAGE, name).await?;

@@ -57,9 +57,7 @@ impl Channel {
                 return Err(Refusal::new("handle-conflict", message));
             }
         }
-        if let Some(methods) = methods_in(metadata) {
-            state.declared.set(member, methods);
-        }
+        let declared = methods_in(metadata).map(|methods| state.declared.set(member, methods));
         let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
         presence.says(member, metadata, read.handle.as_ref());
         presence.declare(self, participant, &read);
@@ -67,6 +65,7 @@ impl Channel {
         self.enqueue(Item {
             from: Some((member.id, reference)),
             reserved: Some(reserved),
+            declared: declared.unwrap_or_default(),
             ..Item::new(body, true)
         });
         Ok(())

@@ -9,8 +9,9 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::future::join;
 use futures_util::stream::FuturesOrdered;
-use sa_core::store::{Appended, Log, NewEntry, StoreError};
+use sa_core::store::{Appended, Log, NewEntry, Records, StoreError};
 use sa_limits::budget::Permit;
 use sa_protocol::channel::{binary, encode_error, encode_message};
 use sa_protocol::close;
@@ -20,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::error;
 
 use crate::channel::{Channel, Member};
+use crate::declared::{self, Change};
 use crate::presence;
 use crate::usage::Reservation;
 
@@ -60,6 +62,8 @@ pub(crate) struct Item {
     pub(crate) pending: Option<Permit>,
     /// The presence note: written before a join is stored, and after a leave was stored.
     pub(crate) presence: Option<Bytes>,
+    /// The changes of declared methods, stored before the message is acknowledged.
+    pub(crate) declared: Vec<Change>,
     /// Its slot in the queue. The gateway's own messages have none, and never wait.
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
@@ -81,50 +85,67 @@ impl Item {
             reserved: None,
             pending: None,
             presence: None,
+            declared: Vec::new(),
             permit: None,
         }
     }
+
+    /// Creates an item that stores these changes, and is not sent to readers.
+    pub(crate) fn of_declared(declared: Vec<Change>) -> Self {
+        Self { declared, ..Self::new(String::new(), false) }
+    }
+}
+
+/// Where a channel's messages and declared methods are stored.
+pub(crate) struct Storage {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) stream: Arc<str>,
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) methods_bucket: String,
 }
 
 pub(crate) async fn run(
     channel: Weak<Channel>,
-    log: Arc<dyn Log>,
-    stream: Arc<str>,
+    storage: Storage,
     mut items: UnboundedReceiver<Item>,
 ) {
+    let log = &storage.log;
     let mut stored = FuturesOrdered::new();
     loop {
         tokio::select! {
             biased;
-            Some((item, result)) = stored.next(), if !stored.is_empty() => release(&channel, &log, item, result),
+            Some((item, result)) = stored.next(), if !stored.is_empty() => release(&channel, log, item, result),
             item = items.recv() => {
                 let Some(item) = item else { break };
-                stored.push_back(store(Arc::clone(&log), Arc::clone(&stream), item));
+                stored.push_back(store(&storage, item));
             }
         }
     }
     // The channel is closed; the queued messages are still stored.
     while let Some((item, result)) = stored.next().await {
-        release(&channel, &log, item, result);
+        release(&channel, log, item, result);
     }
 }
 
 async fn store(
-    log: Arc<dyn Log>,
-    stream: Arc<str>,
+    Storage { log, stream, records, methods_bucket }: &Storage,
     item: Item,
 ) -> (Item, Result<Option<Appended>, StoreError>) {
     if let Some(note) = item.presence.as_ref().filter(|note| presence::is_arrival(note)) {
         log.record(presence::STREAM, None, note);
     }
+    let declare = declared::store(&**records, methods_bucket, &item.declared);
     if !item.persist {
+        declare.await;
         return (item, Ok(None));
     }
     let body = match &item.attached {
         None => Bytes::copy_from_slice(item.stored.as_ref().unwrap_or(&item.body).as_bytes()),
         Some((_, file)) => format!("@{file}\n{}", item.body).into(),
     };
-    let result = log.append(NewEntry { stream, key: item.key.clone(), body }).await;
+    let append = log.append(NewEntry { stream: Arc::clone(stream), key: item.key.clone(), body });
+    // Both are queued at once, so that no later message overtakes this one.
+    let ((), result) = join(declare, append).await;
     (item, result.map(Some))
 }
 
@@ -136,6 +157,9 @@ fn release(
 ) {
     if let Some(channel) = channel.upgrade() {
         channel.on_way.fetch_sub(1, Ordering::AcqRel);
+    }
+    if item.body.is_empty() {
+        return;
     }
     let appended = match result {
         Ok(appended) => appended,

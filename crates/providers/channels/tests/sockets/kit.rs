@@ -53,7 +53,10 @@ pub(crate) struct Server {
     pub(crate) router: Arc<Router>,
     address: String,
     serving: tokio::task::JoinHandle<()>,
-    _dir: TempDir,
+    shutdown: CancellationToken,
+    store: Store,
+    quota: usize,
+    dir: Arc<TempDir>,
 }
 
 impl Drop for Server {
@@ -69,7 +72,29 @@ impl Server {
 
     /// Starts a server; `quota` is the storage limit of one participant.
     pub(crate) async fn with_quota(quota: usize) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::open(Arc::new(tempfile::tempdir().unwrap()), quota).await
+    }
+
+    /// Ends the server, and starts another one with the same store.
+    pub(crate) async fn restart(&mut self) {
+        self.shutdown.cancel();
+        self.serving.abort();
+        self.store.shutdown().await.unwrap();
+        *self = Self::open(Arc::clone(&self.dir), self.quota).await;
+    }
+
+    /// Closes a channel as the regular sweep does, once all participants are away.
+    pub(crate) async fn close_idle(&self, channel: &str) {
+        let open = Arc::downgrade(&self.channels.existing(channel).await.unwrap().unwrap());
+        soon(async {
+            while open.strong_count() > 0 {
+                self.channels.keep_house().await;
+            }
+        })
+        .await;
+    }
+
+    async fn open(dir: Arc<TempDir>, quota: usize) -> Self {
         let minute = Duration::from_secs(60);
         let options = ChannelOptions {
             liveness: Liveness { ping_every: minute, dead_after: minute },
@@ -100,15 +125,15 @@ impl Server {
             RouterOptions::default(),
         );
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
-        let (log, records) = (Arc::new(store.clone()), Arc::new(store));
-        let opened =
-            Channels::open(log, records, Arc::clone(&router), options, CancellationToken::new());
+        let (log, records) = (Arc::new(store.clone()), Arc::new(store.clone()));
+        let shutdown = CancellationToken::new();
+        let opened = Channels::open(log, records, Arc::clone(&router), options, shutdown.clone());
         let channels = opened.await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let routes = Routes::new().route("/", get(upgrade)).with_state(Arc::clone(&channels));
         let serving = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { channels, router, address, serving, _dir: dir }
+        Self { channels, router, address, serving, shutdown, store, quota, dir }
     }
 
     /// Connects to the channel `room` with this query, and reads nothing yet. The token is the

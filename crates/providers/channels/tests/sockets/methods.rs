@@ -168,3 +168,54 @@ async fn what_was_declared_holds_across_a_reconnect() {
     let mut again = server.join("token=worker&instance=one").await;
     reaches(&mut ann, &mut again, call("c2", "worker", "sing")).await;
 }
+
+#[tokio::test]
+async fn what_was_declared_holds_after_the_channel_was_closed() {
+    let server = Server::start().await;
+    let mut worker = server.join("token=worker").await;
+    worker.update(json!({ "name": "Worker", "methods": search() })).await;
+    drop(worker);
+    server.close_idle("room").await;
+    let _worker = server.join("token=worker").await;
+    assert!(offered(&server));
+}
+
+#[tokio::test]
+async fn what_was_declared_holds_across_a_restart() {
+    let mut server = Server::start().await;
+    for query in ["token=worker", "token=worker&instance=one"] {
+        let mut worker = server.join(query).await;
+        worker.update(json!({ "methods": search() })).await;
+        server.restart().await;
+        let mut worker = server.join(query).await;
+        assert!(offered(&server), "{query}");
+
+        // The latest declaration counts, and a graceful leave ends it.
+        worker.update(json!({ "methods": [] })).await;
+        server.restart().await;
+        let mut ann = server.join("token=ann").await;
+        let mut worker = server.join(query).await;
+        refused(&mut ann, call(query, "worker", "search"), "method-not-found").await;
+        worker.send(json!({ "action": "close" })).await;
+        while worker.next().await.is_some() {}
+        ann.until(|frame| frame["payload"]["action"] == "leave").await;
+        server.restart().await;
+        let mut ann = server.join("token=ann").await;
+        let mut worker = server.join(query).await;
+        reaches(&mut ann, &mut worker, call(&format!("{query} 2"), "worker", "search")).await;
+        worker.send(json!({ "action": "close" })).await;
+        while worker.next().await.is_some() {}
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_channel_has_no_declarations() {
+    let server = Server::start().await;
+    let mut worker = server.join("token=worker").await;
+    worker.update(json!({ "methods": search() })).await;
+    drop(worker);
+    server.close_idle("room").await;
+    server.channels.delete("room").await.unwrap();
+    let _worker = server.join("token=worker").await;
+    assert!(!offered(&server));
+}
