@@ -18,20 +18,37 @@ const MARKER: &str = ".switchboard-secret";
 const EXPLANATION: &str = "The files in this directory hold secrets of a Switchboard gateway. Machine nodes do not hand \
 them out while this file is here.\n";
 
-/// Marks a directory and the regular files in it.
+/// Marks a directory, and the directories and regular files below it. Links are not followed. A
+/// file that cannot be marked does not prevent the others; the first error is returned.
 pub fn mark_directory(directory: &Path) -> io::Result<()> {
-    mark(directory)?;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            match mark(&entry.path()) {
-                // A temporary file may be renamed or removed at any moment.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                marked => marked?,
+    let mut result = mark(directory);
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        for entry in note(entries, &mut result).unwrap_or_default() {
+            let Some(kind) = note(entry.file_type(), &mut result) else { continue };
+            if kind.is_file() || kind.is_dir() {
+                note(mark(&entry.path()), &mut result);
+            }
+            if kind.is_dir() {
+                directories.push(entry.path());
             }
         }
     }
-    Ok(())
+    result
+}
+
+/// Notes the first error. A temporary file may be renamed or removed at any moment.
+fn note<T>(done: io::Result<T>, result: &mut io::Result<()>) -> Option<T> {
+    match done {
+        Ok(done) => Some(done),
+        Err(error) => {
+            if result.is_ok() && error.kind() != io::ErrorKind::NotFound {
+                *result = Err(error);
+            }
+            None
+        }
+    }
 }
 
 /// Marks exactly one file. Returns an error if the file system has no user attributes.
@@ -45,10 +62,10 @@ pub fn mark_file(path: &Path) -> io::Result<()> {
 
 /// Marks one file or directory.
 pub fn mark(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
-    if is_marked(&file) {
+    if is_marked_path(path) {
         return Ok(());
     }
+    let file = File::open(path)?;
     match fsetxattr(&file, ATTRIBUTE, b"1", XattrFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP) => {
@@ -113,12 +130,16 @@ mod tests {
         let (token, hard, soft) =
             (data.join("operator.token"), dir.path().join("hard"), dir.path().join("soft"));
         fs::write(&token, "secret").unwrap();
-        fs::write(data.join("nested/message"), "no secret").unwrap();
+        let (nested, away) = (data.join("nested/attachment"), dir.path().join("away"));
+        fs::write(&nested, "secret").unwrap();
+        fs::hard_link(&nested, &away).unwrap();
         fs::write(dir.path().join("plain"), "no secret").unwrap();
+        // What a link leads to is elsewhere.
+        std::os::unix::fs::symlink(dir.path(), data.join("nested/link")).unwrap();
         mark_directory(&data).unwrap();
         fs::hard_link(&token, &hard).unwrap();
         std::os::unix::fs::symlink(&token, &soft).unwrap();
-        for path in [&data, &token, &hard, &soft] {
+        for path in [&data, &token, &hard, &soft, &data.join("nested"), &nested, &away] {
             assert!(
                 is_marked_path(path) && is_marked(File::open(path).unwrap()),
                 "{}",
@@ -128,7 +149,7 @@ mod tests {
                 rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
             assert!(is_marked(by_path), "{}", path.display());
         }
-        for path in [data.join("nested/message"), dir.path().join("plain"), dir.path().to_owned()] {
+        for path in [dir.path().join("plain"), dir.path().to_owned()] {
             assert!(
                 !is_marked_path(&path) && !is_marked(File::open(&path).unwrap()),
                 "{}",
@@ -138,7 +159,7 @@ mod tests {
         assert!(!is_marked_path(&dir.path().join("missing")));
         // Whatever is made later is below the mark.
         let real = data.canonicalize().unwrap();
-        for path in [real.clone(), real.join("nested/message"), real.join("missing/file")] {
+        for path in [real.clone(), real.join("nested/later"), real.join("missing/file")] {
             assert!(is_below_marked(&path), "{}", path.display());
         }
         assert!(!is_below_marked(&dir.path().canonicalize().unwrap().join("plain")));
