@@ -124,11 +124,9 @@ impl Sessions {
             }
         };
         if open.is_empty() {
-            // The caller listened until now, though the presence watcher may not have seen it. It
-            // has time for its next request.
+            // The caller listened until now, though the presence watcher may not have seen it.
             session.presence.look(true, Instant::now());
-            session.presence.asks_again();
-            drop(attending);
+            self.request_ended(&session, Some(attending));
         } else {
             drop(attending);
             session.presence.at_work();
@@ -190,6 +188,17 @@ impl Sessions {
         }
     }
 
+    /// Gives a caller whose request has ended time for its next one, unless it listens on a
+    /// stream. `attending` is the presence that the request itself has given.
+    pub(crate) fn request_ended(&self, session: &Session, attending: Option<Attendance>) {
+        // Granted before the request stops to count, so that the caller is never absent.
+        session.presence.asks_again();
+        drop(attending);
+        if self.is_attended(session) {
+            session.presence.here();
+        }
+    }
+
     /// Applies an answer of the owner. Returns whether it counts.
     fn take_answer(&self, session: &Session, response: &args::Response) -> bool {
         session.touch();
@@ -243,7 +252,7 @@ impl Sessions {
             asked,
             requests,
             session,
-            _attending: attending,
+            attending,
         })
     }
 }
@@ -272,7 +281,7 @@ pub struct Following {
     asked: Vec<CallId>,
     requests: Option<watch::Receiver<u64>>,
     session: Option<Arc<Session>>,
-    _attending: Option<Attendance>,
+    attending: Option<Attendance>,
 }
 
 /// An item of the stream.
@@ -324,6 +333,11 @@ impl Following {
             }
         }
         Ok(None)
+    }
+
+    /// Ends the stream, and returns the presence that it has given.
+    pub(crate) fn into_attendance(self) -> Option<Attendance> {
+        self.attending
     }
 
     /// Returns the events that are available now.

@@ -105,7 +105,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     let (event, wait) = (*event, *wait);
     let hint = sessions.hint_for(session);
     if wait.is_zero() {
-        session.presence.asks_again();
+        sessions.request_ended(session, None);
         return Ok(with_hint(heard.answer(), hint));
     }
     let over = Instant::now() + wait;
@@ -146,10 +146,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
         }
     }
-    // After this answer the caller no longer listens, unless it has another stream. It has time
-    // to reconnect.
-    session.presence.asks_again();
-    drop(following);
+    sessions.request_ended(session, following.into_attendance());
     sessions.look_at(session, Instant::now());
     let mut answer = heard.answer();
     answer["events"] = json!(said);

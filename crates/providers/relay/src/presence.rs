@@ -94,6 +94,11 @@ impl Presence {
         }
     }
 
+    /// Records that the caller is listening, so that it needs no time for another request.
+    pub(crate) fn here(&self) {
+        *self.known() = Known { state: State::Here, active_until: None };
+    }
+
     /// Records the end of a long poll, after which the caller has time for its next poll.
     pub(crate) fn asks_again(&self) {
         let mut known = self.known();

@@ -82,10 +82,14 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
 }
 
 impl Sessions {
+    /// Returns whether the session's caller has an open stream or long poll.
+    pub(crate) fn is_attended(&self, session: &Session) -> bool {
+        self.notices.attends(&session.id) || self.notices.attends(&session.owner.id)
+    }
+
     /// Updates whether a session's caller is listening. If it is gone, its requests fail.
     pub(crate) fn look_at(&self, session: &Session, now: Instant) {
-        let listens = self.notices.attends(&session.id) || self.notices.attends(&session.owner.id);
-        if session.presence.look(listens, now) {
+        if session.presence.look(self.is_attended(session), now) {
             info!(session = &*session.id, "the session's caller disconnected");
             for (id, _) in session.requests.all() {
                 if session.requests.take(id).is_some() {

@@ -94,6 +94,37 @@ async fn requests_fail_at_once_when_the_last_stream_of_their_caller_closes() {
 }
 
 #[tokio::test]
+async fn requests_fail_at_once_also_if_the_stream_was_open_before_the_message() {
+    for wait_ms in [0, 50] {
+        let kit = Kit::new("").await;
+        let owner = principal("owner");
+        let stream = kit.notices.attend(&owner.id);
+        let (session, mut agent) = kit.session(&owner).await;
+        let message = json!({ "session_id": session, "message": "work", "wait_ms": wait_ms });
+        kit.call(&owner, "session_message", message).await.unwrap();
+        let poll = json!({ "session_id": session, "wait_ms": 1 });
+        kit.call(&owner, "caller_tool_next", poll).await.unwrap();
+        agent.ask("caller_tool", json!({ "tool": "send" })).await;
+        pending(&kit, &owner, &session).await;
+        let closed = Instant::now();
+        drop(stream);
+        let answer = agent.answer().await;
+        assert_eq!(answer["error"]["data"]["kind"], "offline", "{answer}");
+        assert!(closed.elapsed() < Duration::from_secs(2), "{:?}", closed.elapsed());
+    }
+}
+
+/// Waits until a request to the caller is open, without counting as its presence.
+async fn pending(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &str) {
+    let open = async {
+        while kit.sessions.show(owner, session).await.unwrap().pending == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, open).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_timeout_names_the_caller() {
     let kit = Kit::new("").await;
     let (_, mut agent) = kit.session(&principal("owner")).await;
