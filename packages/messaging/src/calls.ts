@@ -8,8 +8,13 @@ import { uuid } from "./uuid.js";
 
 export interface CallOptions {
   signal?: AbortSignal;
-  /** The timeout of the result. Default: the timeout that the method advertises. */
+  /** The maximum duration of the call. Progress does not extend it. */
   timeoutMs?: number;
+  /**
+   * The maximum time without a sign of activity: each part and each progress report restarts it. Default, without
+   * `timeoutMs`: the timeout that the method advertises, or else 60 s.
+   */
+  idleTimeoutMs?: number;
   /** Validates the arguments before they are sent. */
   validateArgs?: ZodSchema;
 }
@@ -42,8 +47,8 @@ export interface CallHost {
   bounds: Bounds;
 }
 
-/** The idle timeout for a method without a timeout. */
-const DEFAULT_TIMEOUT_MS = 60_000;
+/** The idle timeout of a method that advertises no timeout. */
+const DEFAULT_IDLE_TIMEOUT_MS = 60_000;
 
 /** The running calls of this participant. */
 export class Calls {
@@ -95,8 +100,8 @@ class Call implements MethodCallHandle {
   #resolve!: (value: MethodResultValue) => void;
   #reject!: (error: Error) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** The idle timeout, restarted by each part; unset if there is a fixed timeout. */
-  #patienceMs: number | undefined;
+  #idleTimer: ReturnType<typeof setTimeout> | undefined;
+  #idleTimeoutMs: number | undefined;
   #unlisten: () => void = () => {};
   #sent = false;
 
@@ -117,7 +122,8 @@ class Call implements MethodCallHandle {
     );
   }
 
-  async run(methodName: string, args: unknown, { signal, timeoutMs, validateArgs }: CallOptions): Promise<void> {
+  async run(methodName: string, args: unknown, options: CallOptions): Promise<void> {
+    const { signal, timeoutMs, validateArgs } = options;
     try {
       if (signal?.aborted)
         throw new AgenticError("the call was cancelled before it was sent", "cancelled", signal.reason);
@@ -131,9 +137,10 @@ class Call implements MethodCallHandle {
       const { method, objection } = this.#host.look(this.providerId, methodName);
       if (objection) throw objection;
       if (this.complete) return;
-      const limit = timeoutMs ?? method?.timeout;
-      if (limit === undefined) this.#patienceMs = DEFAULT_TIMEOUT_MS;
-      this.#wait(limit ?? DEFAULT_TIMEOUT_MS);
+      const byDefault = timeoutMs === undefined ? (method?.timeout ?? DEFAULT_IDLE_TIMEOUT_MS) : undefined;
+      this.#idleTimeoutMs = options.idleTimeoutMs ?? byDefault;
+      this.#timer = this.#failAfter(timeoutMs);
+      this.#idleTimer = this.#failAfter(this.#idleTimeoutMs);
       this.#sent = true;
       const { callId, providerId } = this;
       // Sends the original arguments: the provider fills in defaults.
@@ -158,13 +165,16 @@ class Call implements MethodCallHandle {
     this.stream.push({ ...value, complete: over, isError, ...(progress === undefined ? {} : { progress }) });
     if (isError) this.fail(failureOf(content), true);
     else if (over) this.#end(() => this.#resolve(value));
-    else if (this.#patienceMs !== undefined) this.#wait(this.#patienceMs);
+    else {
+      clearTimeout(this.#idleTimer);
+      this.#idleTimer = this.#failAfter(this.#idleTimeoutMs);
+    }
   }
 
   cancel(): Promise<void> {
     if (this.complete) return Promise.resolve();
     this.fail(new AgenticError("the call was cancelled", "cancelled"));
-    return this.#sent ? quiet(this.#tellProvider()) : Promise.resolve();
+    return this.#sent ? quiet(this.#cancelProvider()) : Promise.resolve();
   }
 
   /** Ends the call with an error. Readers of the parts get it too, unless it is a part itself or a cancellation. */
@@ -178,23 +188,23 @@ class Call implements MethodCallHandle {
     if (this.complete) return;
     this.complete = true;
     clearTimeout(this.#timer);
+    clearTimeout(this.#idleTimer);
     this.#unlisten();
     this.#forget();
     settle();
     this.stream.end(error);
   }
 
-  #wait(ms: number): void {
-    clearTimeout(this.#timer);
+  #failAfter(ms: number | undefined): ReturnType<typeof setTimeout> | undefined {
     // Timers have 31 bits; more than 24 days means no timeout.
-    if (ms >= 2 ** 31) return;
-    this.#timer = setTimeout(() => {
+    if (ms === undefined || ms >= 2 ** 31) return undefined;
+    return setTimeout(() => {
       this.fail(new AgenticError(`"${this.providerId}" did not answer within ${ms} ms`, "timeout"));
-      void quiet(this.#tellProvider());
+      void quiet(this.#cancelProvider());
     }, ms);
   }
 
-  async #tellProvider(): Promise<void> {
+  async #cancelProvider(): Promise<void> {
     await this.#host.send("method-cancel", { callId: this.callId });
   }
 }

@@ -2,7 +2,7 @@
 import { getEventListeners } from "node:events";
 import { expect, test, vi } from "vitest";
 import { z } from "zod";
-import { AgenticError, type MethodExecutionContext } from "../src/index.js";
+import { AgenticError, type CallOptions, type MethodExecutionContext } from "../src/index.js";
 import { join, serve, take } from "./support.js";
 
 const search = {
@@ -197,6 +197,47 @@ test("an abort signal and a timeout cancel, too", async () => {
   const two = await second.started;
   await expect(late.result).rejects.toMatchObject({ code: "timeout" });
   await vi.waitFor(() => expect([one.signal.aborted, two.signal.aborted]).toEqual([true, true]));
+});
+
+test("progress restarts the method's own timeout, and not the caller's", async () => {
+  const server = await serve();
+  type Started = { context: MethodExecutionContext; end(result: string): void };
+  let begin: (started: Started) => void = () => {};
+  const execute = (_: unknown, context: MethodExecutionContext) =>
+    new Promise<string>((end) => begin({ context, end }));
+  await join(server, "worker", { methods: { short: { execute, timeout: 400 }, plain: { execute } } });
+  const ann = await join(server, "ann");
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    /** Makes a call that reports progress every 300 ms, and ends after the third report. */
+    const outcome = async (method: string, options?: CallOptions) => {
+      const started = new Promise<Started>((resolve) => {
+        begin = resolve;
+      });
+      const call = ann.callMethod("worker", method, {}, options);
+      const { context, end } = await started;
+      const parts = call.stream[Symbol.asyncIterator]();
+      for (const percent of [25, 50, 75]) {
+        vi.advanceTimersByTime(300);
+        if (call.complete) break;
+        await context.progress(percent);
+        await parts.next();
+      }
+      end("done");
+      return call.result.then(
+        ({ content }) => content,
+        (error: AgenticError) => error.code,
+      );
+    };
+    expect(await outcome("short")).toBe("done");
+    expect(await outcome("plain", { idleTimeoutMs: 400 })).toBe("done");
+    expect(await outcome("short", { timeoutMs: 1000 })).toBe("done");
+    expect(await outcome("short", { timeoutMs: 400 })).toBe("timeout");
+    expect(await outcome("plain", { timeoutMs: 400, idleTimeoutMs: 1000 })).toBe("timeout");
+    expect(await outcome("plain", { timeoutMs: 1000, idleTimeoutMs: 200 })).toBe("timeout");
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 test("nobody else can answer a call or cancel it", async () => {
