@@ -175,7 +175,7 @@ export class Client<T extends AgenticParticipantMetadata> implements AgenticClie
   #look(providerId: string, methodName: string): { method?: DiscoveredMethod; objection?: AgenticError } {
     const method = this.discoverMethodDefsFrom(providerId).find(({ name }) => name === methodName);
     if (method) return { method };
-    // A server that watches calls knows better: it has tools that belong to no participant in the roster.
+    // A server that watches calls rejects an unknown method itself, and the list of its tools may be incomplete.
     if (this.pubsub.serverWatchesCalls || this.pubsub.reconnecting) return {};
     const provider = this.pubsub.roster[providerId];
     // A provider that declares no methods answers by itself.

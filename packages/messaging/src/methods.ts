@@ -114,7 +114,8 @@ export function readMethods(methods: Record<string, MethodDefinition>): Record<s
       throw new ValidationError(`${what} must have a function "execute"`, "send", definition);
     }
     const parameters = checker(definition.parameters, "input", `"parameters" of ${what}`);
-    const returns = definition.returns && checker(definition.returns, "output", `"returns" of ${what}`);
+    const returns =
+      definition.returns === undefined ? undefined : checker(definition.returns, "output", `"returns" of ${what}`);
     return [name, { definition, parameters, ...(returns ? { returns } : {}) }] as const;
   });
   return Object.fromEntries(read);

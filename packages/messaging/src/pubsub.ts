@@ -40,6 +40,8 @@ export class PubSubClient {
   readonly #reconnects = this.#listeners<[]>();
   readonly #ends = this.#listeners<[]>();
   #metadata: Record<string, unknown>;
+  /** The metadata that is being changed. */
+  #requested: Record<string, unknown> | undefined;
   #state: "connecting" | "connected" | "waiting" | "closed" = "connecting";
   #connection: Connection | undefined;
   /** The current connection's pending handshake. */
@@ -91,8 +93,13 @@ export class PubSubClient {
 
   /** Replaces this participant's metadata in the roster. */
   async updateMetadata(metadata: Record<string, unknown>): Promise<void> {
-    await this.#request((ref) => ({ action: "update-metadata", payload: metadata, ref }), true);
-    this.#metadata = metadata;
+    this.#requested = metadata;
+    try {
+      await this.#request((ref) => ({ action: "update-metadata", payload: metadata, ref }), true);
+      this.#metadata = metadata;
+    } finally {
+      if (this.#requested === metadata) this.#requested = undefined;
+    }
   }
 
   /** Returns stored messages that are older than this one, if the server supports it. */
@@ -289,7 +296,10 @@ export class PubSubClient {
       this.#clientId = senderId;
       this.#handshake?.resolve(this.#ready as ReadyFrame);
     }
-    if (type === "presence") this.#roster.apply(message);
+    if (type === "presence") {
+      if (this.#isConflict(message)) return;
+      this.#roster.apply(message);
+    }
     // Initial presence belongs to the roster, and is not an event.
     if (!caughtUp && message.id === undefined) return;
     const isNew = this.#cursor.isNew(message, caughtUp);
@@ -302,6 +312,17 @@ export class PubSubClient {
       this.#messages.call(messageOf(message, kind, attachments, missed));
     }
     if (ref !== undefined) this.#outbox.answer(ref, message);
+  }
+
+  /**
+   * Whether this is the server's notice before it refuses a handle: a presence of the handle's owner, with the handle
+   * in the spelling of this client.
+   */
+  #isConflict({ id, payload, senderId }: WireMessage): boolean {
+    if (id !== undefined || senderId === this.#clientId) return false;
+    const { action, metadata } = (payload ?? {}) as { action?: unknown; metadata?: { handle?: unknown } | null };
+    const handle = this.#requested?.handle;
+    return action === "update" && handle !== undefined && metadata?.handle === handle;
   }
 
   /** Some servers answer an introduction without its reference. */

@@ -61,17 +61,17 @@ export function createToolsForAgentSDK(
 
 /** Returns a name for each method. If two would have the same name, or one was cut, a hash of the method is added. */
 function toolNames(methods: readonly DiscoveredMethod[], prefix: string): string[] {
-  const wished = methods.map(({ providerId, name }) =>
+  const preferredNames = methods.map(({ providerId, name }) =>
     `${prefix}_${providerId}_${name}`.replace(/[^a-zA-Z0-9_-]/g, "_"),
   );
   const taken = new Set<string>();
   return methods.map(({ providerId, name }, index) => {
-    const wish = wished[index] as string;
-    const isAlone = wished.filter((other) => other === wish).length === 1;
-    let unique = wish;
-    for (let round = 0; (round === 0 && !(isAlone && wish.length <= MAX_NAME)) || taken.has(unique); round += 1) {
-      const mark = `_${hash(JSON.stringify([providerId, name, round]))}`;
-      unique = wish.slice(0, MAX_NAME - mark.length) + mark;
+    const preferred = preferredNames[index] as string;
+    const isUnique = preferredNames.filter((other) => other === preferred).length === 1;
+    let unique = preferred;
+    for (let round = 0; (round === 0 && !(isUnique && preferred.length <= MAX_NAME)) || taken.has(unique); round += 1) {
+      const suffix = `_${hash(JSON.stringify([providerId, name, round]))}`;
+      unique = preferred.slice(0, MAX_NAME - suffix.length) + suffix;
     }
     taken.add(unique);
     return unique;

@@ -26,7 +26,7 @@ async function script(
     connected.on("message", (data) => {
       const frame = JSON.parse(String(data));
       frames.push(frame);
-      if (frame.action === "update-metadata") {
+      if (frame.action === "update-metadata" && (answer || frame.ref === 0)) {
         const payload = { action: "update", metadata: frame.payload };
         connected.send(
           JSON.stringify({ ...envelope, type: "presence", payload, id: 100 * queries.length, ref: frame.ref }),
@@ -109,6 +109,32 @@ test("resume goes by id and epoch, and a resent message keeps its id", async () 
     expect(event.content).toBe("news");
     break;
   }
+  await ann.close();
+  await server[Symbol.asyncDispose]();
+});
+
+test("the notice of a handle conflict does not change the roster", async () => {
+  const roster = { bob: { metadata: { handle: "Helper" } } };
+  const server = await script(() => ({ extensions, participantId: "ann", epoch: "e1", lastId: 7, roster }));
+  const ann = await connect({ ...about, serverUrl: server.url });
+  const update = (handle: string) => {
+    const payload = { action: "update", metadata: { handle } };
+    server.send({ kind: "ephemeral", type: "presence", senderId: "bob", ts: 1, senderMetadata: {}, payload });
+  };
+  server.setAnswers(false);
+  const updating = ann.pubsub.updateMetadata({ handle: "@helper" });
+  await vi.waitFor(() => expect(server.frames).toHaveLength(2));
+  const changes = vi.fn();
+  ann.pubsub.onRoster(({ change }) => changes(change));
+  changes.mockClear();
+  update("@helper");
+  server.send({ kind: "error", error: "the handle is taken", code: "handle-conflict", ref: server.frames[1]?.ref });
+  await expect(updating).rejects.toMatchObject({ code: "handle-conflict" });
+  expect(ann.roster.bob?.metadata.handle).toBe("Helper");
+  // The same update without a pending conflict is a change.
+  update("@helper");
+  await vi.waitFor(() => expect(ann.roster.bob?.metadata.handle).toBe("@helper"));
+  expect(changes).toHaveBeenCalledOnce();
   await ann.close();
   await server[Symbol.asyncDispose]();
 });

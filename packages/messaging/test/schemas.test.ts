@@ -76,6 +76,8 @@ test("an invalid schema is refused, and the error names the method", async () =>
     { parameters: { type: 7 }, execute },
     { parameters: new Map(), execute },
     { returns: () => true, execute },
+    { returns: null, execute },
+    { returns: false, execute },
     { parameters: {} },
     null,
   ]) {
