@@ -480,6 +480,17 @@ mod tests {
     }
 
     #[test]
+    fn secrets_in_the_text_block_of_an_mcp_result_are_masked() {
+        let text = r#"{"user":"ann","password":"canary"}"#;
+        let result = serde_json::json!({ "content": [{ "type": "text", "text": text }] });
+        let json = RawJson::of(&result);
+        let written = payload(Object::with_capacity(64), &json, 1_000).end();
+        let read: serde_json::Value = serde_json::from_str(&written).unwrap();
+        let shown = &read["json"]["content"][0]["text"];
+        assert_eq!(shown, r#"{"user":"ann","password":"***"}"#, "{written}");
+    }
+
+    #[test]
     fn the_history_keeps_all_that_is_not_too_large() {
         for text in
             ["{\"a\":[1,2.5,-1e30]}", r#""\u00e4""#, r#""\ud83d\ude00""#, "\"1e999\"", "1e-999"]

@@ -1,6 +1,8 @@
 //! Masks secrets in records: values of keys that name secrets, the gateway's tokens, and
 //! credentials in URLs.
 
+mod embedded;
+
 use std::borrow::Cow;
 
 use sa_text::mask::MASK;
@@ -49,7 +51,7 @@ pub fn mask_json(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Masks the gateway's tokens and the credentials of URLs in a text.
+/// Masks the gateway's tokens, the credentials of URLs, and the secrets of JSON documents in a text.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
     for find in [token_in, user_in, parameter_in] {
@@ -59,7 +61,10 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
             from = start + MASK.len();
         }
     }
-    shown
+    match embedded::mask_members(&shown) {
+        Some(masked) => Cow::Owned(masked),
+        None => shown,
+    }
 }
 
 fn mask(value: &mut Value) {

@@ -109,6 +109,37 @@ fn credentials_in_urls_are_masked_and_the_rest_of_them_is_not() {
 }
 
 #[test]
+fn secrets_of_json_within_a_text_are_masked_and_the_rest_of_it_is_not() {
+    for (text, expected) in [
+        (r#"{"password":"canary"}"#, r#"{"password":"***"}"#),
+        (r#"{ "user": "ann",  "api_key" : "canary" }"#, r#"{ "user": "ann",  "api_key" : "***" }"#),
+        ("[\n  {\n    \"pin\": 1234\n  }\n]", "[\n  {\n    \"pin\": \"***\"\n  }\n]"),
+        (r#"{"pin":-1.5e3,"a":1}"#, r#"{"pin":"***","a":1}"#),
+        (r#"{"secret":{"a":["}",{"b":"\"]"}]},"c":1}"#, r#"{"secret":"***","c":1}"#),
+        (r#"{"password":"a\"b\\","c":"d"}"#, r#"{"password":"***","c":"d"}"#),
+        // Between other words, in several lines, and cut off.
+        (r#"Result: {"jwt":"canary"} (1 row)"#, r#"Result: {"jwt":"***"} (1 row)"#),
+        ("{\"pwd\":\"canary\"}\n{\"otp\":5}", "{\"pwd\":\"***\"}\n{\"otp\":\"***\"}"),
+        (r#"{"a":1,"password":"cana"#, r#"{"a":1,"password":"***""#),
+        (r#"{"cookie":["canary","#, r#"{"cookie":"***""#),
+        // In strings of the document.
+        (r#"{"a":"{\"pin\":\"canary\",\"b\":1}"}"#, r#"{"a":"{\"pin\":\"***\",\"b\":1}"}"#),
+        (r#"["{\"pin\":[\"canary\"","b"]"#, r#"["{\"pin\":\"***\"","b"]"#),
+        (
+            r#""\"{\\\"pin\\\": \\\"can\\\\\\\"ary\\\", \\\"b\\\": 1}\"""#,
+            r#""\"{\\\"pin\\\": \\\"***\\\", \\\"b\\\": 1}\"""#,
+        ),
+        // Neither is a secret.
+        (r#"{"has_token":true,"token":null}"#, r#"{"has_token":true,"token":null}"#),
+        (r#"{"shipping":"x"} "password": y: "z""#, r#"{"shipping":"x"} "password": y: "z""#),
+    ] {
+        check(&json!([text]).to_string(), &json!([expected]).to_string());
+        assert_eq!(mask_text(text), expected);
+        assert_eq!(mask_text(expected), expected, "once is enough");
+    }
+}
+
+#[test]
 fn names_are_split_into_words() {
     let check =
         |name, expected: &[&str]| assert_eq!(words(name).collect::<Vec<_>>(), expected, "{name}");
@@ -138,6 +169,24 @@ proptest::proptest! {
         let value: Value = serde_json::from_str(&mask_json(&json)).unwrap();
         proptest::prop_assert_eq!(&value["password"], MASK);
         let _ = mask_json(&text);
+    }
+
+    /// Checks that it does not matter how deep the document of a secret is.
+    #[test]
+    fn no_secret_of_a_document_in_a_string_is_ever_shown(
+        around in sa_hostile::text(&["\"", "\\", "{", "[", ":", ",", " ", "a"]), depth in 0..4, before in "[a-z\"\\\\]{0,4}",
+    ) {
+        let mut text = json!({ "n": 1, "password": format!("{before}canary{around}") }).to_string();
+        for _ in 0..depth {
+            text = json!({ "text": text }).to_string();
+        }
+        let shown = mask_text(&text);
+        proptest::prop_assert!(!shown.contains("canary"), "{} is shown as {}", text, shown);
+        let mut read: Value = serde_json::from_str(&shown).unwrap();
+        for _ in 0..depth {
+            read = serde_json::from_str(read["text"].as_str().unwrap()).unwrap();
+        }
+        proptest::prop_assert_eq!(read, json!({ "n": 1, "password": MASK }));
     }
 
     #[test]
