@@ -132,6 +132,23 @@ mod tests {
         assert!(marked("key.pem") && marked("data/store.db-wal"));
     }
 
+    #[tokio::test]
+    async fn a_gateway_marks_its_files_when_it_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        std::fs::create_dir_all(data.join("attachments/channel")).unwrap();
+        std::fs::write(data.join("attachments/channel/one"), "").unwrap();
+        let flags = [("data.dir", data.clone().into_os_string())];
+        let layers = Layers::read(None, std::iter::empty(), &flags).unwrap();
+        let config = Config::resolve(&layers).unwrap();
+        let gateway = crate::assemble::assemble(config).await.unwrap();
+        for name in ["", "operator.token", "switchboard.db", "attachments/channel/one"] {
+            assert!(secret_file::is_marked_path(&data.join(name)), "{name}");
+        }
+        gateway.shut_down().await;
+        gateway.store.shutdown().await.unwrap();
+    }
+
     #[test]
     fn agents_in_a_sandbox_see_none_of_them() {
         let dir = tempfile::tempdir().unwrap();
