@@ -181,8 +181,14 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     );
     let grants = http::valid_grants(&config.node_tokens, &tokens);
-    let remembered =
-        NodeStore::load(&nodes, Arc::clone(&directory), Arc::clone(&records), &grants).await?;
+    let remembered = NodeStore::load(
+        &nodes,
+        Arc::clone(&directory),
+        Arc::clone(&records),
+        Arc::clone(&trimmer),
+        &grants,
+    )
+    .await?;
 
     let vault = Arc::new(Vault::new(config.data_dir.join("settings.key"), config.key.as_ref()));
     let upstreams = Upstreams::load(

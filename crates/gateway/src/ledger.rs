@@ -13,7 +13,8 @@ use futures_util::future::{BoxFuture, try_join_all};
 use parking_lot::{Mutex, MutexGuard};
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::outcome::weight;
-use sa_core::store::{Expect, Records, StoreError, StoreErrorKind, Trimmed};
+use sa_core::retention::round_limit;
+use sa_core::store::{Expect, Record, Records, StoreError, StoreErrorKind, Trimmed};
 use sa_core::{CallError, CallErrorKind, CallId, Outcome, Trimmer, clock};
 use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
 use sa_limits::offload;
@@ -211,8 +212,8 @@ impl StoreLedger {
         Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
     }
 
-    /// Deletes expired keys while the clock is trusted. If a key were deleted too early, a retry
-    /// would run the call again.
+    /// Deletes some of the expired keys while the clock is trusted. If a key were deleted too early,
+    /// a retry would run the call again.
     pub async fn sweep(&self, trimmer: &Trimmer) -> Result<(), StoreError> {
         let Some(since_ms) = trimmer.since_ms(MEMORY) else { return Ok(()) };
         let aged = self.forget(since_ms).await?;
@@ -220,21 +221,27 @@ impl StoreLedger {
         Ok(())
     }
 
+    /// Deletes the oldest of these keys, at most the part of all keys that one round may delete.
     async fn forget(&self, before_ms: i64) -> Result<u64, StoreError> {
-        let mut deleted = 0;
-        let sizes = self.sizes().await?;
-        for (key, record) in self.records.list(CLAIMS).await? {
+        let claims = self.records.list(CLAIMS).await?;
+        let limit = round_limit(claims.len() as u64);
+        let read = |(key, record): (String, Record)| {
             let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
-            if entry.as_ref().is_none_or(|entry| entry.at_ms < before_ms) {
-                // The claim is deleted last, so that the next sweep finds anything this one has
-                // left.
-                self.records.delete(OUTCOMES, &key).await?;
-                if let Some(size) = sizes.get(&key) {
-                    self.release_stored(holder(entry.as_ref()), *size);
-                }
-                self.records.delete(CLAIMS, &key).await?;
-                deleted += 1;
+            let at_ms = entry.as_ref().map_or(i64::MIN, |entry| entry.at_ms);
+            (at_ms < before_ms).then(|| (at_ms, key, holder(entry.as_ref())))
+        };
+        let mut expired: Vec<_> = claims.into_iter().filter_map(read).collect();
+        expired.sort_unstable_by_key(|(at_ms, ..)| *at_ms);
+        expired.truncate(limit.try_into().unwrap_or(usize::MAX));
+        let sizes = self.sizes().await?;
+        let deleted = expired.len() as u64;
+        for (_, key, holder) in expired {
+            // The claim is deleted last, so that the next sweep finds anything this one has left.
+            self.records.delete(OUTCOMES, &key).await?;
+            if let Some(size) = sizes.get(&key) {
+                self.release_stored(holder, *size);
             }
+            self.records.delete(CLAIMS, &key).await?;
         }
         Ok(deleted)
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use sa_core::directory::{Directory, SavedProvider};
 use sa_core::store::{Expect, Records, StoreError};
-use sa_core::{Grant, ProviderId, Rank, RawJson, Schema, Tool, clock};
+use sa_core::{Grant, ProviderId, Rank, RawJson, Schema, Tool, Trimmer};
 use sa_nodes::Nodes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -26,6 +26,8 @@ const BATCH: usize = 16;
 pub(crate) struct NodeStore {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
+    /// Provides the trusted time.
+    trimmer: Arc<Trimmer>,
     /// The hash of each stored node, so that an unchanged node is not written again. The lock is
     /// held during a save, because concurrent saves could leave an older state.
     stored: Mutex<HashMap<String, u64>>,
@@ -44,7 +46,8 @@ struct Document {
     prefixes: Vec<(Arc<str>, u64)>,
     bare_names: bool,
     about: Box<RawValue>,
-    /// The time of disconnection, in milliseconds since 1970. Absent while the node is online.
+    /// The time of disconnection, in milliseconds since 1970. Absent while the node is online, and
+    /// if the clock was not trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gone_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -77,19 +80,22 @@ struct ToolDocument {
 }
 
 impl NodeStore {
-    /// Restores the stored nodes if their grants are in `valid`.
+    /// Restores the stored nodes if their grants are in `valid`. While the clock is not trusted, an
+    /// offline node counts as having just disconnected. So a wrong clock makes no node forgotten.
     pub(crate) async fn load(
         nodes: &Nodes,
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
+        trimmer: Arc<Trimmer>,
         valid: &HashSet<Grant>,
     ) -> Result<Self, StoreError> {
+        let now_ms = trusted_now_ms(&trimmer);
         let mut stored = HashMap::new();
         let mut saved = Vec::new();
         for (id, record) in records.list(BUCKET).await? {
             stored.insert(id.clone(), hash(&record.value));
             match serde_json::from_slice::<Document>(&record.value)
-                .and_then(|document| document.read(&id))
+                .and_then(|document| document.read(&id, now_ms))
             {
                 Ok(node) => saved.push(node),
                 Err(error) => {
@@ -98,20 +104,21 @@ impl NodeStore {
             }
         }
         nodes.restore(saved, |grant| valid.contains(grant));
-        Ok(Self { directory, records, stored: Mutex::new(stored) })
+        Ok(Self { directory, records, trimmer, stored: Mutex::new(stored) })
     }
 
     /// Saves all changes so far.
     pub(crate) async fn save(&self) -> Result<(), StoreError> {
         let mut stored = self.stored.lock().await;
+        let now_ms = trusted_now_ms(&self.trimmer);
         loop {
             let batch = self.directory.take_unsaved_providers(BATCH);
             if batch.is_empty() {
                 return Ok(());
             }
             let changes = batch.into_iter().filter_map(|(id, node)| {
-                let value =
-                    node.map(|node| serde_json::to_vec(&Document::of(&node)).unwrap_or_default());
+                let write = |node| serde_json::to_vec(&Document::of(&node, now_ms));
+                let value = node.map(|node| write(node).unwrap_or_default());
                 let known = stored.get(&*id.id).copied();
                 (value.as_deref().map(hash) != known).then_some((id, value))
             });
@@ -161,9 +168,10 @@ impl fmt::Debug for NodeStore {
 }
 
 impl Document {
-    fn of(node: &SavedProvider) -> Self {
-        let gone =
-            |gone: Duration| clock::now_ms() - i64::try_from(gone.as_millis()).unwrap_or(i64::MAX);
+    fn of(node: &SavedProvider, now_ms: Option<i64>) -> Self {
+        let gone = |gone: Duration| {
+            Some(now_ms?.saturating_sub_unsigned(gone.as_millis().try_into().unwrap_or(u64::MAX)))
+        };
         Self {
             grant: (node.grant.rank != Rank::None).then(|| Arc::clone(&node.grant.id)),
             age: node.age,
@@ -171,14 +179,15 @@ impl Document {
             prefixes: node.prefixes.clone(),
             bare_names: node.bare_names,
             about: raw(&node.about),
-            gone_ms: node.gone_for.map(gone),
+            gone_ms: node.gone_for.and_then(gone),
             stopped: node.stopped,
         }
     }
 
-    fn read(self, id: &str) -> Result<SavedProvider, serde_json::Error> {
+    fn read(self, id: &str, now_ms: Option<i64>) -> Result<SavedProvider, serde_json::Error> {
         let gone = |at: i64| {
-            Duration::from_millis(clock::now_ms().saturating_sub(at).try_into().unwrap_or(0))
+            let ms = now_ms.map_or(0, |now_ms| now_ms.saturating_sub(at));
+            Duration::from_millis(ms.try_into().unwrap_or(0))
         };
         Ok(SavedProvider {
             id: id.into(),
@@ -234,6 +243,11 @@ impl ToolDocument {
     }
 }
 
+/// Returns the time; `None` while the clock is not trusted.
+fn trusted_now_ms(trimmer: &Trimmer) -> Option<i64> {
+    trimmer.since_ms(Duration::ZERO)
+}
+
 fn raw(json: &RawJson) -> Box<RawValue> {
     RawValue::from_string(json.as_str().to_owned()).unwrap_or_default()
 }
@@ -242,4 +256,67 @@ fn hash(document: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     document.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_core::clock;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::assemble::{Gateway, assemble};
+    use crate::call_index::store_options;
+    use crate::config::Config;
+    use crate::config::layers::Layers;
+
+    const MINUTE_MS: i64 = 60_000;
+    const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
+
+    /// Starts a gateway with the store of a process that ended this long ago. A node had
+    /// disconnected at the same time.
+    async fn start_after(dir: &std::path::Path, ms: i64) -> Arc<Gateway> {
+        let at_ms = clock::now_ms() - ms;
+        let flags = [("data.dir", dir.as_os_str().to_owned())];
+        let layers = Layers::read(None, std::iter::empty(), &flags).unwrap();
+        let config = Config::resolve(&layers).unwrap();
+        let store = sa_store::Store::open(store_options(config.store_file())).unwrap();
+        let node = json!({ "age": 1, "bare_names": false, "about": {}, "gone_ms": at_ms });
+        let clock = json!({ "trusted_ms": at_ms });
+        for (bucket, key, value) in [(BUCKET, "n", node), ("retention", "clock", clock)] {
+            let value = value.to_string().into();
+            store.put(bucket, key, value, Expect::Absent).await.unwrap();
+        }
+        store.shutdown().await.unwrap();
+        assemble(config).await.unwrap()
+    }
+
+    /// The memory of offline nodes is ten minutes.
+    #[tokio::test]
+    async fn a_wrong_clock_makes_no_node_forgotten() {
+        for (ms, gone_for_minutes) in
+            [(MINUTE_MS, Some(1)), (11 * MINUTE_MS, None), (YEAR_MS, Some(0)), (-YEAR_MS, Some(0))]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let gateway = start_after(dir.path(), ms).await;
+            let nodes = gateway.router.directory().members("node");
+            let known: Vec<_> =
+                nodes.iter().map(|node| node.gone_for.unwrap().as_secs() / 60).collect();
+            assert_eq!(known, Vec::from_iter(gone_for_minutes), "after {ms} ms");
+            gateway.shut_down().await;
+            gateway.store.shutdown().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_time_of_disconnection_is_not_stored() {
+        for (ms, is_stored) in [(MINUTE_MS, true), (YEAR_MS, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let gateway = start_after(dir.path(), ms).await;
+            gateway.shut_down().await;
+            let record = gateway.store.get(BUCKET, "n").await.unwrap().unwrap();
+            let node: Value = serde_json::from_slice(&record.value).unwrap();
+            assert_eq!(node["gone_ms"].is_i64(), is_stored, "after {ms} ms: {node}");
+            gateway.store.shutdown().await.unwrap();
+        }
+    }
 }

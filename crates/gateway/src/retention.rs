@@ -88,8 +88,8 @@ impl Rounds {
         Self { saved: None, round: 0 }
     }
 
-    /// Runs one round. Channels are included in every tenth round and idempotency keys in every
-    /// sixtieth, or if `everything` is set.
+    /// Runs one round. Channels and idempotency keys are included in every tenth round, or if
+    /// `everything` is set.
     pub(crate) async fn run(&mut self, gateway: &Gateway, everything: bool) {
         let due = |every: u64| everything || self.round.is_multiple_of(every);
         let trimmer = &gateway.trimmer;
@@ -97,12 +97,9 @@ impl Rounds {
         trim_journal(trimmer, &*gateway.log, settings).await;
         if due(10) {
             gateway.channels.keep_house().await;
-        }
-        // Keys are kept for a day, so a frequent sweep is not needed.
-        if due(60)
-            && let Err(error) = gateway.ledger.sweep(trimmer).await
-        {
-            warn!(%error, "cannot delete old idempotency keys");
+            if let Err(error) = gateway.ledger.sweep(trimmer).await {
+                warn!(%error, "cannot delete old idempotency keys");
+            }
         }
         let memory = trimmer.memory();
         if is_news(self.saved, memory) {
