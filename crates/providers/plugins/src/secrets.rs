@@ -39,16 +39,21 @@ pub(crate) fn keep(settings: &mut Settings, former: &Settings, schema: &Value) {
 }
 
 fn keep_in(settings: &mut Settings, former: &Settings, schemas: &[&Value]) {
+    let mut kept = Settings::new();
     for (name, value) in former {
-        let schemas = below(schemas, name);
+        let fields = below(schemas, name);
         match (settings.get_mut(name), value) {
-            (None, _) if !schemas.is_empty() && is_secret(&schemas) => {
-                settings.insert(name.clone(), value.clone());
+            (None, _) if !fields.is_empty() && is_secret(&fields) => {
+                // A new value under another name of the setting replaces this one.
+                if !settings.keys().any(|other| is_same(schemas, name, other)) {
+                    kept.insert(name.clone(), value.clone());
+                }
             }
-            (Some(Value::Object(inner)), Value::Object(value)) => keep_in(inner, value, &schemas),
+            (Some(Value::Object(inner)), Value::Object(value)) => keep_in(inner, value, &fields),
             _ => {}
         }
     }
+    settings.extend(kept);
 }
 
 /// Returns the first name that the schema does not list, with the listed names. A schema with
@@ -64,12 +69,9 @@ fn undescribed_in(
 ) -> Option<(String, Vec<String>)> {
     let open =
         ["additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"];
-    let fields =
-        schemas.iter().filter_map(|schema| schema.get("properties")?.as_object()).flatten();
+    let fields = fields(schemas);
     let known: Vec<String> = fields.clone().map(|(name, _)| name.clone()).collect();
-    // An alternative name of the same setting.
-    let aliases: Vec<&str> =
-        fields.filter_map(|(_, field)| field.get("x-alias")?.as_str()).collect();
+    let aliases: Vec<&str> = fields.filter_map(|(_, field)| alias(field)).collect();
     let closed = !schemas
         .iter()
         .any(|schema| refers(schema) || open.iter().any(|key| schema.get(key).is_some()));
@@ -117,11 +119,27 @@ fn below<'a>(schemas: &[&'a Value], name: &str) -> Schemas<'a> {
     if schemas.iter().any(|schema| refers(schema)) {
         return Schemas::new();
     }
-    schemas
-        .iter()
-        .filter_map(|schema| schema.get("properties")?.get(name))
-        .flat_map(holding)
+    fields(schemas)
+        .filter(|(known, field)| *known == name || alias(field) == Some(name))
+        .flat_map(|(_, field)| holding(field))
         .collect()
+}
+
+fn fields<'a>(schemas: &[&'a Value]) -> impl Iterator<Item = (&'a String, &'a Value)> + Clone {
+    schemas.iter().filter_map(|schema| schema.get("properties")?.as_object()).flatten()
+}
+
+/// Returns the alternative name of a setting.
+fn alias(field: &Value) -> Option<&str> {
+    field.get("x-alias")?.as_str()
+}
+
+/// Returns whether both are names of one setting.
+fn is_same(schemas: &[&Value], one: &str, other: &str) -> bool {
+    fields(schemas).any(|(name, field)| {
+        let is_name = |text: &str| name == text || alias(field) == Some(text);
+        is_name(one) && is_name(other)
+    })
 }
 
 fn items<'a>(schemas: &[&'a Value]) -> Schemas<'a> {
@@ -251,6 +269,29 @@ mod tests {
         let mut settings = object(json!({ "apiKey": "new" }));
         keep(&mut settings, &former, &schema);
         assert_eq!(Value::Object(settings), json!({ "apiKey": "new" }));
+    }
+
+    #[test]
+    fn a_secret_stays_under_either_of_its_names() {
+        let schema = json!({ "properties": {
+            "login": { "format": "password", "x-alias": "login_accessToken" }, "other": {}
+        } });
+        let kept = |settings: Value, former: Value| {
+            let mut settings = object(settings);
+            keep(&mut settings, &object(former), &schema);
+            Value::Object(settings)
+        };
+        for name in ["login", "login_accessToken"] {
+            let both = json!({ "other": 1, (name): "token" });
+            assert_eq!(kept(json!({ "other": 1 }), json!({ (name): "token" })), both);
+            // A new value under one name replaces an old value under the other.
+            for new in ["login", "login_accessToken"] {
+                let new = json!({ (new): "new" });
+                assert_eq!(kept(new.clone(), json!({ (name): "token" })), new);
+            }
+        }
+        let both = json!({ "login": "used", "login_accessToken": "unused" });
+        assert_eq!(kept(json!({}), both.clone()), both);
     }
 
     #[test]
