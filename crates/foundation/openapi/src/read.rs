@@ -26,16 +26,20 @@ pub struct Limits {
     pub total_schema_bytes: usize,
 }
 
+impl Limits {
+    pub const DEFAULT: Self = Self {
+        bytes: 16 << 20,
+        depth: 96,
+        values: 2_000_000,
+        operations: 2_000,
+        schema_bytes: 128 << 10,
+        total_schema_bytes: 16 << 20,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            bytes: 16 << 20,
-            depth: 96,
-            values: 2_000_000,
-            operations: 2_000,
-            schema_bytes: 128 << 10,
-            total_schema_bytes: 16 << 20,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use sa_egress::Allowed;
+use sa_limits::offload;
 use serde_json::Value;
 use url::Url;
 
@@ -33,7 +34,9 @@ impl Plugins {
         let mut problems = reading.problems;
         let Some(manifest) = &reading.manifest else {
             // The text may be an OpenAPI document without a manifest.
-            return Ok(match openapi::read(&text, base.as_ref()) {
+            let bytes = text.len();
+            let document = offload::run_queued(bytes, || openapi::read(&text, base.as_ref())).await;
+            return Ok(match document {
                 Ok(document) => {
                     let servers = self.servers(&document, "/servers", &allowed);
                     let usable = !servers.iter().any(|problem| problem.severity == Severity::Error);
@@ -49,10 +52,13 @@ impl Plugins {
         if let Some(url) = &manifest.openapi {
             let fetched =
                 self.fetch(url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
-            let document = fetched.map_err(|error| error.to_string()).and_then(|fetched| {
-                let text = fetched.map(|fetched| fetched.text).unwrap_or_default();
-                openapi::read(&text, Some(url))
-            });
+            let document = match fetched {
+                Ok(fetched) => {
+                    let text = fetched.map(|fetched| fetched.text).unwrap_or_default();
+                    offload::run_queued(text.len(), || openapi::read(&text, Some(url))).await
+                }
+                Err(error) => Err(error.to_string()),
+            };
             match document {
                 Ok(document) => {
                     let servers = self.servers(&document, "/openapi", &allowed);

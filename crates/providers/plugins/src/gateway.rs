@@ -20,7 +20,7 @@ use crate::plugin::Function;
 use crate::settings::parse_header;
 use crate::source::Validators;
 use crate::transient::Found;
-use crate::{KIND, Plugins, manifest, openapi};
+use crate::{KIND, Plugins, manifest, transient};
 
 /// A request from a plugin host.
 #[derive(Debug)]
@@ -271,7 +271,7 @@ impl Plugins {
         let document = match &source {
             Some(url) => {
                 let fetched =
-                    self.fetch(url, allowed, &Validators::default(), openapi::MAX_DOCUMENT).await;
+                    self.fetch(url, allowed, &Validators::default(), transient::MAX_DOCUMENT).await;
                 Some(
                     fetched
                         .map_err(|error| unusable(error.to_string()))?

@@ -1,8 +1,9 @@
 //! Changes at a plugin's source, which are held back until an operator has reviewed them.
 
 use sa_core::{AuditEvent, clock};
+use sa_limits::offload;
 
-use crate::record::{HeldBack, Record, Texts};
+use crate::record::{self, HeldBack, Record, Texts};
 use crate::registry::{ChangeError, View};
 use crate::source::Validators;
 use crate::{Plugins, openapi};
@@ -95,20 +96,18 @@ impl Plugins {
                 // The name under which it was added stays, even if the title has changed.
                 texts.manifest.clone_from(&record.texts.manifest);
             }
-            let now = Record { texts: texts.clone(), ..record.clone() }
-                .plugin()
-                .map_err(ChangeError::Invalid)?;
+            let now = Record { texts: texts.clone(), ..record.clone() }.plugin_queued().await?;
             if now.identifier() != identifier {
                 let why =
                     format!("its source now provides the manifest of \"{}\"", now.identifier());
                 return Err(ChangeError::Invalid(why));
             }
+            let bytes = record.texts.bytes() + texts.bytes();
+            let changes = offload::run_queued(bytes, || record.difference(&texts)).await;
             if self.options.accept_changes {
                 new.texts = texts;
                 new.held_back = None;
-            } else if record.difference(&texts).is_empty()
-                || record.refused.as_ref() == Some(&texts.hash())
-            {
+            } else if changes.is_empty() || record.refused.as_ref() == Some(&texts.hash()) {
                 new.held_back = None;
             } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
                 self.router.journal().audit(AuditEvent {
@@ -117,13 +116,14 @@ impl Plugins {
                     subject: identifier.into(),
                     detail: "it has changed; the change must be accepted".into(),
                 });
-                new.held_back = Some(HeldBack { texts, at_ms: clock::now_ms() });
+                let (at_ms, changes) = (clock::now_ms(), changes.into());
+                new.held_back = Some(HeldBack { texts, at_ms, changes });
             }
         }
         let changed = new.texts != record.texts;
-        self.keep(identifier, &new).await?;
+        record::store(&*self.records, identifier, &new).await?;
         if changed {
-            let plugin = new.plugin().map_err(ChangeError::Invalid)?;
+            let plugin = new.plugin_queued().await?;
             self.enter(new, plugin);
         } else if let Some(entry) = self.entries().get_mut(identifier) {
             entry.record = new;

@@ -18,7 +18,8 @@ use crate::manifest::is_identifier;
 use crate::source::Validators;
 
 const BUCKET: &str = "plugin-indexes";
-pub(crate) const MAX_INDEX: usize = 4 << 20;
+/// The maximum size of an index.
+const MAX_INDEX: usize = 4 << 20;
 /// How long an index is cached.
 const FRESH: Duration = Duration::from_secs(60);
 /// The maximum number of cached indexes.
@@ -26,6 +27,9 @@ const MAX_CACHED: usize = 16;
 
 /// Returns the entries of an index, if the text is one.
 pub(crate) fn read(text: &str) -> Option<Vec<Value>> {
+    if text.len() > MAX_INDEX {
+        return None;
+    }
     serde_json::from_str::<PluginIndex>(text).ok().map(|index| index.plugins)
 }
 

@@ -187,7 +187,10 @@ impl Plugins {
         });
         for (identifier, record) in record::stored(&*plugins.records).await? {
             match record.plugin() {
-                Ok(plugin) => plugins.enter(record, plugin),
+                Ok(plugin) => {
+                    record.changes();
+                    plugins.enter(record, plugin);
+                }
                 Err(why) => warn!(
                     plugin = identifier,
                     why, "a stored plugin is no longer valid; remove it and add it again"

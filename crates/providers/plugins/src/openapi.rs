@@ -7,8 +7,10 @@ use bytes::Bytes;
 use sa_core::{CallError, CallErrorKind};
 use sa_egress::header::{HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Allowed, Method, Request, origin};
-use sa_openapi::{Document, HttpRequest, Json, Operation, RequestError, RequestErrorKind};
+use sa_openapi::{Document, HttpRequest, Json, Limits, Operation, RequestError, RequestErrorKind};
 use sa_protocol::plugin::PluginErrorType;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use url::Url;
@@ -18,13 +20,22 @@ use crate::secrets;
 use crate::tokens::TokenFetcher;
 
 /// The maximum size of a document.
-pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
+pub(crate) const MAX_DOCUMENT: usize = Limits::DEFAULT.bytes;
 
 /// The error for a document that names no usable server.
 pub(crate) const NO_SERVER: &str = "none of its \"servers\" has an absolute URL, and the address of the document is unknown: use absolute URLs, or add the document by its URL";
 
 pub(crate) fn read(text: &str, source: Option<&Url>) -> Result<Document, String> {
     Document::parse(text.as_bytes(), source).map_err(|error| error.to_string())
+}
+
+/// Returns whether a JSON text has a manifest's identifier.
+pub(crate) fn is_manifest(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Named {
+        identifier: Option<IgnoredAny>,
+    }
+    serde_json::from_str::<Named>(text).is_ok_and(|named| named.identifier.is_some())
 }
 
 /// Returns a manifest for a document that has none.

@@ -1,16 +1,16 @@
 //! The registry: adding, removing, enabling and disabling plugins.
 
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use sa_core::store::{Expect, StoreError};
+use sa_core::store::StoreError;
 use sa_core::{ProviderId, RawJson, clock};
 use sa_egress::{Allowed, EgressError};
+use sa_limits::offload;
 use sa_text::json::difference::Change;
 use serde_json::Value;
 use url::Url;
 
 use crate::manifest::{self, MAX_MANIFEST, Manifest, Problem};
-use crate::record::{BUCKET, HeldBack, Record, Texts};
+use crate::record::{self, HeldBack, Record, Texts};
 use crate::source::{FetchError, Fetched, Validators};
 use crate::{KIND, MAX_PLUGINS, Plugins, index, openapi};
 
@@ -22,9 +22,9 @@ const AT_ONCE: usize = 8;
 /// The thing that an operator adds.
 #[derive(Debug, Clone)]
 pub enum Addition {
-    /// The URL of a manifest or an index.
+    /// The URL of a manifest, an OpenAPI document or an index.
     Url(Url),
-    /// The text of a manifest or an index.
+    /// The text of a manifest, an OpenAPI document or an index.
     Text(String),
 }
 
@@ -156,7 +156,7 @@ impl Plugins {
         let held_view = |held: &HeldBack| HeldBackView {
             at_ms: held.at_ms,
             hash: held.texts.hash(),
-            changes: entry.record.difference(&held.texts),
+            changes: entry.record.changes().to_vec(),
         };
         let plugin = &entry.plugin;
         let mut functions: Vec<FunctionView> = plugin
@@ -194,8 +194,9 @@ impl Plugins {
         let allowed = terms.allowed()?;
         let (fetched, source) = match addition {
             Addition::Url(url) => {
-                let fetched =
-                    self.fetch(&url, &allowed, &Validators::default(), index::MAX_INDEX).await?;
+                let fetched = self
+                    .fetch(&url, &allowed, &Validators::default(), openapi::MAX_DOCUMENT)
+                    .await?;
                 (fetched.ok_or(FetchError::Status(304))?, Some(url))
             }
             Addition::Text(text) => (Fetched { text, validators: Validators::default() }, None),
@@ -257,7 +258,10 @@ impl Plugins {
                 format!("{} more exceed the limit of {MAX_PLUGINS} plugins", listed - MAX_PLUGINS),
             ));
         }
-        if added.plugins.is_empty() && !added.failed.is_empty() {
+        if listed == 0 {
+            return Err(ChangeError::Index("the index lists no plugins".into()));
+        }
+        if added.plugins.is_empty() {
             let failed = added
                 .failed
                 .iter()
@@ -305,7 +309,7 @@ impl Plugins {
             held_back: None,
             refused: None,
         };
-        let plugin = record.plugin().map_err(ChangeError::Invalid)?;
+        let plugin = record.plugin_queued().await?;
         if plugin.origins.is_empty() && !plugin.functions.is_empty() {
             return Err(ChangeError::Invalid(openapi::NO_SERVER.to_owned()));
         }
@@ -323,7 +327,7 @@ impl Plugins {
                 }
             }
         }
-        self.keep(&identifier, &record).await?;
+        record::store(&*self.records, &identifier, &record).await?;
         self.enter(record, plugin);
         Ok((self.show(&identifier)?, problems))
     }
@@ -339,9 +343,9 @@ impl Plugins {
         let text = fetched.text;
         let reading = manifest::read(&text, source);
         let Some(manifest) = &reading.manifest else {
-            let value = serde_json::from_str::<Value>(&text).unwrap_or_default();
-            let is_manifest = value.get("identifier").is_some();
-            return match openapi::read(&text, source) {
+            let is_manifest = openapi::is_manifest(&text);
+            let document = offload::run_queued(text.len(), || openapi::read(&text, source)).await;
+            return match document {
                 Ok(document) if !is_manifest => {
                     let manifest = format!("{:#}", openapi::manifest_for(&document));
                     Ok((Texts { manifest, openapi: Some(text) }, true))
@@ -369,7 +373,7 @@ impl Plugins {
     pub async fn remove(&self, identifier: &str) -> Result<View, ChangeError> {
         let _one = self.changing.lock().await;
         let view = self.show(identifier)?;
-        self.records.delete(BUCKET, identifier).await?;
+        record::delete(&*self.records, identifier).await?;
         let entry = self.entries().remove(identifier);
         if let Some(registration) = entry.and_then(|entry| entry.registration) {
             registration.withdraw();
@@ -408,16 +412,9 @@ impl Plugins {
     ) -> Result<View, ChangeError> {
         let mut record = self.record(identifier)?;
         change(&mut record);
-        let plugin = record.plugin().map_err(ChangeError::Invalid)?;
-        self.keep(identifier, &record).await?;
+        let plugin = record.plugin_queued().await?;
+        record::store(&*self.records, identifier, &record).await?;
         self.enter(record, plugin);
         self.show(identifier)
-    }
-
-    pub(crate) async fn keep(&self, identifier: &str, record: &Record) -> Result<(), ChangeError> {
-        let json =
-            serde_json::to_vec(record).map_err(|error| ChangeError::Invalid(error.to_string()))?;
-        self.records.put(BUCKET, identifier, Bytes::from(json), Expect::Anything).await?;
-        Ok(())
     }
 }

@@ -17,6 +17,9 @@ use crate::plugin::{DocumentText, Plugin};
 use crate::{KIND, Plugins};
 
 const MAX_TRANSIENTS: usize = 64;
+/// The maximum size of the OpenAPI document of such a plugin. Callers cause its fetch, and up to
+/// [`MAX_TRANSIENTS`] are kept in memory.
+pub(crate) const MAX_DOCUMENT: usize = 4 << 20;
 /// The idle timeout of such a plugin.
 const IDLE: Duration = Duration::from_secs(600);
 /// How long a manifest from an index is cached.

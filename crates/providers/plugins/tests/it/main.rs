@@ -1,0 +1,5 @@
+//! Tests of the registry of plugins, with a real store and a real web server.
+
+mod documents;
+mod indexes;
+mod support;
