@@ -1,7 +1,7 @@
 // The client sends requests only to its host, and each request gets its own answer.
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { createPluginClient, type PluginClient } from "../src/client.js";
+import { createPluginClient, fetchPluginMessage, type PluginClient } from "../src/client.js";
 import { Page } from "./page.js";
 
 let page: Page;
@@ -203,6 +203,15 @@ test("arguments that are not JSON reject", async () => {
 test("without a window it says where it belongs", async () => {
   vi.stubGlobal("window", undefined);
   await expect(createPluginClient().getPluginMessage()).rejects.toMatchObject({ code: "no-window" });
+  vi.unstubAllGlobals();
+});
+
+test("fetchPluginMessage asks the host of the global window", async () => {
+  vi.stubGlobal("window", page.window);
+  const message = fetchPluginMessage<{ title: string }>();
+  expect(page.sent).toMatchObject([{ type: "speraxos:fetch-plugin-message" }]);
+  page.hear({ type: "speraxos:render-plugin", props: { content: { title: "Hi" }, name: "weather" } });
+  expect(await message).toEqual({ title: "Hi" });
   vi.unstubAllGlobals();
 });
 
