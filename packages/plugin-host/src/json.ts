@@ -49,6 +49,15 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return Object.prototype.toString.call(value) === "[object Object]";
 }
 
+/** Returns a JSON value as text that does not depend on the order of keys. Databases may change that order. */
+export function canonicalText(value: unknown): string {
+  const sorted = (_: string, item: unknown): unknown =>
+    isRecord(item)
+      ? Object.fromEntries(Object.entries(item).sort(([one], [other]) => (one < other ? -1 : Number(one > other))))
+      : item;
+  return JSON.stringify(value, sorted) ?? "";
+}
+
 /** Returns a message's text as a plugin expects it: parsed if it is JSON, otherwise unchanged. */
 export function parsedContent(content: unknown): unknown {
   if (typeof content !== "string") return content;

@@ -1,4 +1,4 @@
-import { isRecord, jsonFault, parsedContent } from "./json.js";
+import { canonicalText, isRecord, jsonFault, parsedContent } from "./json.js";
 import { Bucket, type Limits } from "./limits.js";
 import type { HostChannel, Incoming, PluginMessage, Prefix } from "./plugin-protocol.js";
 import { mergeSettings, secretPaths, splitSecrets, withSecrets } from "./secrets.js";
@@ -67,6 +67,9 @@ export interface SessionOptions {
   actions?: PluginActions;
 }
 
+/** The maximum number of a page's own writes that are compared with new content. */
+const MAX_WRITES = 16;
+
 interface SessionSurroundings {
   origin: string;
   limits: Limits;
@@ -84,6 +87,8 @@ export class PluginSession {
   readonly #secretPaths;
   readonly #actions: Bucket;
   #content: unknown;
+  /** The page's writes that the host may still send back, oldest first. */
+  readonly #writes: string[] = [];
   /** The prefix of the page's messages; unset before its first message. */
   #prefix: Prefix | undefined;
   readonly #asked = new Map<SecretsRequest["purpose"], Promise<boolean>>();
@@ -125,12 +130,21 @@ export class PluginSession {
   /**
    * Sets new content of the message. A running page gets it at once. A page that has sent no message yet requests it
    * when it is ready. A page's own write is not sent back: published SDKs use no request ids, and would take it for the
-   * answer to their next request.
+   * answer to their next request. A host may send it back late, after the page has written again. The later write stays.
    */
   setContent(content: unknown): void {
-    const known = isSame(content, this.#content);
+    const text = contentText(content);
+    const write = this.#writes.indexOf(text);
+    if (write >= 0) {
+      // The host sends writes back in their order, so the earlier ones are done.
+      this.#writes.splice(0, write);
+      return;
+    }
+    const known = text === contentText(this.#content);
     this.#content = content;
-    if (this.#prefix !== undefined && !known) this.#sendContent(this.#prefix, undefined);
+    if (known) return;
+    this.#writes.length = 0;
+    if (this.#prefix !== undefined) this.#sendContent(this.#prefix, undefined);
   }
 
   async #handle({ prefix, requestId, message }: Incoming): Promise<void> {
@@ -194,10 +208,15 @@ export class PluginSession {
     const before = this.#content;
     // Set before the action, because the host may set its content during it.
     this.#content = message.content;
+    const write = contentText(message.content);
+    this.#writes.push(write);
+    if (this.#writes.length > MAX_WRITES) this.#writes.shift();
     try {
       await actions.setMessage(message.content);
     } catch (error) {
       this.#content = before;
+      const refused = this.#writes.lastIndexOf(write);
+      if (refused >= 0) this.#writes.splice(refused, 1);
       throw error;
     }
     if (message.triggerAiMessage) await this.#act("triggerAi", actions.triggerAi, call.messageId);
@@ -274,8 +293,8 @@ export class PluginSession {
     if (before) return before;
     const answer = Promise.resolve()
       .then(() => requestSecrets?.(request) ?? false)
-      .then((said) => {
-        const answer = readAnswer(said);
+      .then((given) => {
+        const answer = readAnswer(given);
         if (purpose === "read") this.#granted = answer;
         return answer !== false;
       })
@@ -304,15 +323,15 @@ export class PluginSession {
   }
 }
 
-/** Whether a page would be sent the same content. */
-function isSame(one: unknown, other: unknown): boolean {
-  return JSON.stringify(parsedContent(one)) === JSON.stringify(parsedContent(other));
+/** Returns a text that is equal for contents that are equal for a page. */
+function contentText(content: unknown): string {
+  return canonicalText(parsedContent(content));
 }
 
 /** Only a clear approval counts; any other value is a refusal. */
-function readAnswer(said: unknown): SecretsAnswer {
-  if (said === true) return true;
-  return isRecord(said) && isRecord(said.values) ? { values: { ...said.values } } : false;
+function readAnswer(given: unknown): SecretsAnswer {
+  if (given === true) return true;
+  return isRecord(given) && isRecord(given.values) ? { values: { ...given.values } } : false;
 }
 
 /** Returns the changes without those that leave a value unchanged. */
@@ -321,7 +340,7 @@ function withoutSame(changes: Record<string, unknown>, known: Record<string, unk
   for (const [key, value] of Object.entries(changes)) {
     const before = Object.hasOwn(known, key) ? known[key] : undefined;
     if (isRecord(value) && isRecord(before)) left.push([key, withoutSame(value, before)]);
-    else if (before === undefined || JSON.stringify(value) !== JSON.stringify(before)) left.push([key, value]);
+    else if (before === undefined || canonicalText(value) !== canonicalText(before)) left.push([key, value]);
   }
   // `fromEntries` defines its keys: an assignment would follow a key `__proto__`.
   return Object.fromEntries(left);

@@ -128,6 +128,44 @@ test("a page's own write is not sent back to it, however the host keeps it", asy
   expect(hosted.answers.map(({ message }) => message.props)).toEqual([{ content: { a: 2 }, name: "forecast" }]);
 });
 
+test("a page's own write is not sent back to it with its keys in another order", async () => {
+  hosted = new Hosted();
+  hosted.say({ type: "speraxos:fill-plugin-content", content: { list: [{ a: 1, b: 2 }], name: "x" } });
+  await hosted.settle();
+  hosted.view.setContent('{"name":"x","list":[{"b":2,"a":1}]}');
+  expect(hosted.answers).toEqual([]);
+  // The order of a list is part of its value.
+  hosted.view.setContent({ list: [2, 1] });
+  hosted.view.setContent({ list: [1, 2] });
+  expect(hosted.answers).toHaveLength(2);
+});
+
+test("a late echo of an earlier write does not replace a later one", async () => {
+  hosted = new Hosted();
+  for (const content of ["one", "two", "one", "three"]) hosted.say({ type: "speraxos:fill-plugin-content", content });
+  await hosted.settle();
+  for (const echo of ["one", "one", "two", "one"]) hosted.view.setContent(echo);
+  expect(hosted.answers).toEqual([]);
+  const answer = await hosted.ask({ type: "speraxos:fetch-plugin-message" }, "speraxos:render-plugin");
+  expect(answer.props).toMatchObject({ content: "three" });
+  hosted.view.setContent("three");
+  // Echoes arrive in the order of the writes, so this is a change by the host.
+  hosted.view.setContent("two");
+  expect(hosted.answers.slice(1).map(({ message }) => message.props)).toEqual([{ content: "two", name: "forecast" }]);
+});
+
+test("after a change by the host, an earlier write of the page is a change, too", async () => {
+  hosted = new Hosted();
+  hosted.say({ type: "speraxos:fill-plugin-content", content: "mine" });
+  await hosted.settle();
+  hosted.view.setContent("the host's");
+  hosted.view.setContent("mine");
+  expect(hosted.answers.map(({ message }) => (message.props as { content: unknown }).content)).toEqual([
+    "the host's",
+    "mine",
+  ]);
+});
+
 test("a write that the host refused leaves the content as it was", async () => {
   hosted = new Hosted();
   hosted.actions.setMessage.mockImplementation(() => {
