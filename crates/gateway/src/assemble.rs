@@ -199,9 +199,17 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
         closing.clone(),
     )
     .await?;
-    let sessions =
-        crate::sessions::start(&config, &router, &notices, &log, Arc::clone(&records), &trimmer)
-            .await?;
+    let budgets = Budgets::new(&sizes, config.settings.server.max_connections);
+    let sessions = crate::sessions::start(
+        &config,
+        &router,
+        &notices,
+        &log,
+        Arc::clone(&records),
+        &trimmer,
+        &budgets,
+    )
+    .await?;
     let plugins = Plugins::load(
         Arc::clone(&router),
         Arc::clone(&records),
@@ -229,7 +237,6 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
     let chat =
         Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
-    let budgets = Budgets::new(&sizes, config.settings.server.max_connections);
     let gateway = Gateway {
         config,
         store,

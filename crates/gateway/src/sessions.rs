@@ -2,15 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use sa_core::store::{Log, Records};
 use sa_core::{Notices, Router, Trimmer};
 use sa_relay::{Options, Sessions};
 
+use crate::budgets::Budgets;
 use crate::config::{Config, millis};
 use crate::retention::days;
 use crate::secret_files;
+
+/// How long a message waits for an agent that connects by itself, before it counts as failed.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn start(
     config: &Config,
@@ -19,6 +24,7 @@ pub(crate) async fn start(
     log: &Arc<dyn Log>,
     records: Arc<dyn Records>,
     trimmer: &Arc<Trimmer>,
+    budgets: &Budgets,
 ) -> anyhow::Result<Option<Arc<Sessions>>> {
     let settings = &config.settings.sessions;
     if !settings.enabled {
@@ -35,9 +41,15 @@ pub(crate) async fn start(
         timeout: millis(settings.caller_timeout_ms),
         caller_grace: millis(settings.caller_grace_ms),
         idle: millis(settings.idle_ms),
+        agent_timeout: AGENT_TIMEOUT,
         max_sessions: settings.max_open,
         max_pending: settings.max_pending,
         max_line_bytes: config.settings.limits.max_frame_bytes,
+        budgets: sa_relay::Budgets {
+            connections: Arc::clone(budgets.connections.budget()),
+            requests: Arc::clone(&budgets.requests),
+            answers: Arc::clone(&budgets.answers),
+        },
         keep_events: settings.keep_events,
         keep_event_bytes: settings.keep_event_bytes,
         keep: days(config.settings.journal.keep_days),

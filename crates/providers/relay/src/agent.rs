@@ -335,7 +335,7 @@ async fn attend(session: &Arc<Session>, mut child: Child, mut queue: mpsc::Recei
     }
     let code = status.and_then(Result::ok).and_then(|status| status.code());
     info!(session = &*session.id, code, "agent ended");
-    let message = session.turn.message();
+    let message = session.turn.exited(code == Some(0));
     // Closed before the event is written, so that a reader of the event can start a new agent.
     drop(queue);
     if let Err(error) = session.events.write("agent_exited", json!({ "code": code })).await {

@@ -188,10 +188,10 @@ impl EventsQuery {
         self.since.or(self.since_index.and_then(|index| index.try_into().ok())).unwrap_or(0)
     }
 
-    /// Returns whether a client of the original protocol sent the query. Such a client looks for
-    /// the assistant's messages among the events.
+    /// Returns whether a client of the original protocol may have sent the query. Such a client
+    /// looks for the assistant's messages among the events. It omits a `since_index` of 0.
     pub(crate) fn is_original(&self) -> bool {
-        self.since_index.is_some()
+        self.since.is_none()
     }
 }
 

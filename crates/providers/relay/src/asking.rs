@@ -38,8 +38,8 @@ impl Sessions {
         within: Option<&Arc<Session>>,
     ) -> Result<Value, CallError> {
         self.check_reach(principal, within, id).await?;
-        let mut view = self.show(principal, id).await?;
-        let events = self.events_of(id, &view.owner.id);
+        let mut record = self.find(principal, id).await?;
+        let events = self.events_of(id, &record.view.owner.id);
         let open = self.enter(principal, id).ok();
         // An agent that reads its own session does not show that its caller is connected.
         let by_caller = within.is_none_or(|own| *own.id != *id);
@@ -65,26 +65,32 @@ impl Sessions {
                 () = tokio::time::sleep_until(over) => break found,
             }
         };
+        let mut hint = None;
         if let Some(session) = &open {
-            view = session.show();
+            record = session.record();
+            hint = self.hint_if_late(session);
         }
-        let progress = open
-            .as_ref()
-            .map_or(Progress::Completed, |session| session.turn.progress(view.state == "ended"));
+        let mut progress = if hint.is_some() { Progress::Failed } else { record.turn.progress() };
         let next = found.last().map_or(since, |event| event.id);
         let all = found.len() < limit;
         let mut found: Vec<Value> =
             found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
         if query.is_original() {
-            found = found.into_iter().map(as_original).collect();
-            if let Some(session) = open.as_ref().filter(|_| all && progress.is_over())
-                && let Some(text) = session.turn.answer(&events).await?
-            {
+            found = found.into_iter().flat_map(as_original).collect();
+            // Such a client reads no more events after the agent is done.
+            if !all {
+                progress = Progress::Working;
+            }
+            let text = match hint {
+                None if progress.is_over() => record.turn.answer(&events).await?,
+                hint => hint.filter(|_| progress.is_over()),
+            };
+            if let Some(text) = text {
                 found.push(turn::assistant(json!({ "session_id": id, "index": next }), &text));
             }
         }
         Ok(json!({
-            "session_id": id, "state": view.state, "events": found, "next": next,
+            "session_id": id, "state": record.view.state, "events": found, "next": next,
             "status": progress.as_str(), "completed": progress == Progress::Completed,
             "failed": progress == Progress::Failed, "last_index": next,
         }))
@@ -173,14 +179,17 @@ impl Sessions {
             return json!({ "received": true });
         }
         self.journal().count("session", "stray_reply");
-        let session: String =
-            response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
-        warn!(
-            session,
-            request,
-            by = &*principal.name,
-            "ignored an answer to an unknown request_id"
-        );
+        if let Some(suppressed) = self.stray_answers.next(Instant::now()) {
+            let session: String =
+                response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
+            warn!(
+                session,
+                request,
+                by = &*principal.name,
+                suppressed,
+                "ignored an answer to an unknown request_id"
+            );
+        }
         if is_owner {
             json!({ "received": true, "counted": false })
         } else {
@@ -257,14 +266,13 @@ impl Sessions {
     }
 }
 
-/// Adds the fields that clients of the original protocol expect.
-fn as_original(mut event: Value) -> Value {
+/// Adds what clients of the original protocol expect: an index, and after each message of the
+/// agent the same message in their form.
+fn as_original(mut event: Value) -> Vec<Value> {
     event["index"] = event["id"].clone();
-    if event["type"] != "agent_message" {
-        return event;
-    }
-    let text = event["message"].as_str().unwrap_or_default().to_owned();
-    turn::assistant(event, &text)
+    let text = event["message"].as_str().filter(|_| event["type"] == "agent_message");
+    let message = text.map(|text| turn::assistant(event.clone(), text));
+    std::iter::once(event).chain(message).collect()
 }
 
 /// A stream of a session's news.

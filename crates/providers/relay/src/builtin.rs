@@ -103,10 +103,9 @@ struct Action {
 async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
     let Heard { session, event, wait, .. } = &heard;
     let (event, wait) = (*event, *wait);
-    let hint = sessions.hint_for(session);
     if wait.is_zero() {
         sessions.request_ended(session, None);
-        return Ok(with_hint(heard.answer(), hint));
+        return Ok(heard.answer());
     }
     let over = Instant::now() + wait;
     let mut following = sessions.follow(&session.owner, &session.id, event, false).await?;
@@ -150,14 +149,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     sessions.look_at(session, Instant::now());
     let mut answer = heard.answer();
     answer["events"] = json!(said);
-    Ok(with_hint(answer, hint))
-}
-
-fn with_hint(mut answer: Value, hint: Option<String>) -> Value {
-    if let Some(hint) = hint {
-        answer["hint"] = json!(hint);
-    }
-    answer
+    Ok(answer)
 }
 
 fn tools() -> Vec<Tool> {

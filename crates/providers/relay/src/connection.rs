@@ -12,21 +12,23 @@ use sa_core::{CallError, CallErrorKind, RawJson};
 use sa_limits::offload;
 use sa_text::json::object;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{self, EventsQuery};
+use crate::lines::{Line, Lines};
+use crate::meter::{Charge, Meter};
 use crate::rpc::{self, Fault, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Request};
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
 
 /// The maximum number of running requests of one connection.
-const MAX_RUNNING: usize = 64;
+pub(crate) const MAX_RUNNING: usize = 64;
 /// The maximum number of answers queued for a slow client. Further requests wait for space, and
 /// keep their slots.
 const QUEUE: usize = 16;
@@ -36,7 +38,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 struct Connection {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
-    lines: mpsc::Sender<String>,
+    answers: mpsc::Sender<Answer>,
+    /// The bytes of incomplete lines and running requests.
+    incoming: Arc<Meter>,
+    /// The bytes of answers that the client has not read yet.
+    unread: Arc<Meter>,
     places: Arc<Semaphore>,
     /// The running requests, by the ids of the client. If a client uses an id twice, it can only
     /// cancel the later request.
@@ -45,13 +51,23 @@ struct Connection {
     over: CancellationToken,
 }
 
+/// A line for the client, and its charge until it is written.
+struct Answer {
+    line: String,
+    charge: Charge,
+}
+
 pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stream: UnixStream) {
     let (reading, mut writing) = stream.into_split();
-    let (lines, mut queue) = mpsc::channel::<String>(QUEUE);
+    let (answers, mut queue) = mpsc::channel::<Answer>(QUEUE);
+    let holder = session.agent_holder();
+    let budgets = &sessions.options.budgets;
     let connection = Arc::new(Connection {
         sessions: Arc::clone(sessions),
         session: Arc::clone(session),
-        lines,
+        answers,
+        incoming: Meter::new(&budgets.requests.share(&holder)),
+        unread: Meter::new(&budgets.answers.share(&holder)),
         places: Arc::new(Semaphore::new(MAX_RUNNING)),
         running: Mutex::default(),
         over: CancellationToken::new(),
@@ -64,13 +80,17 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
         let mut lent = session.lent.subscribe();
         lent.mark_changed();
         loop {
-            let mut line = tokio::select! {
+            let next = tokio::select! {
                 biased;
-                Ok(()) = lent.changed() => lent.borrow_and_update().config.clone(),
-                Some(line) = queue.recv() => line,
+                Ok(()) = lent.changed() => Err(Arc::clone(&lent.borrow_and_update())),
+                Some(answer) = queue.recv() => Ok(answer),
                 () = session.ended.cancelled() => return,
             };
-            line.push('\n');
+            // All connections share the text of the tools.
+            let line = match &next {
+                Ok(answer) => &answer.line,
+                Err(lent) => &lent.config,
+            };
             let written =
                 tokio::time::timeout(WRITE_TIMEOUT, writing.write_all(line.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
@@ -78,49 +98,54 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
             }
         }
     };
-    let read = connection.read(BufReader::new(reading));
+    let read = connection.read(reading);
     tokio::select! { () = write => {}, () = read => {} }
 }
 
 impl Connection {
-    async fn read(self: &Arc<Self>, mut reader: impl AsyncBufRead + Unpin) {
+    async fn read(self: &Arc<Self>, stream: impl AsyncRead + Unpin) {
         let max = self.sessions.options.max_line_bytes;
+        let mut lines = Lines::new(BufReader::new(stream), max, &self.incoming);
         let mut first = true;
         loop {
-            let line = match next_line(&mut reader, max).await {
-                Ok(Line::Whole(line)) => line,
+            let (line, charge) = match lines.next().await {
+                Ok(Line::Whole(line, charge)) => (line, charge),
                 Ok(Line::TooLong) => {
                     self.sessions.journal().count("relay", "line_too_long");
                     let message = format!("a line can have at most {max} bytes");
-                    self.say(failed(None, INVALID_REQUEST, &message, None)).await;
+                    let line = rpc::failed(None, INVALID_REQUEST, &message, None);
+                    self.send(self.sized(None, line)).await;
+                    continue;
+                }
+                Ok(Line::Refused(refused)) => {
+                    self.sessions.journal().count("relay", "no_room");
+                    self.send(self.sized(None, rpc::refused(None, &refused.into()))).await;
                     continue;
                 }
                 Ok(Line::End) | Err(_) => return,
             };
             let is_first = std::mem::take(&mut first);
             let incoming = offload::run_queued(line.len(), || rpc::decode(&line, is_first)).await;
+            drop(line);
             match incoming {
                 Incoming::Nothing => {}
                 Incoming::One(Ok(request)) if request.method == "cancel" => self.cancel(&request),
-                Incoming::One(Ok(request)) => self.start(request).await,
-                Incoming::One(Err(fault)) => {
-                    let answer = self.fault(fault);
-                    self.say(answer).await;
-                }
-                Incoming::Batch(items) => self.start_batch(items).await,
+                Incoming::One(Ok(request)) => self.start(request, charge).await,
+                Incoming::One(Err(fault)) => self.send(self.fault(&fault)).await,
+                Incoming::Batch(items) => self.start_batch(items, charge).await,
             }
         }
     }
 
     /// Starts a request, which runs concurrently with the others.
-    async fn start(self: &Arc<Self>, request: Request) {
+    async fn start(self: &Arc<Self>, request: Request, charge: Charge) {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let error = CallError::new(
                 CallErrorKind::Overloaded,
                 format!("the limit of {MAX_RUNNING} running requests is reached"),
             );
             if let Some(id) = &request.id {
-                self.say(refused(Some(id), &error)).await;
+                self.send(self.sized(Some(id), rpc::refused(Some(id), &error))).await;
             }
             return;
         };
@@ -133,11 +158,12 @@ impl Connection {
             let _ = ready.await;
             let answer = this.answer(request);
             let answer = this.over.run_until_cancelled(answer).await.flatten();
+            drop(charge);
             if let Some(key) = done {
                 this.forget(&key, tokio::task::id());
             }
             if let Some(answer) = answer {
-                this.say(answer).await;
+                this.send(answer).await;
             }
             drop(place);
         });
@@ -147,7 +173,7 @@ impl Connection {
         let _ = go.send(());
     }
 
-    async fn start_batch(self: &Arc<Self>, items: Vec<Result<Request, Fault>>) {
+    async fn start_batch(self: &Arc<Self>, items: Vec<Result<Request, Fault>>, charge: Charge) {
         let Ok(place) = Arc::clone(&self.places)
             .try_acquire_many_owned(items.len().clamp(1, u32::MAX as usize) as u32)
         else {
@@ -155,63 +181,63 @@ impl Connection {
                 CallErrorKind::Overloaded,
                 format!("at most {MAX_RUNNING} requests can run at once"),
             );
-            return self.say(refused(None, &error)).await;
+            return self.send(self.sized(None, rpc::refused(None, &error))).await;
         };
         let this = Arc::clone(self);
         tokio::spawn(async move {
             let answers = items.into_iter().map(async |item| match item {
                 Ok(request) => this.answer(request).await,
-                Err(fault) => Some(this.fault(fault)),
+                Err(fault) => Some(this.fault(&fault)),
             });
             let Some(answers) = this.over.run_until_cancelled(join_all(answers)).await else {
                 return;
             };
-            let answers: Vec<String> = answers.into_iter().flatten().collect();
-            if !answers.is_empty() {
-                this.say(format!("[{}]", answers.join(","))).await;
+            drop(charge);
+            let (mut lines, mut charge) = (Vec::new(), this.unread.empty());
+            for answer in answers.into_iter().flatten() {
+                lines.push(answer.line);
+                charge.merge(answer.charge);
+            }
+            if !lines.is_empty() {
+                this.send(Answer { line: format!("[{}]", lines.join(",")), charge }).await;
             }
             drop(place);
         });
     }
 
-    async fn answer(&self, request: Request) -> Option<String> {
-        let params = request
-            .params
-            .as_ref()
-            .map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
+    async fn answer(&self, request: Request) -> Option<Answer> {
+        let Request { id, method, params } = request;
+        let params =
+            params.as_ref().map_or_else(|| Ok(RawJson::empty_object()), |raw| RawJson::part(raw));
         let outcome = match params {
-            Ok(params) if params.is_null() => {
-                self.run(&request.method, &RawJson::empty_object()).await
-            }
-            Ok(params) => self.run(&request.method, &params).await,
+            Ok(params) if params.is_null() => self.run(&method, RawJson::empty_object()).await,
+            Ok(params) => self.run(&method, params).await,
             Err(error) => Err(args::invalid(format!("params are invalid: {error}"))),
         };
-        let id = request.id?;
-        Some(match outcome {
-            Ok(Some(result)) => format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}",
-                id.get(),
-                one_line(&result)
-            ),
+        let id = id?;
+        let line = match outcome {
+            Ok(Some(result)) => rpc::result(&id, &result),
             Ok(None) => {
-                let method: String = request.method.chars().take(64).collect();
-                failed(Some(&id), METHOD_NOT_FOUND, &format!("unknown method \"{method}\""), None)
+                let method: String = method.chars().take(64).collect();
+                let message = format!("unknown method \"{method}\"");
+                rpc::failed(Some(&id), METHOD_NOT_FOUND, &message, None)
             }
-            Err(error) => refused(Some(&id), &error),
-        })
+            Err(error) => rpc::refused(Some(&id), &error),
+        };
+        Some(self.sized(Some(&id), line))
     }
 
     /// Runs a method. Returns `None` if there is no such method.
-    async fn run(&self, method: &str, params: &RawJson) -> Result<Option<RawJson>, CallError> {
+    async fn run(&self, method: &str, params: RawJson) -> Result<Option<RawJson>, CallError> {
         self.session.touch();
         let principal = self.session.view().principal;
         let answer = match method {
             "caller_tool" => return self.caller_tool(params).await.map(Some),
             "session_message" => {
-                self.sessions.message(&principal, params, Some(&self.session)).await?.answer()
+                self.sessions.message(&principal, &params, Some(&self.session)).await?.answer()
             }
             "session_events" => {
-                let query: EventsQuery = args::read(params)?;
+                let query: EventsQuery = args::read(&params)?;
                 let id = query.session_id.clone().unwrap_or_else(|| self.session.id.to_string());
                 self.sessions.read_events(&principal, &id, &query, Some(&self.session)).await?
             }
@@ -224,8 +250,9 @@ impl Connection {
         Ok(Some(RawJson::of(&answer)))
     }
 
-    async fn caller_tool(&self, params: &RawJson) -> Result<RawJson, CallError> {
-        let call: CallerTool = args::read(params)?;
+    async fn caller_tool(&self, params: RawJson) -> Result<RawJson, CallError> {
+        let call: CallerTool = args::read(&params)?;
+        drop(params);
         if call.timeout_ms == Some(0) || call.idle_timeout_ms == Some(0) {
             return Err(args::invalid("timeout_ms and idle_timeout_ms must be at least 1"));
         }
@@ -242,6 +269,7 @@ impl Connection {
             idempotency_key: None,
             trace: TraceContext::root(),
         };
+        drop(call);
         let finished = self.sessions.router.start(request, None).outcome().await;
         finished.outcome.map(|output| output.content)
     }
@@ -260,14 +288,28 @@ impl Connection {
         }
     }
 
-    fn fault(&self, fault: Fault) -> String {
+    fn fault(&self, fault: &Fault) -> Answer {
         self.sessions.journal().count("relay", "bad_line");
-        failed(fault.id.as_deref(), fault.code, &fault.message, None)
+        let id = fault.id.as_deref();
+        self.sized(id, rpc::failed(id, fault.code, &fault.message, None))
     }
 
-    async fn say(&self, line: String) {
+    /// Charges an answer. If the budget refuses it, the client receives that error instead.
+    fn sized(&self, id: Option<&RawValue>, line: String) -> Answer {
+        let mut charge = self.unread.empty();
+        match charge.resize(line.len()) {
+            Ok(()) => Answer { line, charge },
+            Err(refused) => {
+                self.sessions.journal().count("relay", "no_room");
+                Answer { line: rpc::refused(id, &refused.into()), charge }
+            }
+        }
+    }
+
+    async fn send(&self, mut answer: Answer) {
+        answer.line.push('\n');
         // Fails only if the connection has ended.
-        let _ = self.lines.send(line).await;
+        let _ = self.answers.send(answer).await;
     }
 
     /// Removes a finished request from the table, unless a later one has the same id.
@@ -291,107 +333,4 @@ struct CallerTool {
     arguments: Option<Box<RawValue>>,
     timeout_ms: Option<u64>,
     idle_timeout_ms: Option<u64>,
-}
-
-/// Replaces line breaks with spaces, because a line is a message. Line breaks inside JSON strings
-/// are escaped.
-fn one_line(json: &RawJson) -> String {
-    json.as_str().replace(['\n', '\r'], " ")
-}
-
-fn refused(id: Option<&RawValue>, error: &CallError) -> String {
-    let code = match error.kind {
-        CallErrorKind::Timeout => -32000,
-        CallErrorKind::InvalidArgs => -32602,
-        CallErrorKind::Offline => -32001,
-        CallErrorKind::NotFound => -32002,
-        CallErrorKind::NotAllowed => -32003,
-        CallErrorKind::Cancelled => -32004,
-        CallErrorKind::Overloaded => -32005,
-        CallErrorKind::Failed => -32006,
-        CallErrorKind::Conflict => -32007,
-        CallErrorKind::Store => -32008,
-    };
-    let data =
-        json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
-    failed(id, code, &error.message, Some(data))
-}
-
-fn failed(id: Option<&RawValue>, code: i32, message: &str, data: Option<Value>) -> String {
-    let mut error = json!({ "code": code, "message": message });
-    if let Some(data) = data {
-        error["data"] = data;
-    }
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.map_or("null", RawValue::get))
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Line {
-    Whole(Vec<u8>),
-    TooLong,
-    End,
-}
-
-/// Reads the next line. A line that is too long is discarded without buffering it.
-async fn next_line(reader: &mut (impl AsyncBufRead + Unpin), max: usize) -> std::io::Result<Line> {
-    let (mut line, mut too_long) = (Vec::new(), false);
-    loop {
-        let part = reader.fill_buf().await?;
-        if part.is_empty() {
-            // An incomplete line at the end of the stream is ignored.
-            return Ok(Line::End);
-        }
-        let end = part.iter().position(|byte| *byte == b'\n');
-        let taken = end.map_or(part.len(), |end| end + 1);
-        let text = &part[..end.unwrap_or(part.len())];
-        too_long |= line.len() + text.len() > max;
-        if too_long {
-            line = Vec::new();
-        } else {
-            line.extend_from_slice(text);
-        }
-        reader.consume(taken);
-        if end.is_some() {
-            return Ok(if too_long { Line::TooLong } else { Line::Whole(line) });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    async fn lines(bytes: &[u8], capacity: usize, max: usize) -> Vec<Option<Vec<u8>>> {
-        let mut reader = BufReader::with_capacity(capacity, bytes);
-        let mut lines = Vec::new();
-        loop {
-            match next_line(&mut reader, max).await.unwrap() {
-                Line::Whole(line) => lines.push(Some(line)),
-                Line::TooLong => lines.push(None),
-                Line::End => return lines,
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_line_that_is_too_long_does_not_spoil_the_next() {
-        let seen = lines(b"abcd\nabcde\n\nab\nrest", 3, 4).await;
-        let expected = [Some(b"abcd".to_vec()), None, Some(Vec::new()), Some(b"ab".to_vec())];
-        assert_eq!(seen, expected);
-    }
-
-    proptest! {
-        #[test]
-        fn lines_are_what_lies_between_breaks(
-            parts in proptest::collection::vec("[a-z]{0,20}", 0..10), capacity in 1_usize..40, max in 0_usize..24,
-        ) {
-            let text = parts.iter().flat_map(|part| [part.as_str(), "\n"]).collect::<String>();
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let seen = runtime.block_on(lines(text.as_bytes(), capacity, max));
-            let expected: Vec<_> = parts.iter().map(|part| (part.len() <= max).then(|| part.as_bytes().to_vec())).collect();
-            prop_assert_eq!(seen, expected);
-        }
-    }
 }

@@ -14,7 +14,9 @@ mod builtin;
 pub mod client;
 mod connection;
 mod events;
+mod lines;
 mod link;
+mod meter;
 mod presence;
 mod record;
 mod rpc;
@@ -24,6 +26,7 @@ mod sessions;
 mod socket;
 pub mod supervisor;
 mod turn;
+mod warnings;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -32,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_core::Trimmer;
+use sa_limits::budget::SharedBudget;
 
 pub use agent::{AgentCommand, Input};
 pub use asking::{Following, News};
@@ -51,6 +55,16 @@ pub const MESSAGE: &str = "session_message";
 pub const END: &str = "session_end";
 pub const RESPOND: &str = "caller_tool_response";
 
+/// The gateway's budgets that the connections of agents share with its other clients.
+#[derive(Debug, Clone)]
+pub struct Budgets {
+    pub connections: Arc<SharedBudget>,
+    /// For the bytes of requests, from their first byte until they are handled.
+    pub requests: Arc<SharedBudget>,
+    /// For the bytes of answers that agents have not read yet.
+    pub answers: Arc<SharedBudget>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The directory of the sockets, which only this user can access.
@@ -68,12 +82,15 @@ pub struct Options {
     pub caller_grace: Duration,
     /// The idle timeout of a session.
     pub idle: Duration,
+    /// How long a message waits for an agent that connects by itself, before it counts as failed.
+    pub agent_timeout: Duration,
     /// The maximum number of open sessions.
     pub max_sessions: usize,
     /// The maximum number of concurrent calls to one caller's tools.
     pub max_pending: usize,
     /// The maximum length of a line on a socket.
     pub max_line_bytes: usize,
+    pub budgets: Budgets,
     /// The maximum number of stored events per session.
     pub keep_events: u64,
     /// The maximum size of stored events per session, in bytes. The newest are kept.

@@ -2,10 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::turn;
+
 /// The bucket of sessions in the store.
 pub(crate) const BUCKET: &str = "sessions";
 
-/// A session as its owner and operators see it, and as it is stored.
+/// A session as it is stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    #[serde(flatten)]
+    pub(crate) view: SessionView,
+    #[serde(default)]
+    pub(crate) turn: turn::State,
+}
+
+/// A session as its owner and operators see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionView {
     pub session_id: String,

@@ -1,9 +1,14 @@
-//! Parses one line of the relay's protocol: JSON-RPC 2.0, or the greeting that some clients send
-//! first.
+//! The lines of the relay's protocol: JSON-RPC 2.0, or the greeting that some clients send first.
 
+use std::fmt;
+
+use sa_core::{CallError, CallErrorKind, RawJson};
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::connection::MAX_RUNNING;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
@@ -11,6 +16,8 @@ pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 
 /// The greeting of some clients. It gets no answer.
 const GREETING: &[u8] = b"OUBLIETTE-";
+/// The maximum length of an id, which is part of each answer.
+const MAX_ID: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) enum Incoming {
@@ -37,21 +44,56 @@ pub(crate) struct Fault {
 }
 
 #[derive(Deserialize)]
-struct Envelope {
-    #[serde(default, deserialize_with = "present")]
-    id: Option<Box<RawValue>>,
-    jsonrpc: Option<Value>,
-    method: Option<Value>,
-    params: Option<Box<RawValue>>,
-    result: Option<Box<RawValue>>,
-    error: Option<Box<RawValue>>,
+struct Envelope<'a> {
+    #[serde(default, borrow, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// Distinguishes an id of `null` from an absent id.
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(deserializer).map(Some)
+) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The items of a batch, or `None` if there are too many. The rest of them uses no memory.
+struct Batch<'a>(Option<Vec<&'a RawValue>>);
+
+impl<'de> Deserialize<'de> for Batch<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+
+        impl<'de> Visitor<'de> for Items {
+            type Value = Batch<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Batch<'de>, A::Error> {
+                let mut items = Some(Vec::new());
+                while let Some(item) = list.next_element::<&RawValue>()? {
+                    items = items.filter(|items| items.len() < MAX_RUNNING);
+                    if let Some(items) = &mut items {
+                        items.push(item);
+                    }
+                }
+                Ok(Batch(items))
+            }
+        }
+
+        deserializer.deserialize_seq(Items)
+    }
 }
 
 /// Parses a line. `first` is whether it is the first line of the connection.
@@ -72,11 +114,13 @@ pub(crate) fn decode(line: &[u8], first: bool) -> Incoming {
     if !whole.get().starts_with('[') {
         return request(whole).map_or(Incoming::Nothing, Incoming::One);
     }
-    match serde_json::from_str::<Vec<&RawValue>>(whole.get()) {
-        Ok(items) if !items.is_empty() => {
+    let refused = |message: String| Incoming::One(Err(fault(INVALID_REQUEST, message)));
+    match serde_json::from_str::<Batch<'_>>(whole.get()) {
+        Ok(Batch(Some(items))) if !items.is_empty() => {
             Incoming::Batch(items.into_iter().filter_map(request).collect())
         }
-        _ => Incoming::One(Err(fault(INVALID_REQUEST, "a batch must not be empty".into()))),
+        Ok(Batch(None)) => refused(format!("a batch can have at most {MAX_RUNNING} requests")),
+        _ => refused("a batch must not be empty".into()),
     }
 }
 
@@ -86,14 +130,17 @@ fn request(raw: &RawValue) -> Option<Result<Request, Fault>> {
     if !raw.get().starts_with('{') {
         return invalid("a request must be an object");
     }
-    let envelope: Envelope = match serde_json::from_str(raw.get()) {
+    let envelope: Envelope<'_> = match serde_json::from_str(raw.get()) {
         Ok(envelope) => envelope,
         Err(error) => return invalid(&format!("the request is invalid: {error}")),
     };
-    let id = envelope.id;
-    if id.as_ref().is_some_and(|id| !is_id(id.get())) {
+    if envelope.id.is_some_and(|id| !is_id(id.get())) {
         return invalid("an id must be a number, a string or null");
     }
+    if envelope.id.is_some_and(|id| id.get().len() > MAX_ID) {
+        return invalid(&format!("an id can have at most {MAX_ID} bytes"));
+    }
+    let id = envelope.id.map(RawValue::to_owned);
     let Some(method) = envelope.method else {
         if envelope.result.is_some() || envelope.error.is_some() {
             return None;
@@ -105,10 +152,10 @@ fn request(raw: &RawValue) -> Option<Result<Request, Fault>> {
         }));
     };
     // Some clients omit the version; they are accepted.
-    let version = envelope.jsonrpc.is_none_or(|version| version == "2.0");
-    match method {
-        Value::String(method) if version => {
-            Some(Ok(Request { id, method, params: envelope.params }))
+    let version = envelope.jsonrpc.is_none_or(|version| version.get() == "\"2.0\"");
+    match serde_json::from_str::<String>(method.get()) {
+        Ok(method) if version => {
+            Some(Ok(Request { id, method, params: envelope.params.map(RawValue::to_owned) }))
         }
         _ => {
             let message =
@@ -126,6 +173,45 @@ fn is_id(text: &str) -> bool {
 
 fn fault(code: i32, message: String) -> Fault {
     Fault { id: None, code, message }
+}
+
+/// Builds the answer with a result, on one line. Line breaks inside JSON strings are escaped, and
+/// others become spaces.
+pub(crate) fn result(id: &RawValue, result: &RawJson) -> String {
+    let result = result.as_str().replace(['\n', '\r'], " ");
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.get())
+}
+
+/// Builds the answer with the error of a call.
+pub(crate) fn refused(id: Option<&RawValue>, error: &CallError) -> String {
+    let code = match error.kind {
+        CallErrorKind::Timeout => -32000,
+        CallErrorKind::InvalidArgs => -32602,
+        CallErrorKind::Offline => -32001,
+        CallErrorKind::NotFound => -32002,
+        CallErrorKind::NotAllowed => -32003,
+        CallErrorKind::Cancelled => -32004,
+        CallErrorKind::Overloaded => -32005,
+        CallErrorKind::Failed => -32006,
+        CallErrorKind::Conflict => -32007,
+        CallErrorKind::Store => -32008,
+    };
+    let data =
+        json!({ "kind": error.kind.as_str(), "hint": error.hint, "retryable": error.retryable });
+    failed(id, code, &error.message, Some(data))
+}
+
+pub(crate) fn failed(
+    id: Option<&RawValue>,
+    code: i32,
+    message: &str,
+    data: Option<Value>,
+) -> String {
+    let mut error = json!({ "code": code, "message": message });
+    if let Some(data) = data {
+        error["data"] = data;
+    }
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.map_or("null", RawValue::get))
 }
 
 #[cfg(test)]
@@ -169,6 +255,8 @@ mod tests {
         check(r#"{"jsonrpc":"1.0","id":7,"method":"x"}"#, "-32600#7");
         check(r#"{"id":{},"method":"x"}"#, "-32600#none");
         check("[]", "-32600#none");
+        check(&format!("[{}1]", "1,".repeat(MAX_RUNNING)), "-32600#none");
+        check(&format!(r#"{{"id":"{}","method":"x"}}"#, "x".repeat(MAX_ID)), "-32600#none");
         check(r#"[1,{"id":2,"method":"x"}]"#, "-32600#none x#2");
     }
 

@@ -12,6 +12,7 @@ use sa_core::{
     CallError, CallErrorKind, Catalog, Directory, Grant, Principal, ProviderId, RawJson, Role,
     Scope, View, clock,
 };
+use sa_limits::budget::Holder;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use crate::args::{Lending, ToolSpec};
 use crate::events::Events;
 use crate::link::{CallerLink, Requests};
 use crate::presence::Presence;
-use crate::record::{Owner, SessionView};
+use crate::record::{Owner, Record, SessionView};
 use crate::turn::Turn;
 
 /// The extension of the directories in which agents work.
@@ -45,6 +46,8 @@ pub struct Session {
     pub(crate) lent: watch::Sender<Arc<Lent>>,
     /// The number of connected agents.
     pub(crate) agents: watch::Sender<usize>,
+    /// Whether an agent has ever connected.
+    was_joined: AtomicBool,
     /// The message queue of the process that was started for it, while that runs.
     pub(crate) process: AsyncMutex<Option<mpsc::Sender<String>>>,
     /// Cancelled when the session has ended.
@@ -67,7 +70,7 @@ pub(crate) struct Lent {
     specs: Vec<ToolSpec>,
     /// The caller's name of each tool, and its exposed name.
     pub(crate) names: Vec<(Arc<str>, Arc<str>)>,
-    /// The `caller_tools_config` message for agents.
+    /// The line with the `caller_tools_config` message for agents.
     pub(crate) config: String,
 }
 
@@ -104,6 +107,7 @@ impl Session {
             provider: LinkProvider::new(link),
             lent: watch::Sender::new(Arc::default()),
             agents: watch::Sender::new(0),
+            was_joined: AtomicBool::new(false),
             process: AsyncMutex::new(None),
             ended: CancellationToken::new(),
             forgeries: AtomicU32::new(0),
@@ -131,6 +135,11 @@ impl Session {
     pub(crate) fn view(&self) -> View {
         let principal = self.owner.unnarrowed(Role::Agent);
         View { principal: Arc::new(principal), scopes: vec![Scope::Session(Arc::clone(&self.id))] }
+    }
+
+    /// Returns the budget holder for its agents: the owner's share, without an operator's reserve.
+    pub(crate) fn agent_holder(&self) -> Holder {
+        Holder::named(Arc::clone(&self.owner.id))
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -233,7 +242,7 @@ impl Session {
             caller_id,
             specs,
             names,
-            config: config.to_string(),
+            config: format!("{config}\n"),
         }));
     }
 
@@ -258,6 +267,7 @@ impl Session {
         if let Some(registration) = self.registration().take() {
             registration.withdraw();
         }
+        self.turn.close();
         self.provider.close(&format!("the session has ended: {reason}"));
         for (id, _) in self.requests.all() {
             self.requests.take(id);
@@ -282,6 +292,16 @@ impl Session {
     /// Returns whether an agent is connected.
     pub(crate) fn is_running(&self) -> bool {
         *self.agents.borrow() > 0
+    }
+
+    /// Returns whether nothing works on its messages: no agent is configured for it, and none has
+    /// connected yet.
+    pub(crate) fn lacks_agent(&self) -> bool {
+        self.agent.is_none() && !self.was_joined.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        Record { view: self.show(), turn: self.turn.state() }
     }
 
     pub fn show(&self) -> SessionView {
@@ -346,6 +366,7 @@ pub(crate) struct Working(Arc<Session>);
 
 impl Working {
     pub(crate) fn new(session: &Arc<Session>) -> Self {
+        session.was_joined.store(true, Ordering::Relaxed);
         session.agents.send_modify(|agents| *agents += 1);
         Self(Arc::clone(session))
     }

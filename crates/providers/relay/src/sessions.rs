@@ -21,9 +21,10 @@ use uuid::Uuid;
 
 use crate::args::{self, invalid};
 use crate::events::Events;
-use crate::record::{BUCKET, SessionView};
+use crate::record::{BUCKET, Record, SessionView};
 use crate::session::{NewSession, Session};
-use crate::{Options, agent, builtin, sandbox, socket, watch};
+use crate::warnings::Warnings;
+use crate::{Options, agent, builtin, sandbox, socket, turn, watch};
 
 /// The maximum nesting depth of sessions that agents start.
 const MAX_DEPTH: usize = 4;
@@ -44,6 +45,8 @@ pub struct Sessions {
     /// Cancelled when long polls must return.
     pub(crate) closing: CancellationToken,
     registration: Mutex<Option<sa_core::Registration>>,
+    /// About answers to unknown requests.
+    pub(crate) stray_answers: Warnings,
 }
 
 /// An open session, and its share of the sessions budget.
@@ -61,6 +64,8 @@ pub(crate) struct Heard {
     pub(crate) wait: Duration,
     /// Whether the session is new.
     pub(crate) spawned: bool,
+    /// Why no agent works on it, if so.
+    hint: Option<String>,
 }
 
 impl Heard {
@@ -68,6 +73,9 @@ impl Heard {
     pub(crate) fn answer(&self) -> Value {
         let mut answer = json!(self.session.show());
         answer["spawned"] = json!(self.spawned);
+        if let Some(hint) = &self.hint {
+            answer["hint"] = json!(hint);
+        }
         answer
     }
 }
@@ -102,19 +110,21 @@ impl Sessions {
             stop: CancellationToken::new(),
             closing: CancellationToken::new(),
             registration: Mutex::new(None),
+            stray_answers: Warnings::default(),
         });
         for (_, record) in sessions.records.list(BUCKET).await? {
-            if let Ok(mut view) = serde_json::from_slice::<SessionView>(&record.value)
-                && view.ended_ms.is_none()
+            if let Ok(mut record) = serde_json::from_slice::<Record>(&record.value)
+                && record.view.ended_ms.is_none()
             {
+                let view = &mut record.view;
                 view.state = "ended".into();
                 view.reason = Some("the gateway stopped".into());
                 view.ended_ms = Some(clock::now_ms());
                 (view.socket, view.caller, view.pending) = (None, None, 0);
-                sessions
-                    .events_of(&view.session_id, &view.owner.id)
-                    .say("session_ended", json!({ "reason": view.reason }));
-                sessions.write(&view).await?;
+                let events = sessions.events_of(&view.session_id, &view.owner.id);
+                record.turn = turn::State::left_open(&events).await?;
+                events.say("session_ended", json!({ "reason": record.view.reason }));
+                sessions.write(&record).await?;
             }
         }
         let pending: Arc<dyn Pending> = Arc::<Self>::clone(&sessions);
@@ -195,12 +205,13 @@ impl Sessions {
                 session.touch();
                 let event = json!({ "message": message.message });
                 let event = session.events.write("agent_message", event).await.map_err(stored)?;
-                session.turn.end(session.turn.message(), true);
+                session.turn.answered();
                 return Ok(Heard {
                     session,
                     event: Some(event),
                     wait: Duration::ZERO,
                     spawned: false,
+                    hint: None,
                 });
             }
             self.check_confinement(within, session.agent.as_deref())?;
@@ -212,7 +223,7 @@ impl Sessions {
             let session = self.open_session(principal, agent, within.cloned())?;
             session.lend(self.router.directory(), lending, places);
             session.events.say("session_started", json!({ "agent": session.agent }));
-            if let Err(error) = self.write(&session.show()).await {
+            if let Err(error) = self.write(&session.record()).await {
                 let why = format!("the session cannot be stored: {error}");
                 self.end_session(&session, &why).await;
                 return Err(CallError::new(CallErrorKind::Failed, why));
@@ -221,21 +232,37 @@ impl Sessions {
         };
         session.touch();
         self.caller_did_something(&session);
-        let mut written = None;
+        let mut event = None;
         if let Some(text) = message.message {
-            let event = json!({ "message": text, "from": &*principal.name });
-            let event = session.events.write("message", event).await.map_err(stored)?;
-            let before = session.turn.begin(event);
-            written = Some(event);
-            if let Err(error) = agent::deliver(self, &session, &text).await {
-                session.turn.take_back(before);
-                if message.session_id.is_none() {
-                    self.end_session(&session, &error.message).await;
+            match self.deliver(principal, &session, &text).await {
+                Ok(written) => event = Some(written),
+                Err(error) => {
+                    if spawned {
+                        self.end_session(&session, &error.message).await;
+                    }
+                    return Err(error);
                 }
-                return Err(error);
             }
         }
-        Ok(Heard { session, event: written, wait, spawned })
+        let hint = self.hint_for(&session);
+        Ok(Heard { session, event, wait, spawned, hint })
+    }
+
+    /// Stores a message and sends it to the agent. Returns the id of its event.
+    async fn deliver(
+        self: &Arc<Self>,
+        principal: &Principal,
+        session: &Arc<Session>,
+        text: &str,
+    ) -> Result<u64, CallError> {
+        let event = json!({ "message": text, "from": &*principal.name });
+        let event = session.events.write("message", event).await.map_err(stored)?;
+        let before = session.turn.begin(event);
+        if let Err(error) = agent::deliver(self, session, text).await {
+            session.turn.take_back(before);
+            return Err(error);
+        }
+        Ok(event)
     }
 
     fn choose_agent(
@@ -334,6 +361,14 @@ impl Sessions {
         })
     }
 
+    /// Returns the hint if an agent should have connected by now. Clients of the original protocol
+    /// would wait for it until the session ends.
+    pub(crate) fn hint_if_late(&self, session: &Session) -> Option<String> {
+        let timeout = self.options.agent_timeout;
+        let is_late = session.turn.working_for().is_some_and(|waiting| waiting >= timeout);
+        if is_late && session.lacks_agent() { self.hint_for(session) } else { None }
+    }
+
     fn open_session(
         self: &Arc<Self>,
         principal: &Arc<Principal>,
@@ -401,7 +436,7 @@ impl Sessions {
         self.audit("session.ended", &session.owner, &session.id, reason);
         // Written before it is removed from the table, so that it is always visible in one of
         // them.
-        if let Err(error) = self.write(&session.show()).await {
+        if let Err(error) = self.write(&session.record()).await {
             warn!(session = &*session.id, %error, "cannot record the end of the session");
         }
         self.open().remove(&session.id);
@@ -409,13 +444,16 @@ impl Sessions {
 
     /// Returns one session, open or ended.
     pub async fn show(&self, principal: &Principal, id: &str) -> Result<SessionView, CallError> {
+        self.find(principal, id).await.map(|record| record.view)
+    }
+
+    pub(crate) async fn find(&self, principal: &Principal, id: &str) -> Result<Record, CallError> {
         if let Ok(session) = self.enter(principal, id) {
-            return Ok(session.show());
+            return Ok(session.record());
         }
         let record = self.records.get(BUCKET, id).await.map_err(stored)?;
-        let view =
-            record.and_then(|record| serde_json::from_slice::<SessionView>(&record.value).ok());
-        view.filter(|view| may_see(principal, view)).ok_or_else(|| unknown(id))
+        let record = record.and_then(|record| serde_json::from_slice::<Record>(&record.value).ok());
+        record.filter(|record| may_see(principal, &record.view)).ok_or_else(|| unknown(id))
     }
 
     /// Returns all sessions that a principal may see, newest first.
@@ -473,10 +511,10 @@ impl Sessions {
         Events::new(&id.into(), &owner.into(), &self.notices, &self.log, &self.options)
     }
 
-    async fn write(&self, view: &SessionView) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(view).unwrap_or_default();
+    async fn write(&self, record: &Record) -> Result<(), StoreError> {
+        let json = serde_json::to_vec(record).unwrap_or_default();
         self.records
-            .put(BUCKET, &view.session_id, Bytes::from(json), Expect::Anything)
+            .put(BUCKET, &record.view.session_id, Bytes::from(json), Expect::Anything)
             .await
             .map(drop)
     }

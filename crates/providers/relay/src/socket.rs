@@ -1,17 +1,18 @@
 //! Each session's own Unix socket: its path, and the limit of connections.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::net::UnixListener;
+use sa_core::{CallError, CallErrorKind};
+use tokio::net::{UnixListener, UnixStream};
 use tracing::warn;
 
-use crate::connection;
 use crate::session::{Session, WORK};
 use crate::sessions::Sessions;
+use crate::{connection, rpc};
 
 /// The maximum number of connections to one session.
 const MAX_CONNECTIONS: usize = 32;
@@ -72,9 +73,20 @@ pub(crate) fn listen(sessions: &Arc<Sessions>, session: &Arc<Session>) -> io::Re
                 () = session.ended.cancelled() => return,
             };
             let Some(sessions) = sessions.upgrade() else { return };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                sessions.journal().count("relay", "too_many_connections");
-                continue;
+            let place = Arc::clone(&places).try_acquire_owned().map_err(|_| {
+                let error = format!("a session can have at most {MAX_CONNECTIONS} connections");
+                CallError::new(CallErrorKind::Overloaded, error)
+            });
+            let connections = &sessions.options.budgets.connections;
+            let place = place
+                .and_then(|place| Ok((place, connections.acquire(&session.agent_holder(), 1)?)));
+            let place = match place {
+                Ok(place) => place,
+                Err(error) => {
+                    sessions.journal().count("relay", "too_many_connections");
+                    refuse(stream, &error);
+                    continue;
+                }
             };
             let session = Arc::clone(&session);
             tokio::spawn(async move {
@@ -84,6 +96,15 @@ pub(crate) fn listen(sessions: &Arc<Sessions>, session: &Arc<Session>) -> io::Re
         }
     });
     Ok(())
+}
+
+/// Writes an error to a new connection and closes it.
+fn refuse(stream: UnixStream, error: &CallError) {
+    // The line fits in the buffer of the socket. If it does not, it is not worth a wait.
+    let line = format!("{}\n", rpc::refused(None, error));
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write_all(line.as_bytes());
+    }
 }
 
 #[cfg(test)]

@@ -4,28 +4,43 @@
 //! An agent has finished when its process exits, or when it sends a message to its caller: a
 //! process may stay for the next message.
 
-use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use sa_core::CallError;
+use sa_core::store::StoreError;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::events::{Event, Events};
 use crate::sessions::stored;
 
-/// The maximum number of events of one turn that are searched for its answer.
-const MAX_EVENTS: usize = 10_000;
+/// The number of events that are read at a time.
+const PAGE: usize = 1_000;
 
+/// The turn of an open session.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Mutex<State>);
+pub(crate) struct Turn(Mutex<Current>);
 
 #[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Current {
+    state: State,
+    began: Option<Instant>,
+    /// Whether the agent's process has succeeded, from its exit until the event is stored.
+    exited: Option<bool>,
+}
+
+/// The state of a turn, as it is stored when the session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The event of the message that the agent works on.
     message: u64,
     progress: Progress,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Progress {
     /// No message was sent yet.
     #[default]
@@ -37,56 +52,123 @@ pub(crate) enum Progress {
 
 impl Turn {
     /// Records that the agent receives the message of this event. Returns the previous state.
-    pub(crate) fn begin(&self, message: u64) -> State {
-        std::mem::replace(&mut *self.state(), State { message, progress: Progress::Working })
+    pub(crate) fn begin(&self, message: u64) -> Current {
+        let state = State { message, progress: Progress::Working };
+        let new = Current { state, began: Some(Instant::now()), exited: None };
+        std::mem::replace(&mut *self.current(), new)
     }
 
     /// Restores the previous state, because the message could not be sent to the agent.
-    pub(crate) fn take_back(&self, before: State) {
-        *self.state() = before;
+    pub(crate) fn take_back(&self, before: Current) {
+        *self.current() = before;
     }
 
-    /// Returns the event of the message that the agent works on.
-    pub(crate) fn message(&self) -> u64 {
-        self.state().message
+    /// Records that the agent's process has exited, before the event about it is stored. Returns
+    /// the event of the message that it worked on.
+    pub(crate) fn exited(&self, succeeded: bool) -> u64 {
+        let mut current = self.current();
+        current.exited = Some(succeeded);
+        current.state.message
     }
 
     /// Records that the agent has finished this message. Only the first call has an effect.
     pub(crate) fn end(&self, message: u64, succeeded: bool) {
-        let mut state = self.state();
-        if state.message == message && state.progress == Progress::Working {
-            state.progress = if succeeded { Progress::Completed } else { Progress::Failed };
+        let mut current = self.current();
+        if current.state.message == message {
+            current.state.end(succeeded);
         }
     }
 
-    /// Returns the progress. `ended` is whether the session has ended.
-    pub(crate) fn progress(&self, ended: bool) -> Progress {
-        match self.state().progress {
-            Progress::Working if ended => Progress::Failed,
-            Progress::Waiting if ended => Progress::Completed,
-            progress => progress,
+    /// Records that the agent has sent a message to its caller.
+    pub(crate) fn answered(&self) {
+        self.current().state.end(true);
+    }
+
+    /// Records that the session has ended.
+    pub(crate) fn close(&self) {
+        let mut current = self.current();
+        let succeeded = current.exited == Some(true);
+        current.state.close(succeeded);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.current().state
+    }
+
+    /// Returns how long the agent has been working on the message.
+    pub(crate) fn working_for(&self) -> Option<Duration> {
+        let current = self.current();
+        let is_working = current.state.progress == Progress::Working;
+        current.began.filter(|_| is_working).map(|began| began.elapsed())
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.0.lock()
+    }
+}
+
+impl State {
+    /// Derives the state of a session that a gateway process left open from its stored events.
+    pub(crate) async fn left_open(events: &Events) -> Result<Self, StoreError> {
+        let (mut state, mut at) = (Self::default(), 0);
+        loop {
+            let (found, last) = events.after(at, PAGE).await?;
+            found.iter().for_each(|event| state.observe(event));
+            if found.len() < PAGE {
+                break;
+            }
+            at = last;
         }
+        state.close(false);
+        Ok(state)
+    }
+
+    fn observe(&mut self, event: &Event) {
+        match &*event.kind {
+            "message" => *self = Self { message: event.id, progress: Progress::Working },
+            "agent_message" => self.end(true),
+            "agent_exited" => {
+                let event: Value = serde_json::from_str(&event.json).unwrap_or_default();
+                self.end(event["code"] == 0);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, succeeded: bool) {
+        if !self.progress.is_over() {
+            self.progress = if succeeded { Progress::Completed } else { Progress::Failed };
+        }
+    }
+
+    /// A session that ends while its agent works has failed, unless the agent has `succeeded`.
+    fn close(&mut self, succeeded: bool) {
+        self.end(succeeded || self.progress == Progress::Waiting);
+    }
+
+    pub(crate) fn progress(self) -> Progress {
+        self.progress
     }
 
     /// Returns the agent's standard output, or `None` if the agent has sent messages to the
     /// caller.
-    pub(crate) async fn answer(&self, events: &Events) -> Result<Option<String>, CallError> {
-        let (found, _) = events.after(self.message(), MAX_EVENTS).await.map_err(stored)?;
-        let read = |event: &Event| serde_json::from_str::<Value>(&event.json).ok();
-        if found.iter().any(|event| event.kind == "agent_message") {
-            // The events already contain these messages.
-            return Ok(None);
+    pub(crate) async fn answer(self, events: &Events) -> Result<Option<String>, CallError> {
+        let (mut lines, mut at) = (Vec::new(), self.message);
+        loop {
+            let (found, last) = events.after(at, PAGE).await.map_err(stored)?;
+            if found.iter().any(|event| event.kind == "agent_message") {
+                // The events already contain these messages.
+                return Ok(None);
+            }
+            let outputs = found.iter().filter(|event| event.kind == "output");
+            let outputs = outputs.filter_map(|event| serde_json::from_str(&event.json).ok());
+            let said = outputs.filter(|output: &Value| output["stream"] == "stdout");
+            lines.extend(said.filter_map(|output| output["text"].as_str().map(str::to_owned)));
+            if found.len() < PAGE {
+                return Ok(Some(lines.join("\n")).filter(|text| !text.is_empty()));
+            }
+            at = last;
         }
-        let outputs = found.iter().filter(|event| event.kind == "output").filter_map(read);
-        let lines: Vec<String> = outputs
-            .filter(|output| output["stream"] == "stdout")
-            .filter_map(|output| output["text"].as_str().map(str::to_owned))
-            .collect();
-        Ok(Some(lines.join("\n")).filter(|text| !text.is_empty()))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
     }
 }
 

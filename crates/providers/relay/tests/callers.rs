@@ -70,6 +70,49 @@ async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_
 }
 
 #[tokio::test]
+async fn warnings_about_unknown_requests_are_limited() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let kit = Kit::new("").await;
+    for _ in 0..100 {
+        let answer = json!({ "session_id": "ses_none", "request_id": "none", "result": 7 });
+        kit.call(&principal("other"), "caller_tool_response", answer).await.unwrap();
+    }
+    let logged = String::from_utf8(logged.0.lock().clone()).unwrap();
+    let warned = logged.lines().filter(|line| line.contains("unknown request_id")).count();
+    assert!((1..=40).contains(&warned), "{warned}");
+}
+
+#[tokio::test]
+async fn progress_restarts_the_idle_timeout_of_a_call_on_the_socket() {
+    let kit = Kit::new("").await;
+    let owner = principal("owner");
+    let (session, mut agent) = kit.session(&owner).await;
+    let ask = |idle: u64| json!({ "tool": "send", "idle_timeout_ms": idle });
+    agent.ask("caller_tool", ask(1_000)).await;
+    let id = request(&kit, &owner, &session).await;
+    let respond = async |key: &str, value: Value| {
+        let answer = json!({ "session_id": session, "request_id": id, key: value });
+        kit.call(&owner, "caller_tool_response", answer).await.unwrap();
+    };
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(1_500) {
+        respond("progress", json!(0.5)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    respond("result", json!(7)).await;
+    assert_eq!(agent.answer().await["result"], 7);
+    agent.ask("caller_tool", ask(50)).await;
+    let answer = agent.answer().await;
+    assert_eq!(answer["error"]["code"], -32000, "{answer}");
+    agent.ask("caller_tool", ask(0)).await;
+    assert_eq!(agent.answer().await["error"]["data"]["kind"], "invalid_args");
+}
+
+#[tokio::test]
 async fn requests_fail_at_once_when_the_last_stream_of_their_caller_closes() {
     let kit = Kit::new("").await;
     let owner = principal("owner");

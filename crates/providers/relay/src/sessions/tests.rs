@@ -52,9 +52,15 @@ async fn with_agents(
         timeout: minute,
         caller_grace: minute,
         idle: minute,
+        agent_timeout: minute,
         max_sessions,
         max_pending: 1,
         max_line_bytes: 1_000,
+        budgets: crate::Budgets {
+            connections: budget("connections"),
+            requests: budget("requests"),
+            answers: budget("answers"),
+        },
         keep_events: 10,
         keep_event_bytes: 1 << 20,
         keep: minute,
@@ -64,6 +70,10 @@ async fn with_agents(
     Sessions::start(router, notices, Arc::new(store.clone()), Arc::new(store), options)
         .await
         .unwrap()
+}
+
+fn budget(name: &'static str) -> Arc<SharedBudget> {
+    SharedBudget::new(Limit { name, what: name, key: "k", remedy: "wait", total: 1 << 20 })
 }
 
 fn principal(id: &str, role: Role) -> Arc<Principal> {

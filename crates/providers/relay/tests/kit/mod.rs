@@ -14,7 +14,8 @@ use sa_core::{
     CallError, Directory, Notices, Policy, Principal, RawJson, Role, Router, RouterOptions, Scope,
     Trimmer, View,
 };
-use sa_relay::{Options, Sessions};
+use sa_limits::budget::{Limit, SharedBudget};
+use sa_relay::{Budgets, Options, Sessions};
 use sa_store::{OpenOptions, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -27,7 +28,9 @@ pub(crate) struct Kit {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) notices: Notices,
     router: Arc<Router>,
-    dir: TempDir,
+    store: Arc<Store>,
+    options: Options,
+    dir: Arc<TempDir>,
 }
 
 impl Kit {
@@ -61,11 +64,7 @@ impl Kit {
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
-        let (minute, notices) = (Duration::from_secs(60), Notices::new());
-        let directory = Directory::new(notices.clone(), minute);
-        let journal = Arc::new(NoJournal);
-        let router =
-            Router::new(directory, journal, None, Policy::default(), RouterOptions::default());
+        let minute = Duration::from_secs(60);
         let mut options = Options {
             socket_dir: dir.path().to_owned(),
             data_dir: dir.path().to_owned(),
@@ -78,9 +77,15 @@ impl Kit {
             timeout: minute,
             caller_grace,
             idle: minute,
+            agent_timeout: minute,
             max_sessions: 16,
             max_pending: 16,
             max_line_bytes: 1 << 20,
+            budgets: Budgets {
+                connections: budget("connections", 1_000),
+                requests: budget("requests", 64 << 20),
+                answers: budget("answers", 64 << 20),
+            },
             keep_events: 1_000,
             keep_event_bytes: 16 << 20,
             keep: minute,
@@ -89,14 +94,34 @@ impl Kit {
         };
         set(&mut options);
         let store = Arc::new(store);
+        Self::start(log(store.clone()), store, options, Arc::new(dir)).await
+    }
+
+    /// Starts a gateway with the same store, as after a crash. The sockets stay where they are.
+    pub(crate) async fn after_crash(&self) -> Self {
+        let (store, dir) = (Arc::clone(&self.store), Arc::clone(&self.dir));
+        Self::start(store.clone(), store, self.options.clone(), dir).await
+    }
+
+    async fn start(
+        log: Arc<dyn Log>,
+        store: Arc<Store>,
+        options: Options,
+        dir: Arc<TempDir>,
+    ) -> Self {
+        let notices = Notices::new();
+        let directory = Directory::new(notices.clone(), Duration::from_secs(60));
+        let journal = Arc::new(NoJournal);
+        let router =
+            Router::new(directory, journal, None, Policy::default(), RouterOptions::default());
         let sessions = Sessions::start(
             Arc::clone(&router),
             notices.clone(),
-            log(store.clone()),
-            store,
-            options,
+            log,
+            store.clone(),
+            options.clone(),
         );
-        Self { sessions: sessions.await.unwrap(), notices, router, dir }
+        Self { sessions: sessions.await.unwrap(), notices, router, store, options, dir }
     }
 
     /// Calls a session tool.
@@ -159,6 +184,10 @@ impl Kit {
     }
 }
 
+pub(crate) fn budget(name: &'static str, total: usize) -> Arc<SharedBudget> {
+    SharedBudget::new(Limit { name, what: name, key: "limits.key", remedy: "wait", total })
+}
+
 pub(crate) fn principal(id: &str) -> Arc<Principal> {
     Arc::new(Principal::new(id, id, Role::Agent))
 }
@@ -184,13 +213,27 @@ impl Agent {
     /// Returns the answer to the last request.
     pub(crate) async fn answer(&mut self) -> Value {
         loop {
-            let mut line = String::new();
-            tokio::time::timeout(SOON, self.stream.read_line(&mut line)).await.unwrap().unwrap();
-            let message: Value = serde_json::from_str(&line).unwrap();
+            let message = self.line().await;
             if message["id"] == self.requests - 1 {
                 return message;
             }
         }
+    }
+
+    /// Returns the next line that is not about the caller's tools.
+    pub(crate) async fn line(&mut self) -> Value {
+        loop {
+            let mut line = String::new();
+            tokio::time::timeout(SOON, self.stream.read_line(&mut line)).await.unwrap().unwrap();
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["type"] != "caller_tools_config" {
+                return message;
+            }
+        }
+    }
+
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
     }
 
     pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
