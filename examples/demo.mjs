@@ -1,6 +1,5 @@
 // All three examples in one process, for `cargo xtask up`: prints the address of each, then `ready`. It ends when its
-// stdin
-// closes, and so never outlives its parent process, even if that is killed.
+// stdin closes, so it never outlives its parent process, even if that is killed.
 
 process.stdin.once("end", () => process.exit(0));
 process.stdin.once("error", () => process.exit(0));

@@ -131,7 +131,7 @@ await browse(async (open) => {
     [...document.querySelectorAll(".item")].every((found) => !/\bok\b/.test(found.textContent)),
   );
   await page.getByRole("searchbox").fill("no such tool anywhere");
-  await page.getByText("No call fits").waitFor();
+  await page.getByText("No matching calls").waitFor();
   await page.getByRole("button", { name: "Show all calls" }).click();
   await rows.first().waitFor();
 });

@@ -73,7 +73,7 @@ try {
     // The question names the plugin, its origin and the field in the user's words.
     await page.getByRole("button", { name: "Decide…" }).click();
     const question = await dialog.innerText();
-    for (const word of ["Vault", site.origin, "API key", "keeps it sealed"])
+    for (const word of ["Vault", site.origin, "API key", "stores it encrypted"])
       assert.ok(question.includes(word), `${word}: ${question}`);
     assert.equal(await page.evaluate(() => document.activeElement.type), "password");
     await accessible(page, "the question about a secret");
@@ -113,8 +113,8 @@ try {
     const card = page.getByRole("region", { name: "Vault" });
     await card.getByText(`at ${site.origin}`).waitFor();
     await accessible(page, "what was granted");
-    await card.getByRole("button", { name: "Take back" }).click();
-    await card.getByRole("button", { name: "Take back" }).waitFor({ state: "detached" });
+    await card.getByRole("button", { name: "Revoke" }).click();
+    await card.getByRole("button", { name: "Revoke" }).waitFor({ state: "detached" });
     frame = await open(page);
     await frame.getByRole("button", { name: "Ask" }).click();
     await asks.waitFor();
@@ -133,7 +133,7 @@ try {
     await dialog.getByRole("button", { name: "Let the page see it" }).click();
     await frame.getByText(`"apiKey":"${TYPED}"`).first().waitFor();
     // It can also be revoked next to the page.
-    await page.getByRole("button", { name: "Take back" }).click();
+    await page.getByRole("button", { name: "Revoke" }).click();
     await page.waitForFunction(() => document.querySelectorAll("iframe").length === 1);
     await frame.getByText('{"theme":"light"').first().waitFor();
     assert.doesNotMatch(await seen(), /apiKey/);

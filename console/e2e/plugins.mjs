@@ -89,7 +89,7 @@ try {
     await visit(page, "plugins");
     const card = page.getByRole("region", { name: "Fortune" });
     const held = card.getByRole("region", { name: "A change that is held back" });
-    const look = card.getByRole("button", { name: "Look for changes" });
+    const look = card.getByRole("button", { name: "Check for changes" });
     const told = async () =>
       (await ask("/v1/tools?limit=1000")).tools.find(({ name }) => name === "fortune__tell").description;
 

@@ -136,7 +136,7 @@ async function theList(open) {
 
   // A search without a match shows a message.
   await page.getByRole("searchbox").fill("no such thing");
-  await page.getByText("No tool fits").waitFor();
+  await page.getByText("No matching tools").waitFor();
   await page.getByRole("button", { name: "Show all tools" }).click();
   await list.getByText("demo_echo").waitFor();
   await page.context().close();

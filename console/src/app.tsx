@@ -176,7 +176,7 @@ function Lost() {
   if (useStore(connection) !== "lost") return null;
   return (
     <div className="lost" role="alert">
-      The gateway does not answer. What you see is from before; the page comes back by itself once the gateway does.
+      The gateway does not answer. This page shows older data, and updates when the gateway answers again.
     </div>
   );
 }

@@ -44,15 +44,15 @@ test("what an app says is text, and not too much of it", () => {
 
 test("an app asks one thing at a time, and nothing once it is gone", async () => {
   const abort = new AbortController();
-  const wish = (server: string) => ({ kind: "link", app: "roll", server, url: "https://a.example/" }) as const;
-  const first = askUser(wish("dice"), abort.signal);
-  expect(await askUser(wish("dice"), abort.signal)).toBe(false);
-  const other = askUser(wish("maps"), new AbortController().signal);
+  const request = (server: string) => ({ kind: "link", app: "roll", server, url: "https://a.example/" }) as const;
+  const first = askUser(request("dice"), abort.signal);
+  expect(await askUser(request("dice"), abort.signal)).toBe(false);
+  const other = askUser(request("maps"), new AbortController().signal);
   expect(questions.get()).toHaveLength(2);
   questions.get()[1]?.answer(true);
   expect(await other).toBe(true);
   abort.abort();
   expect(await first).toBe(false);
   expect(questions.get()).toEqual([]);
-  expect(await askUser(wish("dice"), abort.signal)).toBe(false);
+  expect(await askUser(request("dice"), abort.signal)).toBe(false);
 });

@@ -1,12 +1,13 @@
 // A conversation: the events of a streamed answer, and the messages that the model gets afterwards.
 import { expect, test } from "vitest";
-import { type AssistantTurn, heard, messagesOf } from "../src/data/chat";
+import { type AssistantTurn, messagesOf, withEvent } from "../src/data/chat";
 import { exposedName, type Plugin, pluginOf } from "../src/data/plugins";
 
 const empty: AssistantTurn = { id: "t", role: "assistant", text: "", uses: [], state: "running" };
 const hear = (...pieces: unknown[]) =>
   pieces.reduce<AssistantTurn>(
-    (turn, piece) => heard(turn, { event: "message", data: typeof piece === "string" ? piece : JSON.stringify(piece) }),
+    (turn, piece) =>
+      withEvent(turn, { event: "message", data: typeof piece === "string" ? piece : JSON.stringify(piece) }),
     empty,
   );
 const said = (content: string) => ({ choices: [{ delta: { content } }] });
@@ -24,7 +25,7 @@ test("a tool begins, reports and ends", () => {
   expect(turn.uses).toEqual([
     { id: "1", name: "demo_echo", args: "{}", state: "running", ours: false, callId: "c", progress: "1 of 2" },
   ]);
-  const ended = heard(turn, {
+  const ended = withEvent(turn, {
     event: "message",
     data: JSON.stringify(
       news({ event: "tool_result", id: "1", name: "demo_echo", ok: true, duration_ms: 5, result: "x" }),

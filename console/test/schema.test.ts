@@ -137,7 +137,7 @@ describe("a value back into the form", () => {
   });
   test("what it has no field for is said", () => {
     expect(misfit(field, { s: "x", more: 1 })).toBe('the form has no field "more"');
-    expect(misfit(field, { s: 1 })).toBe('"s" is not what its field takes');
+    expect(misfit(field, { s: 1 })).toBe('"s" does not fit its field');
     expect(misfit(field, [1])).toBeDefined();
   });
   test("optional parameters of Python servers are left out unless they are filled in", () => {
@@ -165,7 +165,7 @@ describe("a value back into the form", () => {
       mistakes: [],
     });
     expect(emptyDraft(form({ a: { default: null } }, ["a"]))).toEqual({ a: "null" });
-    expect(misfit(python, { q: "x", text: null })).toBe('"text" is not what its field takes');
+    expect(misfit(python, { q: "x", text: null })).toBe('"text" does not fit its field');
   });
   test("defaults are filled in, and nothing else", () => {
     const empty = emptyDraft(

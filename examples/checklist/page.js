@@ -1,13 +1,13 @@
-// A list that keeps what was ticked with its message, and tells the model when the user is done.
+// A list that stores the ticked items with its message, and sends the result to the model when the user is done.
 
-import { ask, getSettings, getState, setState, tell } from "./plugin.js";
+import { ask, getSettings, getState, send, setState } from "./plugin.js";
 
 const at = (id) => document.getElementById(id);
 
 async function start() {
   const { payload } = await ask("plugin-ready-for-render", "init-standalone-plugin");
   const { title = "Checklist", items = [] } = JSON.parse(payload.arguments || "{}");
-  // Each is asked for by itself: nothing was ticked in a new list, and an empty list of ticks is a value, too.
+  // Two requests: a new list has no stored state, and an empty list of ticks is a state, too.
   const [ticked = [], settings] = await Promise.all([getState("ticked"), getSettings()]);
   const done = new Set(ticked);
   at("title").textContent = title;
@@ -39,18 +39,18 @@ function showProgress(done, count) {
   at("progress").value = done;
 }
 
-/** The result goes into the message, where the model reads it, and the model answers. */
+/** Sets the result as the content of the message, and lets the model answer it. */
 function finish(title, items, done) {
   const ticked = items.filter((_, index) => done.has(index));
   const open = items.filter((_, index) => !done.has(index));
-  tell("fill-plugin-content", { content: { title, ticked, open } });
-  tell("trigger-ai-message");
+  send("fill-plugin-content", { content: { title, ticked, open } });
+  send("trigger-ai-message");
   at("message").textContent = "Sent to the chat.";
 }
 
-/** A message in the assistant's name, without asking the model. */
+/** Writes a message of the assistant, without a request to the model. */
 function note(title, items, done) {
-  tell("create-assistant-message", { content: `**${title}**: ${done.size} of ${items.length} done.` });
+  send("create-assistant-message", { content: `**${title}**: ${done.size} of ${items.length} done.` });
   at("message").textContent = "Noted in the chat.";
 }
 
@@ -61,7 +61,7 @@ function paint(accent) {
 
 at("accent").addEventListener("change", ({ target }) => {
   paint(target.value);
-  tell("update-plugin-settings", { value: { accent: target.value } });
+  send("update-plugin-settings", { value: { accent: target.value } });
 });
 start().catch((error) => {
   at("message").textContent = error.message;

@@ -1,6 +1,6 @@
-// Shows the function's result: asks for it once, and again whenever the host sends a new one.
+// Shows the function's result: requests it once, and shows every new one that the host sends.
 
-import { ask, hear } from "./plugin.js";
+import { ask, listen } from "./plugin.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -20,7 +20,7 @@ function dayLength(minutes) {
   return `${Math.floor(minutes / 60)} hours ${minutes % 60} minutes of daylight`;
 }
 
-/** An arc as wide as the day is long, with the sun on top of it. */
+/** Draws an arc whose width is the length of the day, with the sun on top of it. */
 function drawArc(share) {
   const half = 216 * Math.max(share, 0.02);
   const height = 88 * share + 12;
@@ -30,7 +30,7 @@ function drawArc(share) {
 }
 
 const contentOf = (data) => (data.props ?? data.payload).content;
-hear("render-plugin", (data) => show(contentOf(data)));
+listen("render-plugin", (data) => show(contentOf(data)));
 ask("plugin-ready-for-render", "render-plugin").catch((error) => {
   at("length").textContent = error.message;
 });

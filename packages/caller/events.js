@@ -1,9 +1,9 @@
-// Reading server-sent events as the specification says: https://html.spec.whatwg.org/multipage/server-sent-events.html
+// Parses server-sent events, as specified in https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-/** The longest event, in characters. The arguments of a tool are the largest thing in any. */
+/** The maximum length of an event in characters. Most of a large event are the arguments of a tool. */
 const MAX_EVENT = 64 * 1024 * 1024;
 
-/** No more can be read of such a stream: what follows may belong to that event. */
+/** Such a stream cannot be read further: the following text may belong to the event. */
 export class EventTooLong extends Error {
   /** @param {number} most */
   constructor(most) {
@@ -12,7 +12,7 @@ export class EventTooLong extends Error {
   }
 }
 
-/** Makes events of text, cut anywhere. It looks at each character once, and keeps no more than one event. */
+/** Parses events from pieces of text. Reads each character once, and buffers at most one event. */
 export class EventReader {
   #most;
   #line = "";
@@ -27,7 +27,7 @@ export class EventReader {
     this.#most = most;
   }
 
-  /** Gives the events that this text completes. @param {string} text */
+  /** Returns the events that this text completes. @param {string} text */
   *push(text) {
     let start = this.#afterReturn && text.startsWith("\n") ? 1 : 0;
     if (text !== "") this.#afterReturn = false;
@@ -66,15 +66,15 @@ export class EventReader {
     const [event, data] = [this.#event || "message", this.#data];
     this.#event = "";
     this.#data = "";
-    // Without a line of data there is no event, though it has a name.
+    // An event without a line of data is ignored, even if it has a name.
     if (data === "") return undefined;
     return { event, data: data.slice(0, -1), ...(this.#id === undefined ? {} : { id: this.#id }) };
   }
 }
 
-/** The events of a response's body. @param {AsyncIterable<Uint8Array>} body */
+/** Returns the events of a response's body. @param {AsyncIterable<Uint8Array>} body */
 export async function* eventsOf(body, most = MAX_EVENT) {
-  // It leaves out the byte order mark that a stream may begin with.
+  // It removes the byte order mark at the start of a stream.
   const decoder = new TextDecoder();
   const reader = new EventReader(most);
   for await (const bytes of body) yield* reader.push(decoder.decode(bytes, { stream: true }));

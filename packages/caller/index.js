@@ -1,11 +1,11 @@
-// For callers: lend your functions to an agent that works for you in a session.
+// For callers: offers your functions as tools to an agent in a session.
 
 import { EventTooLong, eventsOf } from "./events.js";
 
-// How long to wait before a lost connection is tried again, and how often that is tried.
+// The delay before a lost connection is retried, and the maximum number of retries.
 const RECONNECT_EVERY_MS = 200;
 const RECONNECTS = 50;
-// How often an answer is sent that did not get through.
+// The maximum number of attempts to send an answer.
 const ANSWER_ATTEMPTS = 5;
 
 export class Refused extends Error {
@@ -30,7 +30,7 @@ export async function startSession({ gateway, token, callerId, tools, message, a
   const about = await response.json();
   const path = `/v1/sessions/${about.session_id}`;
   const ended = serve(http, path, tools, onEvent ?? (() => {}));
-  // Whoever does not ask for the end is not told of it by a crash.
+  // Without this handler, a rejection crashes a program that does not use `ended`.
   ended.catch(() => {});
   return {
     id: about.session_id,
@@ -73,7 +73,7 @@ async function serve(http, path, tools, onEvent) {
           if (data.type === "session_ended") return;
         }
       } catch (error) {
-        // Of an event that is too long, coming back would bring the same one again.
+        // After a reconnect, an event that is too long would arrive again.
         const final = error instanceof Refused || error instanceof EventTooLong;
         if (final || ++failures > RECONNECTS) throw error;
       }
@@ -85,7 +85,7 @@ async function serve(http, path, tools, onEvent) {
 }
 
 async function run(http, path, tools, running, { request_id, tool, arguments: args }) {
-  // After a lost connection the gateway tells again what is open.
+  // After a reconnect, the gateway sends all open requests again.
   if (running.has(request_id)) return;
   const work = new AbortController();
   running.set(request_id, work);
@@ -108,7 +108,7 @@ async function run(http, path, tools, running, { request_id, tool, arguments: ar
   running.delete(request_id);
 }
 
-/** What an event says; `undefined` if that is no object. @param {string} text */
+/** Returns the data of an event; `undefined` if it is not an object. @param {string} text */
 function parsed(text) {
   try {
     const value = JSON.parse(text);

@@ -77,7 +77,7 @@ const MAX_MESSAGE = 20_000;
 /** Returns an app's message as text. The host accepts only text. */
 export function textOf(blocks: readonly unknown[]): string {
   const texts = blocks.map((block) => (isRecord(block) && block.type === "text" ? block.text : undefined));
-  if (!texts.every((text) => typeof text === "string")) throw new Error("Only text can be said here.");
+  if (!texts.every((text) => typeof text === "string")) throw new Error("Only text messages are supported.");
   const text = texts.join("\n\n").trim();
   if (text === "") throw new Error("The message is empty.");
   if (text.length > MAX_MESSAGE) throw new Error(`The message is longer than ${MAX_MESSAGE} characters.`);

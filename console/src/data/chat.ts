@@ -86,7 +86,7 @@ interface Piece {
 }
 
 /** Returns a turn after one more event of its stream. */
-export function heard(turn: AssistantTurn, { data }: ServerEvent): AssistantTurn {
+export function withEvent(turn: AssistantTurn, { data }: ServerEvent): AssistantTurn {
   if (data === "[DONE]") return turn;
   const piece = JSON.parse(data) as Piece;
   if (piece.error) return { ...turn, problem: piece.error.message ?? "The model’s server failed." };

@@ -1,7 +1,7 @@
 import { Problem, stream } from "../lib/api";
 import { signIn } from "../lib/session";
 import { createStore } from "../lib/store";
-import { type AssistantTurn, heard, messagesOf, type Turn } from "./chat";
+import { type AssistantTurn, messagesOf, type Turn, withEvent } from "./chat";
 
 /** The model and the functions of a request. */
 export interface Equipment {
@@ -74,8 +74,8 @@ export class Conversation {
     this.#set([]);
     clearTimeout(this.#due);
     this.storage.removeItem(KEY);
-    const kept = Array.from({ length: this.storage.length }, (_, at) => this.storage.key(at) ?? "");
-    for (const key of kept) if (key.startsWith(STATE_PREFIX)) this.storage.removeItem(key);
+    const keys = Array.from({ length: this.storage.length }, (_, at) => this.storage.key(at) ?? "");
+    for (const key of keys) if (key.startsWith(STATE_PREFIX)) this.storage.removeItem(key);
   }
 
   /** Saves at once, because the page may be about to close. */
@@ -120,7 +120,7 @@ export class Conversation {
         ...(functions.length > 0 ? { tools: functions } : {}),
       };
       await stream("/v1/chat/completions", { method: "POST", body, signal: abort.signal }, (event) =>
-        change(heard(turn, event)),
+        change(withEvent(turn, event)),
       );
       change({ ...turn, state: "done" });
     } catch (error) {

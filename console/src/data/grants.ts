@@ -67,8 +67,8 @@ function keep(next: readonly Grant[]): void {
 
 function restored(): readonly Grant[] {
   try {
-    const kept: unknown = JSON.parse(sessionStorage.getItem(KEY) ?? "[]");
-    return signIn.get().state === "in" && Array.isArray(kept) ? (kept as Grant[]) : [];
+    const stored: unknown = JSON.parse(sessionStorage.getItem(KEY) ?? "[]");
+    return signIn.get().state === "in" && Array.isArray(stored) ? (stored as Grant[]) : [];
   } catch {
     return [];
   }

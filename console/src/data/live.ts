@@ -74,7 +74,7 @@ async function listSessions(): Promise<AgentSession[] | null> {
 
 const everything = [plugins, status, stats, tools, toolChanges, nodes, upstreams, sessions, channels, audit];
 
-function hear({ event, data }: ServerEvent): void {
+function receive({ event, data }: ServerEvent): void {
   switch (event) {
     case "call_started":
       callList.started(JSON.parse(data) as Call);
@@ -126,7 +126,7 @@ export function follow(): void {
 async function run(signal: AbortSignal): Promise<void> {
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 5_000)) {
     try {
-      await stream("/v1/events?watch=true", { signal }, hear, () => {
+      await stream("/v1/events?watch=true", { signal }, receive, () => {
         wait = 500;
         connection.set("live");
         for (const known of everything) known.refresh();

@@ -1,14 +1,14 @@
 import { createStore } from "../lib/store";
 
 /** A request of an MCP server's app that the user decides. */
-export type Wish = { app: string; server: string } & (
+export type UserRequest = { app: string; server: string } & (
   | { kind: "link"; url: string }
   | { kind: "message"; text: string }
 );
 
 export interface Question {
   id: number;
-  wish: Wish;
+  request: UserRequest;
   answer(yes: boolean): void;
 }
 
@@ -19,8 +19,8 @@ let next = 1;
  * Asks the user. Only one question per server at a time, so that an app cannot flood the user; the signal removes it
  * from the page.
  */
-export function askUser(wish: Wish, signal: AbortSignal): Promise<boolean> {
-  const busy = questions.get().some(({ wish: { server } }) => server === wish.server);
+export function askUser(request: UserRequest, signal: AbortSignal): Promise<boolean> {
+  const busy = questions.get().some(({ request: { server } }) => server === request.server);
   if (busy || signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
     const id = next++;
@@ -31,6 +31,6 @@ export function askUser(wish: Wish, signal: AbortSignal): Promise<boolean> {
     };
     const no = () => answer(false);
     signal.addEventListener("abort", no);
-    questions.update((all) => [...all, { id, wish, answer }]);
+    questions.update((all) => [...all, { id, request, answer }]);
   });
 }

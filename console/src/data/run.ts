@@ -36,13 +36,13 @@ export interface Run {
 const MAX_CHUNKS = 500;
 
 /** Runs a tool and reports its state. The returned function cancels it. */
-export function run(tool: string, args: Json, tell: (run: Run) => void): () => void {
+export function run(tool: string, args: Json, report: (run: Run) => void): () => void {
   const abort = new AbortController();
   let current: Run = { state: "running", startedAt: Date.now(), chunks: [], dropped: 0, images: [] };
   let due: ReturnType<typeof setTimeout> | undefined;
   const show = () => {
     due = undefined;
-    tell(current);
+    report(current);
   };
   const change = (next: Partial<Run>) => {
     current = { ...current, ...next };
@@ -92,7 +92,7 @@ export function run(tool: string, args: Json, tell: (run: Run) => void): () => v
           0,
           "offline",
           "The gateway ended the call without an outcome.",
-          "Look for it among the calls.",
+          "Find it in the list of calls.",
         );
     })
     .catch((error: unknown) => {

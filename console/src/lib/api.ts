@@ -24,21 +24,21 @@ export class Problem extends Error {
       0,
       "unreachable",
       `The gateway did not answer (${reason}).`,
-      "See whether it still runs: switchboard status",
+      "Check whether it runs: switchboard status",
     );
   }
 
   static parse(status: number, text: string): Problem {
     try {
       const body = JSON.parse(text) as Record<string, unknown>;
-      const said = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
+      const field = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
       return new Problem(
         status,
-        said("kind") ?? "failed",
-        said("detail") ?? `The gateway answered ${status}.`,
-        said("hint"),
-        said("call_id"),
-        said("reason"),
+        field("kind") ?? "failed",
+        field("detail") ?? `The gateway answered ${status}.`,
+        field("hint"),
+        field("call_id"),
+        field("reason"),
       );
     } catch {
       return new Problem(status, "failed", `The gateway answered ${status}.`);
@@ -94,13 +94,13 @@ export async function mcp<T>(method: string, params: unknown, signal?: AbortSign
     });
     const text = await response.text();
     const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-    const said = isStream ? Array.from(new EventReader().push(`${text}\n\n`), ({ data }) => data) : [text];
-    for (const each of said) {
+    const messages = isStream ? Array.from(new EventReader().push(`${text}\n\n`), ({ data }) => data) : [text];
+    for (const each of messages) {
       // An event without data only shows that the stream is open.
       const answer = JSON.parse(each || "null") as { id?: number; result?: T; error?: { message: string } } | null;
       if (answer?.id !== 1) continue;
       if (answer.result !== undefined) return answer.result;
-      throw new Problem(0, "failed", answer.error?.message ?? "The gateway answered with nothing.");
+      throw new Problem(0, "failed", answer.error?.message ?? "The answer of the gateway is empty.");
     }
     throw new Problem(0, "failed", `The gateway did not answer "${method}".`);
   } catch (error) {

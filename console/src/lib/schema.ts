@@ -263,7 +263,7 @@ export function typedValue(
       return right(draft === true);
     case "choice": {
       const option = field.options[Number(draft)];
-      return option === undefined ? wrong("is none of the choices") : right(option);
+      return option === undefined ? wrong("is not one of the choices") : right(option);
     }
     case "object": {
       const given = isObject(draft) ? (draft as Record<string, Draft>) : {};
@@ -319,5 +319,5 @@ export function misfit(field: Field, value: Json, path = "the arguments"): strin
     choice: field.kind === "choice" && field.options.some((option) => same(option, value)),
     json: true,
   }[field.kind];
-  return fits ? undefined : `${path} is not what its field takes`;
+  return fits ? undefined : `${path} does not fit its field`;
 }

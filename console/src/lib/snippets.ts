@@ -11,7 +11,7 @@ export interface Place {
   url: string;
   /** The beginning of a command line for this gateway. */
   program: string;
-  /** The operator's token, as a word for the shell. */
+  /** The operator's token, as an argument for the shell. */
   tokenFile: string;
 }
 

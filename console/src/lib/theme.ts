@@ -4,7 +4,7 @@ export type Theme = "system" | "light" | "dark";
 
 const KEY = "switchboard.theme";
 
-function kept(): Theme {
+function storedTheme(): Theme {
   try {
     const text = localStorage.getItem(KEY);
     return text === "light" || text === "dark" ? text : "system";
@@ -13,7 +13,7 @@ function kept(): Theme {
   }
 }
 
-export const theme = createStore<Theme>(kept());
+export const theme = createStore<Theme>(storedTheme());
 
 export function applyTheme(): void {
   const show = () => {

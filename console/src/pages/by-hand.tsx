@@ -105,7 +105,7 @@ function Entered({ entry: { name, tool, plugin, called } }: { entry: Entry }) {
       )}
       {shown?.content && !tool && (
         <p className="soft">
-          What the model would be told: <span className="said">{visible(shown.content)}</span>
+          The text for the model: <span className="message-text">{visible(shown.content)}</span>
         </p>
       )}
     </div>

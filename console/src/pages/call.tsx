@@ -100,14 +100,14 @@ function Loaded({ call, seenAt }: { call: Call; seenAt: number | undefined }) {
             {call.principal.role}, by {call.surface}
           </span>
         </dd>
-        <dt>Went to</dt>
+        <dt>Provider</dt>
         <dd>
           {call.provider ? (
             <>
               {call.provider.kind} <Line text={call.provider.id} />
             </>
           ) : (
-            <span className="soft">{call.state === "running" ? "on its way" : "nobody"}</span>
+            <span className="soft">{call.state === "running" ? "not sent yet" : "none"}</span>
           )}
         </dd>
         <dt>Began</dt>
@@ -190,7 +190,9 @@ function PayloadView({ title, payload }: { title: string; payload: Payload }) {
         )}
       </div>
       {payload.json === undefined ? (
-        <p className="soft">Too large to be shown and kept. More is with journal.payload_bytes in the configuration.</p>
+        <p className="soft">
+          Too large to be recorded. To record more, raise journal.payload_bytes in the configuration.
+        </p>
       ) : (
         <JsonView value={payload.json} label={title} />
       )}
@@ -227,7 +229,7 @@ function Again({ call }: { call: Call }) {
         <a className="button" href={href("tools", call.tool, { args: JSON.stringify(args) })}>
           Change and call
         </a>
-        {masked && <span className="soft">Secrets in it are masked, so they have to be filled in again.</span>}
+        {masked && <span className="soft">Its secrets are masked. Enter them again.</span>}
       </div>
       {current && <RunView run={current} />}
     </>

@@ -76,11 +76,11 @@ export function CallsPage() {
             </select>
             <select
               className="input"
-              aria-label="Way in"
+              aria-label="Surface"
               value={filter.surface}
               onChange={(event) => setFilter({ ...filter, surface: event.target.value })}
             >
-              <option value="">any way in</option>
+              <option value="">any surface</option>
               {surfaces.map((surface) => (
                 <option key={surface}>{surface}</option>
               ))}
@@ -118,8 +118,8 @@ export function CallsPage() {
 function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
   if (filtered) {
     return (
-      <Empty title="No call fits">
-        <p className="soft">None of those that are loaded. Scrolling down the whole list loads older ones.</p>
+      <Empty title="No matching calls">
+        <p className="soft">No loaded call matches. Scroll to the end of the list to load older calls.</p>
         <button type="button" className="button" onClick={onClear}>
           Show all calls
         </button>

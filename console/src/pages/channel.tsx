@@ -56,7 +56,7 @@ export function ChannelDetail({ name }: { name: string }) {
           (atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 40)
         }
       >
-        {messages.length === 0 && <p className="soft">No messages are kept. What you send below is the first.</p>}
+        {messages.length === 0 && <p className="soft">No messages are stored. Your message will be the first.</p>}
         {messages.map((message) => (
           <div className="message" key={message.id}>
             <span className="num soft" title={moment(message.ts)}>
@@ -81,7 +81,7 @@ function Said({ message }: { message: Message }) {
   const text = typeof fields.content === "string" ? fields.content : undefined;
   return (
     <>
-      <span className={text === undefined ? "mono soft said" : "said"}>
+      <span className={text === undefined ? "mono soft message-text" : "message-text"}>
         {text === undefined ? visible(JSON.stringify(payload) ?? "") : <Prose text={text} />}
       </span>
       {message.attachmentMeta?.map((attachment) => (
@@ -117,7 +117,7 @@ function Compose({ name }: { name: string }) {
           className="input"
           rows={1}
           aria-label={`Message to ${visibleLine(name)}`}
-          placeholder="Say something; Enter sends it"
+          placeholder="Write a message; Enter sends it"
           value={text}
           onChange={(event) => setText(event.target.value)}
           onKeyDown={(event) => {

@@ -45,7 +45,7 @@ export function ChannelsPage() {
                   <span className="name clip">{visibleLine(channel.name)}</span>
                   <span className="from">{channel.participants > 0 ? `${channel.participants} here` : ""}</span>
                   <span className="about clip">
-                    {plural(Math.max(0, channel.last_id - channel.first_id + 1), "message")} kept
+                    {plural(Math.max(0, channel.last_id - channel.first_id + 1), "message")} stored
                   </span>
                 </div>
               )}
@@ -57,7 +57,7 @@ export function ChannelsPage() {
         ) : (
           <div className="detail">
             <Empty title="Choose a channel">
-              <p className="soft">Who is there and what they say appears here, as it happens.</p>
+              <p className="soft">Its participants and messages appear here, live.</p>
             </Empty>
           </div>
         )}

@@ -160,7 +160,7 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
             <li key={turn.id} className={`turn ${turn.role}`}>
               <span className="by">{byLine(turn, model)}</span>
               {turn.role === "user" ? (
-                <p className="said">{visible(turn.text)}</p>
+                <p className="message-text">{visible(turn.text)}</p>
               ) : (
                 <Answer turn={turn} chat={chat} installed={installed} />
               )}

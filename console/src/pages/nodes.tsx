@@ -38,7 +38,7 @@ export function NodesPage() {
   );
 }
 
-/** How an offline node disconnected: a node that is stopped says goodbye. */
+/** How an offline node disconnected: a node that stops sends a goodbye. */
 export const leftAs = ({ stopped }: Node) => (stopped ? "stopped" : "lost");
 
 const MANY = 12;
@@ -96,7 +96,7 @@ function NodeCard({ node }: { node: Node }) {
         </div>
         {node.blocked?.map(({ name, held_by }) => (
           <p key={name} className="soft">
-            <code>{visibleLine(name)}</code> gets no calls here: {visibleLine(held_by)} holds the name.
+            <code>{visibleLine(name)}</code> gets no calls here: {visibleLine(held_by)} has the name.
           </p>
         ))}
         <Processes node={node} />
@@ -196,12 +196,10 @@ function Events({ nodes: all }: { nodes: Node[] }) {
     return [...known].sort(([, a], [, b]) => b.at_ms - a.at_ms).slice(0, 50);
   }, [all, live]);
   return (
-    <Panel title="What nodes say">
+    <Panel title="Events of nodes">
       {events.length === 0 ? (
         <div className="stack tight">
-          <p className="soft">
-            Nothing yet. A command that goes on in the background says here when it begins and ends:
-          </p>
+          <p className="soft">No events yet. A command in the background reports here when it starts and ends:</p>
           <Command text={`${program} call Bash command='sleep 5' background=true`} />
         </div>
       ) : (

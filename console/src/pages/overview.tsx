@@ -238,7 +238,7 @@ function LatestCalls() {
   const { calls, loaded } = useStore(callList.store);
   return (
     <Panel title="Latest calls" more={<a href={href("calls")}>All</a>}>
-      <ul className="lines room-14">
+      <ul className="lines min-lines-14">
         {loaded && calls.length === 0 && (
           <li className="soft">
             <span>
@@ -266,8 +266,8 @@ function LatestCalls() {
 function Happened() {
   const { data } = useResource(audit);
   return (
-    <Panel title="What happened">
-      <ul className="lines room-6">
+    <Panel title="Audit log">
+      <ul className="lines min-lines-6">
         {data?.slice(0, 6).map((event) => (
           <li key={`${event.at_ms} ${event.what} ${event.subject}`}>
             <span className="soft num">{moment(event.at_ms)}</span>
@@ -278,9 +278,7 @@ function Happened() {
           </li>
         ))}
       </ul>
-      {data?.length === 0 && (
-        <p className="soft">Nothing yet. Who connects, who is refused and who makes tokens is told here.</p>
-      )}
+      {data?.length === 0 && <p className="soft">No events yet. Connections, refusals and new tokens appear here.</p>}
     </Panel>
   );
 }

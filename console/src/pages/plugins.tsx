@@ -55,7 +55,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
       title={title}
       more={
         <State mood={plugin.last_error ? "bad" : plugin.enabled ? "good" : "off"}>
-          {plugin.last_error ? "trouble" : plugin.enabled ? "on" : "off"}
+          {plugin.last_error ? "error" : plugin.enabled ? "on" : "off"}
         </State>
       }
     >
@@ -131,7 +131,7 @@ function PluginCard({ plugin }: { plugin: Plugin }) {
           </button>
           {plugin.source && (
             <button type="button" className="button small" onClick={act("refresh")}>
-              Look for changes
+              Check for changes
             </button>
           )}
           <Sure label="Remove" sure={`Remove ${title}?`} onSure={act("", { method: "DELETE" })} />
@@ -158,11 +158,11 @@ function Grants({ plugin }: { plugin: Plugin }) {
                 {grant.values === undefined ? "Does not see" : "Sees"} <strong>{names}</strong>{" "}
                 <span className="soft">
                   at {visibleLine(grant.origin)}, since {moment(grant.at_ms)}
-                  {grant.manifest !== manifestOf(plugin) && "; the plugin has changed since, so it counts no more"}
+                  {grant.manifest !== manifestOf(plugin) && "; no longer valid, because the plugin has changed"}
                 </span>
               </span>
               <button type="button" className="button small" onClick={() => takeBack(grant)}>
-                {grant.values === undefined ? "Ask me again" : "Take back"}
+                {grant.values === undefined ? "Ask me again" : "Revoke"}
               </button>
             </li>
           );
@@ -170,7 +170,7 @@ function Grants({ plugin }: { plugin: Plugin }) {
       </ul>
       {own.some(({ values }) => values !== undefined) && (
         <p className="soft">
-          What a page has seen, it knows. If you do not trust it any more, replace the secret itself.
+          A page may remember the secrets that it has seen. If you no longer trust it, replace the secret itself.
         </p>
       )}
     </section>
@@ -183,7 +183,7 @@ function HeldBack({ plugin, onAccept, onRefuse }: { plugin: Plugin; onAccept: ()
   return (
     <section className="held stack tight" aria-label="A change that is held back">
       <h3>Its manifest has changed</h3>
-      <p className="soft">Seen {moment(at_ms)}. The plugin goes on as it was accepted until you decide.</p>
+      <p className="soft">Seen {moment(at_ms)}. The plugin keeps its accepted version until you decide.</p>
       <Differences of={changes} />
       <div className="row">
         <button type="button" className="button small primary" onClick={onAccept}>

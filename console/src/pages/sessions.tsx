@@ -90,7 +90,7 @@ export function SessionsPage() {
   );
 }
 
-interface Told {
+interface SessionEvent {
   key: number;
   type: string;
   at: number;
@@ -98,7 +98,7 @@ interface Told {
 }
 
 function SessionDetail({ session }: { session: AgentSession }) {
-  const [events, setEvents] = useState<Told[]>([]);
+  const [events, setEvents] = useState<SessionEvent[]>([]);
   const [problem, setProblem] = useState<Problem>();
   const id = session.session_id;
   useEffect(() => {
@@ -144,7 +144,9 @@ function SessionDetail({ session }: { session: AgentSession }) {
         <dt>Id</dt>
         <dd className="mono">{id}</dd>
         <dt>Agent</dt>
-        <dd>{session.agent ? visibleLine(session.agent) : <span className="soft">one that comes by itself</span>}</dd>
+        <dd>
+          {session.agent ? visibleLine(session.agent) : <span className="soft">one that connects by itself</span>}
+        </dd>
         <dt>Caller</dt>
         <dd>
           <Line text={session.owner.name ?? ""} /> <span className="soft">{session.caller ?? ""}</span>
@@ -174,8 +176,8 @@ function SessionDetail({ session }: { session: AgentSession }) {
           </>
         )}
       </dl>
-      <h3>What happened in it, newest first</h3>
-      {events.length === 0 && <p className="soft">Nothing that was kept.</p>}
+      <h3>Events, newest first</h3>
+      {events.length === 0 && <p className="soft">No stored events.</p>}
       {events.map(({ key, type, at, data }) => (
         <details key={key}>
           <summary>

@@ -59,7 +59,7 @@ export function ToolDetail({ tool }: { tool: Tool }) {
 
 function Schemas({ tool }: { tool: Tool }) {
   if (!tool.input_schema && !tool.output_schema)
-    return <p className="soft">It does not say which arguments it takes, so that any JSON object is passed on.</p>;
+    return <p className="soft">It does not describe its arguments. Any JSON object is passed on.</p>;
   return (
     <details>
       <summary>Schema</summary>
@@ -238,7 +238,7 @@ function Elsewhere({ tool, args }: { tool: string; args: Json }) {
   return (
     <div className="stack tight">
       <div className="row apart">
-        <h3>The same elsewhere</h3>
+        <h3>The same call elsewhere</h3>
         <Choice
           label="Where"
           value={chosen}

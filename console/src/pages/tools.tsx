@@ -24,7 +24,7 @@ export function ToolsPage() {
       <>
         <Head title="Tools" />
         <Empty title="No tools yet">
-          <p>Tools come with whatever is connected. Any of these brings some:</p>
+          <p>Tools come from connected providers. Connect one of these:</p>
           <NextSteps />
         </Empty>
       </>
@@ -54,7 +54,7 @@ export function ToolsPage() {
           </search>
           {data && found.length === 0 ? (
             <div className="detail">
-              <Empty title="No tool fits">
+              <Empty title="No matching tools">
                 <p className="soft">None has “{visibleLine(search.trim())}” in its name, description or provider.</p>
                 <button type="button" className="button" onClick={() => setSearch("")}>
                   Show all tools
@@ -81,7 +81,7 @@ export function ToolsPage() {
           {!tool && item && data && (
             <Empty title="There is no such tool">
               <p>
-                “{visibleLine(item)}” is not offered by anything that is connected. Its provider may have gone: see{" "}
+                “{visibleLine(item)}” is not offered by a connected provider. Its provider may be offline: see{" "}
                 <a href={href("nodes")}>nodes</a> and <a href={href("upstream")}>MCP servers</a>.
               </p>
             </Empty>

@@ -49,7 +49,7 @@ export function AppView({ tool, args, result, onMessage }: Props) {
         actions: {
           callTool: (name, given, signal) => {
             const called = own.get(name);
-            if (!called) throw new Error(`"${name}" is no tool of this app's server.`);
+            if (!called) throw new Error(`"${name}" is not a tool of this app's server.`);
             return callFor(called.exposed, given, signal);
           },
           readResource: (other) => readResource(server, other),

@@ -8,5 +8,5 @@ export function Markdown({ text }: { text: string }) {
   useLayoutEffect(() => {
     place.current?.replaceChildren(renderMarkdown(visible(text), document));
   }, [text]);
-  return <div ref={place} className="words" />;
+  return <div ref={place} className="markdown" />;
 }

@@ -65,7 +65,7 @@ export function PluginSettings({ plugin, open = false }: { plugin: Plugin; open?
     return (
       <details open={open}>
         <summary>Settings</summary>
-        {problem ? <ProblemNote problem={problem} /> : <p className="soft">They are on their way.</p>}
+        {problem ? <ProblemNote problem={problem} /> : <p className="soft">Loading…</p>}
       </details>
     );
   return (

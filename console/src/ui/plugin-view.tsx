@@ -12,7 +12,7 @@ import { type Plugin, readSettings, writeSettings } from "../data/plugins";
 import type { Json } from "../lib/schema";
 import { useStore } from "../lib/store";
 import { visible } from "../lib/text";
-import { SecretDialog, type SecretWish, titleOf } from "./secret-dialog";
+import { SecretDialog, type SecretRequest, titleOf } from "./secret-dialog";
 
 interface Props {
   plugin: Plugin;
@@ -29,8 +29,8 @@ interface Props {
 }
 
 interface Asked {
-  wish: SecretWish;
-  answer: (said: SecretsAnswer) => void;
+  request: SecretRequest;
+  answer: (answer: SecretsAnswer) => void;
 }
 
 /** A plugin's view of a call: its page in a sandboxed frame, or its Markdown. */
@@ -62,14 +62,14 @@ export function PluginView(props: Props) {
         },
       },
       grantedSecrets: ({ origin }) => answerOf(findGrant(grants.get(), latest.current.plugin, origin)),
-      requestSecrets: (wish) => {
+      requestSecrets: (request) => {
         const before =
-          wish.purpose === "read" ? findGrant(grants.get(), latest.current.plugin, wish.origin) : undefined;
-        const said = answerOf(before);
+          request.purpose === "read" ? findGrant(grants.get(), latest.current.plugin, request.origin) : undefined;
+        const earlier = answerOf(before);
         return (
-          said ??
+          earlier ??
           new Promise<SecretsAnswer>((answer) =>
-            setAsked((all) => [...all.filter((each) => each.wish.purpose !== wish.purpose), { wish, answer }]),
+            setAsked((all) => [...all.filter((each) => each.request.purpose !== request.purpose), { request, answer }]),
           )
         );
       },
@@ -118,7 +118,7 @@ function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
   const all = useStore(grants);
   const origin = pageOrigin(plugin);
   const grant = origin === undefined ? undefined : findGrant(all, plugin, origin);
-  const [open, setOpen] = useState<SecretWish>();
+  const [open, setOpen] = useState<SecretRequest>();
   // Derived from the grant itself, because it may be revoked on another page of the console.
   const given = grant?.values !== undefined;
   const had = useRef(given);
@@ -126,31 +126,31 @@ function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
     if (had.current && !given) onChange();
     had.current = given;
   }, [given, onChange]);
-  const close = (said: SecretsAnswer) => {
+  const close = (answer: SecretsAnswer) => {
     setOpen(undefined);
     if (!open) return;
-    const values = typeof said === "object" ? said.values : undefined;
+    const values = typeof answer === "object" ? answer.values : undefined;
     if (open.purpose === "read") decide(plugin, open.origin, open.fields, values);
-    const waiting = asked.find(({ wish }) => wish === open);
+    const waiting = asked.find(({ request }) => request === open);
     onAnswered(asked.filter((each) => each !== waiting));
-    if (waiting) waiting.answer(said);
-    else if (said !== false) onChange();
+    if (waiting) waiting.answer(answer);
+    else if (answer !== false) onChange();
   };
   const names = (fields: string[]) => fields.map((field) => titleOf(plugin, field)).join(", ");
   return (
     <>
-      {asked.map(({ wish }) => (
-        <div key={wish.purpose} className="row" role="status">
+      {asked.map(({ request }) => (
+        <div key={request.purpose} className="row" role="status">
           <span>
-            The page {wish.purpose === "read" ? "asks to see" : "wants to change"} a secret:{" "}
-            <strong>{names(wish.fields)}</strong>
+            The page {request.purpose === "read" ? "asks to see" : "wants to change"} a secret:{" "}
+            <strong>{names(request.fields)}</strong>
           </span>
-          <button type="button" className="button small" onClick={() => setOpen(wish)}>
+          <button type="button" className="button small" onClick={() => setOpen(request)}>
             Decide…
           </button>
         </div>
       ))}
-      {grant && asked.every(({ wish }) => wish.purpose !== "read") && (
+      {grant && asked.every(({ request }) => request.purpose !== "read") && (
         <div className="row soft">
           <span>
             {given ? "The page may see" : "Not given to the page"}:{" "}
@@ -158,7 +158,7 @@ function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
           </span>
           {given ? (
             <button type="button" className="button small" onClick={() => takeBack(grant)}>
-              Take back
+              Revoke
             </button>
           ) : (
             <button
@@ -174,7 +174,7 @@ function Secrets({ plugin, asked, onAnswered, onChange }: SecretsProps) {
       {open && (
         <SecretDialog
           plugin={plugin}
-          wish={open}
+          request={open}
           onYes={(values) => close(open.purpose === "read" ? { values } : true)}
           onNo={() => close(false)}
           onClose={() => setOpen(undefined)}

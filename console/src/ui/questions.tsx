@@ -9,40 +9,40 @@ export function Questions() {
   return first ? <Asked key={first.id} question={first} /> : null;
 }
 
-function Asked({ question: { wish, answer } }: { question: Question }) {
+function Asked({ question: { request, answer } }: { question: Question }) {
   const no = () => answer(false);
   const who = (
     <>
-      The app of <strong>{visibleLine(wish.app)}</strong>, of the MCP server <strong>{visibleLine(wish.server)}</strong>
-      ,
+      The app of <strong>{visibleLine(request.app)}</strong>, of the MCP server{" "}
+      <strong>{visibleLine(request.server)}</strong>,
     </>
   );
-  if (wish.kind === "link") {
+  if (request.kind === "link") {
     return (
       <Dialog title="Open a page?" onNo={no}>
         <p>{who} would like to open this address in a new tab:</p>
-        <p className="quoted mono">{visibleLine(wish.url)}</p>
+        <p className="quoted mono">{visibleLine(request.url)}</p>
         <div className="row">
           <button type="button" className="button" data-first onClick={no}>
             Stay here
           </button>
           <a
             className="button primary"
-            href={wish.url}
+            href={request.url}
             target="_blank"
             rel="noopener noreferrer nofollow"
             onClick={() => answer(true)}
           >
-            Open {visibleLine(new URL(wish.url).host)}
+            Open {visibleLine(new URL(request.url).host)}
           </a>
         </div>
       </Dialog>
     );
   }
   return (
-    <Dialog title="Say this in your name?" onNo={no}>
-      <p>{who} would like to say this to the model, as if you had typed it:</p>
-      <p className="quoted said">{visible(wish.text)}</p>
+    <Dialog title="Send this in your name?" onNo={no}>
+      <p>{who} would like to send this message to the model, as if you had typed it:</p>
+      <p className="quoted message-text">{visible(request.text)}</p>
       <div className="row">
         <button type="button" className="button" data-first onClick={no}>
           Do not send it

@@ -100,8 +100,8 @@ function Chunks({ run }: { run: Run }) {
   const text = run.chunks.map((chunk) => (typeof chunk === "string" ? chunk : `${JSON.stringify(chunk)}\n`)).join("");
   return (
     <div className="stack tight">
-      <h3>While it ran</h3>
-      <pre className="json" role="log" aria-label="What it said while it ran" tabIndex={0}>
+      <h3>Output while it ran</h3>
+      <pre className="json" role="log" aria-label="Output while it ran" tabIndex={0}>
         {run.dropped > 0 && `… ${run.dropped} earlier parts\n`}
         {visible(text)}
       </pre>

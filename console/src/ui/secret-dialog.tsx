@@ -6,7 +6,7 @@ import { Dialog } from "./dialog";
 import { SchemaForm } from "./schema-form";
 
 /** A request of a plugin's page for secret settings. */
-export interface SecretWish {
+export interface SecretRequest {
   origin: string;
   purpose: "read" | "write";
   fields: string[];
@@ -14,7 +14,7 @@ export interface SecretWish {
 
 interface Props {
   plugin: Plugin;
-  wish: SecretWish;
+  request: SecretRequest;
   /** Called with the values that the user typed for the page, if it requests to see them. */
   onYes: (values: Record<string, unknown>) => void;
   onNo: () => void;
@@ -23,9 +23,9 @@ interface Props {
 }
 
 /** Asks whether a plugin's page may see or change secret settings. */
-export function SecretDialog({ plugin, wish, onYes, onNo, onClose }: Props) {
+export function SecretDialog({ plugin, request, onYes, onNo, onClose }: Props) {
   const title = visibleLine(plugin.meta.title ?? plugin.identifier);
-  const reads = wish.purpose === "read";
+  const reads = request.purpose === "read";
   return (
     <Dialog title={reads ? "Let a plugin’s page see a secret?" : "Let a plugin’s page change a secret?"} onNo={onClose}>
       <dl className="facts">
@@ -34,15 +34,15 @@ export function SecretDialog({ plugin, wish, onYes, onNo, onClose }: Props) {
           {title} <span className="soft">{visibleLine(plugin.identifier)}</span>
         </dd>
         <dt>Its page is at</dt>
-        <dd className="mono">{visibleLine(wish.origin)}</dd>
+        <dd className="mono">{visibleLine(request.origin)}</dd>
         <dt>{reads ? "It asks to see" : "It wants to set"}</dt>
-        <dd>{wish.fields.map((field) => titleOf(plugin, field)).join(", ")}</dd>
+        <dd>{request.fields.map((field) => titleOf(plugin, field)).join(", ")}</dd>
       </dl>
       {reads ? (
-        <Typed plugin={plugin} fields={wish.fields} onYes={onYes} onNo={onNo} />
+        <Typed plugin={plugin} fields={request.fields} onYes={onYes} onNo={onNo} />
       ) : (
         <>
-          <p>What is stored now is replaced by what the page has. The page does not get to see what was there.</p>
+          <p>The page’s value replaces the stored value. The page does not see the stored value.</p>
           <div className="row">
             <button type="button" className="button" data-first onClick={onNo}>
               Refuse
@@ -57,7 +57,7 @@ export function SecretDialog({ plugin, wish, onYes, onNo, onClose }: Props) {
   );
 }
 
-function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "wish" | "onClose"> & { fields: string[] }) {
+function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "request" | "onClose"> & { fields: string[] }) {
   const field = useMemo(() => fieldOf(schemaOf(plugin.settings, fields)), [plugin.settings, fields]);
   const [draft, setDraft] = useState<Draft>({});
   const [mistakes, setMistakes] = useState<Mistake[]>([]);
@@ -73,13 +73,13 @@ function Typed({ plugin, fields, onYes, onNo }: Omit<Props, "wish" | "onClose"> 
   return (
     <form className="stack" noValidate onSubmit={submit} autoComplete="off" data-first>
       <p>
-        The gateway keeps it sealed and sends it to the plugin’s server alone. It shows it to nobody, not even to you
-        here. If the plugin’s page is to have it as well, type it in.
+        The gateway stores it encrypted and sends it only to the plugin’s server. It never shows it, not even here. Type
+        it to give it to the plugin’s page as well.
       </p>
       <SchemaForm field={field} draft={draft} mistakes={mistakes} onChange={setDraft} />
       <p className="soft">
-        This tab remembers it for this page until you take it back, sign out or close the tab. A page from another
-        address is asked about anew, and so is this one if the plugin changes.
+        This tab remembers it for this page until you revoke it, sign out or close the tab. A page at another address
+        needs a new decision. So does this page after a change of the plugin.
       </p>
       <div className="row">
         <button type="button" className="button" onClick={onNo}>

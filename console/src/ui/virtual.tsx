@@ -46,7 +46,7 @@ export function VirtualList<T, Frame = undefined>({
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
-  const [room, setRoom] = useState(0);
+  const [viewport, setViewport] = useState(0);
   const [activeKey, setActiveKey] = useState<string | undefined>(chosen);
   const [known, setKnown] = useState(chosen);
   if (known !== chosen) {
@@ -55,12 +55,12 @@ export function VirtualList<T, Frame = undefined>({
     setActiveKey(chosen);
   }
   const first = Math.max(0, Math.floor(top / height) - SPARE);
-  const last = Math.min(items.length, Math.ceil((top + room) / height) + SPARE);
+  const last = Math.min(items.length, Math.ceil((top + viewport) / height) + SPARE);
 
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const measure = () => setRoom(element.clientHeight - headHeight(element));
+    const measure = () => setViewport(element.clientHeight - headHeight(element));
     measure();
     const watcher = new ResizeObserver(measure);
     watcher.observe(element);
@@ -95,18 +95,18 @@ export function VirtualList<T, Frame = undefined>({
     const item = items[index];
     if (!element || item === undefined) return;
     setActiveKey(keyOf(item));
-    reveal(element, index * height, height, room);
+    reveal(element, index * height, height, viewport);
   };
   // The chosen row is scrolled into view when the list first contains it; after that, the user scrolls.
   const revealed = useRef<string>(undefined);
   useLayoutEffect(() => {
-    if (revealed.current === chosen || room === 0 || items.length === 0) return;
+    if (revealed.current === chosen || viewport === 0 || items.length === 0) return;
     revealed.current = chosen;
     const at = items.findIndex((item) => keyOf(item) === chosen);
-    if (box.current && at >= 0) reveal(box.current, at * height, height, room);
-  }, [chosen, items, keyOf, height, room]);
+    if (box.current && at >= 0) reveal(box.current, at * height, height, viewport);
+  }, [chosen, items, keyOf, height, viewport]);
   const key = (event: KeyboardEvent) => {
-    const page = Math.max(1, Math.floor(room / height) - 1);
+    const page = Math.max(1, Math.floor(viewport / height) - 1);
     const target = {
       ArrowDown: active + 1,
       ArrowUp: active - 1,
@@ -172,9 +172,9 @@ export function VirtualList<T, Frame = undefined>({
 }
 
 /** Scrolls only as far as needed to show a row. */
-function reveal(list: HTMLElement, y: number, height: number, room: number): void {
+function reveal(list: HTMLElement, y: number, height: number, viewport: number): void {
   if (y < list.scrollTop) list.scrollTop = y;
-  else if (y + height > list.scrollTop + room) list.scrollTop = y + height - room;
+  else if (y + height > list.scrollTop + viewport) list.scrollTop = y + height - viewport;
 }
 
 function headHeight(list: HTMLElement): number {

@@ -1,4 +1,4 @@
-// A caller for the tests of the gateway: lends a few functions, and says what happens.
+// A caller for the tests of the gateway: offers a few functions, and prints its events.
 import { startSession } from "../index.js";
 
 const [gateway, token] = process.argv.slice(2);

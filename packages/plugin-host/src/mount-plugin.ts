@@ -110,7 +110,7 @@ class FramedPlugin implements PluginView {
       origin: rules.origin,
       limits: this.#limits,
       ...(now ? { now } : {}),
-      onMessage: (data) => this.#hear(data),
+      onMessage: (data) => this.#receive(data),
       onRefused: (reason) => problem(REFUSALS[reason]),
       onFlood: () =>
         this.#fail(
@@ -133,11 +133,11 @@ class FramedPlugin implements PluginView {
     if (rules.origin === "null") this.#watchNavigation(frame);
     frame.src = rules.url;
     this.#panel.element.prepend(frame);
-    const patience = this.options.readyTimeoutMs ?? 15_000;
+    const timeoutMs = this.options.readyTimeoutMs ?? 15_000;
     this.#timer = setTimeout(() => {
-      const message = `The plugin's page at ${new URL(rules.url).host} did not answer within ${patience / 1000} s. It may be unavailable, or not allow other pages to embed it.`;
+      const message = `The plugin's page at ${new URL(rules.url).host} did not answer within ${timeoutMs / 1000} s. It may be unavailable, or not allow other pages to embed it.`;
       this.#panel.status = { state: "error", problem: { kind: "timeout", message } };
-    }, patience);
+    }, timeoutMs);
   }
 
   /**
@@ -157,7 +157,7 @@ class FramedPlugin implements PluginView {
     });
   }
 
-  #hear(data: unknown): void {
+  #receive(data: unknown): void {
     const incoming = readPluginMessage(data);
     if (incoming === "foreign") return;
     const problem = (reason: Refusal): void =>

@@ -95,12 +95,12 @@ export class AppBridge {
     if (this.#initialized) this.notify("ui/notifications/host-context-changed", changes);
   }
 
-  /** Asks the app to save its data. Resolves when it has answered, or after `patienceMs`. */
-  teardown(reason: string, patienceMs: number): Promise<void> {
+  /** Asks the app to save its data. Resolves when it has answered, or after `timeoutMs`. */
+  teardown(reason: string, timeoutMs: number): Promise<void> {
     if (!this.#initialized) return Promise.resolve();
     const id = `host-${this.#nextId++}`;
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, patienceMs);
+      const timer = setTimeout(resolve, timeoutMs);
       this.#asked.set(id, () => {
         clearTimeout(timer);
         resolve();
@@ -127,11 +127,11 @@ export class AppBridge {
       return;
     }
     const params = isRecord(data.params) ? data.params : {};
-    if (id === undefined) this.#hear(data.method, params);
+    if (id === undefined) this.#onNotification(data.method, params);
     else void this.#answer(id, data.method, params);
   }
 
-  #hear(method: string, params: Record<string, unknown>): void {
+  #onNotification(method: string, params: Record<string, unknown>): void {
     const size = (value: unknown) =>
       typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
     switch (method) {

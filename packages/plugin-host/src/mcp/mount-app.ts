@@ -78,7 +78,7 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
   let frame: HTMLIFrameElement | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   // The last notifications about the call, to send them again after a restart.
-  const told = new Map<string, object>();
+  const notified = new Map<string, object>();
 
   const size = { width: "100%", height: `${options.height ?? 320}px` };
   const words = { ...DEFAULT_WORDS, ...options.words };
@@ -105,17 +105,17 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
     const page = createFrame(document, outer, toolTitle(options.tool));
     const allow = granted.map((permission) => PERMISSIONS[permission]).join("; ");
     page.setAttribute("allow", allow);
-    const opened = new Door({
+    const newDoor = new Door({
       window: window as Window,
       frame: page,
       origin: served?.origin ?? "null",
       limits,
       ...(options.now ? { now: options.now } : {}),
-      onMessage: hear,
+      onMessage: receive,
       onRefused: (reason) => problem(`a message was rejected: ${reason}`),
       onFlood: () => fail("flood", "The app was stopped because it sent too many messages."),
     });
-    const speaking = new AppBridge({
+    const newBridge = new AppBridge({
       tools: options.tools ?? [options.tool],
       actions: options.actions ?? {},
       hostInfo: options.hostInfo ?? { name: "switchboard", version: "0.1.0" },
@@ -130,7 +130,7 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
       sandbox: { csp, permissions: Object.fromEntries(granted.map((permission) => [permission, {}])) },
       limits,
       ...(options.now ? { now: options.now } : {}),
-      send: (message) => opened.post(message),
+      send: (message) => newDoor.post(message),
       onInitialized: () => {
         clearTimeout(timer);
         panel.status = { state: "ready" };
@@ -141,10 +141,10 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
       onProblem: problem,
     });
     let delivered = false;
-    function hear(data: unknown): void {
+    function receive(data: unknown): void {
       const method = isRecord(data) ? data.method : undefined;
       if (method !== "ui/notifications/sandbox-proxy-ready") {
-        speaking.receive(data);
+        newBridge.receive(data);
         return;
       }
       if (delivered) return;
@@ -157,17 +157,17 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
         policy: appPolicy(csp),
         allow,
       };
-      opened.post({ jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params });
+      newDoor.post({ jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params });
     }
-    [door, bridge, frame] = [opened, speaking, page];
-    for (const [method, params] of told) speaking.notify(method, params);
+    [door, bridge, frame] = [newDoor, newBridge, page];
+    for (const [method, params] of notified) newBridge.notify(method, params);
     if (served) page.src = served.url;
     else page.srcdoc = sandboxPage;
     panel.element.prepend(page);
-    const patience = options.readyTimeoutMs ?? 15_000;
+    const timeoutMs = options.readyTimeoutMs ?? 15_000;
     timer = setTimeout(
-      () => fail("timeout", `The app was not initialized within ${patience / 1000} s.`, false),
-      patience,
+      () => fail("timeout", `The app was not initialized within ${timeoutMs / 1000} s.`, false),
+      timeoutMs,
     );
   }
 
@@ -176,8 +176,8 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
     panel.status = { state: "error", problem: { kind, message } };
   }
 
-  function tell(method: string, params: object, keep = true): void {
-    if (keep) told.set(method, params);
+  function notify(method: string, params: object, keep = true): void {
+    if (keep) notified.set(method, params);
     bridge?.notify(method, params);
   }
 
@@ -191,10 +191,10 @@ export function mountMcpApp(container: HTMLElement, options: AppViewOptions): Ap
     get status() {
       return panel.status;
     },
-    setPartialInput: (args) => tell("ui/notifications/tool-input-partial", { arguments: args }, false),
-    setInput: (args) => tell("ui/notifications/tool-input", { arguments: args }),
-    setResult: (result) => tell("ui/notifications/tool-result", result),
-    setCancelled: (reason) => tell("ui/notifications/tool-cancelled", { reason }),
+    setPartialInput: (args) => notify("ui/notifications/tool-input-partial", { arguments: args }, false),
+    setInput: (args) => notify("ui/notifications/tool-input", { arguments: args }),
+    setResult: (result) => notify("ui/notifications/tool-result", result),
+    setCancelled: (reason) => notify("ui/notifications/tool-cancelled", { reason }),
     setContext: (changes) => bridge?.setContext(changes),
     async teardown(reason = "the host closes the app") {
       await bridge?.teardown(reason, 1_000);

@@ -150,7 +150,7 @@ async fn every_page_in_every_light_and_width() {
         ["tools", "demo_countdown"],
         ["tools/forms_fill", "What it is about"],
         ["calls", "forms_fill"],
-        [call, "Went to"],
+        [call, "Began"],
         ["nodes", "forms_picture"],
         ["upstream", "nowhere"],
         ["sessions", "app"],
