@@ -71,6 +71,10 @@ pub struct Welcome<'a> {
     pub recovered: Option<bool>,
     /// JSON: the participants that are present, by id.
     pub roster: Option<&'a str>,
+    /// The context that the channel belongs to, if it has one.
+    pub context: Option<Cow<'a, str>>,
+    /// JSON: the configuration with which the channel was created.
+    pub config: Option<&'a str>,
     pub extensions: Vec<Cow<'a, str>>,
 }
 
@@ -106,6 +110,10 @@ struct Fields<'a> {
     recovered: Option<bool>,
     #[serde(borrow)]
     roster: Option<&'a RawValue>,
+    #[serde(borrow)]
+    context_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    channel_config: Option<&'a RawValue>,
     #[serde(borrow, default)]
     extensions: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
@@ -124,6 +132,8 @@ impl<'a> ServerFrame<'a> {
                 last_id: fields.last_id,
                 recovered: fields.recovered,
                 roster: fields.roster.map(RawValue::get),
+                context: fields.context_id,
+                config: fields.channel_config.map(RawValue::get),
                 extensions: fields.extensions.unwrap_or_default(),
             })),
             Some("error") => Ok(Self::Refusal {
@@ -235,14 +245,18 @@ mod tests {
             last_id: 3,
             recovered: Some(false),
             roster: Some("{}"),
-            context: None,
-            config: None,
+            context: Some("c\"1"),
+            config: Some(r#"{"a":1}"#),
         };
         let text = encode_ready(&ready);
         let ServerFrame::Ready(welcome) = ServerFrame::decode(&text).unwrap() else { panic!() };
         assert_eq!(
             (welcome.last_id, welcome.recovered, welcome.roster),
             (Some(3), Some(false), Some("{}"))
+        );
+        assert_eq!(
+            (welcome.context.as_deref(), welcome.config),
+            (Some("c\"1"), Some(r#"{"a":1}"#))
         );
         assert!(welcome.extensions.iter().any(|extension| extension == "epoch"));
     }

@@ -31,14 +31,21 @@ pub(crate) fn parse(url: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// Returns the URL of one connection: with the channel, and the position from which to continue.
-pub(crate) fn for_channel(
-    url: &Url,
-    token: &Token,
-    channel: &str,
-    instance: &str,
-    from: Option<&Position>,
-) -> Url {
+/// The parameters of all connections of a client.
+#[derive(Clone, Copy)]
+pub(crate) struct Address<'a> {
+    pub(crate) url: &'a Url,
+    pub(crate) token: &'a Token,
+    pub(crate) channel: &'a str,
+    pub(crate) instance: &'a str,
+    pub(crate) context_id: Option<&'a str>,
+    /// JSON.
+    pub(crate) channel_config: Option<&'a str>,
+}
+
+/// Returns the URL of one connection, with the position from which to continue.
+pub(crate) fn for_channel(address: Address<'_>, from: Option<&Position>) -> Url {
+    let Address { url, token, channel, instance, context_id, channel_config } = address;
     let ours = |pair: &&str| {
         let key = pair.split('=').next().unwrap_or_default();
         !pair.is_empty()
@@ -48,6 +55,9 @@ pub(crate) fn for_channel(
         url.query().unwrap_or_default().split('&').filter(ours).map(str::to_owned).collect();
     parts.push(format!("token={}", utf8_percent_encode(&token.0, QUERY)));
     parts.push(format!("channel={}", utf8_percent_encode(channel, QUERY)));
+    for (key, value) in [("contextId", context_id), ("channelConfig", channel_config)] {
+        parts.extend(value.map(|value| format!("{key}={}", utf8_percent_encode(value, QUERY))));
+    }
     if let Some(from) = from {
         parts.push(format!("sinceId={}", from.last_id));
         if let Some(epoch) = &from.epoch {
@@ -96,15 +106,19 @@ impl fmt::Debug for Token {
 mod tests {
     use super::*;
 
+    fn address<'a>(url: &'a Url, token: &'a Token, channel: &'a str) -> Address<'a> {
+        Address { url, token, channel, instance: "i1", context_id: None, channel_config: None }
+    }
+
     #[test]
     fn the_query_says_where_to_go_on() {
         let url = parse("http://gw:3210/?a=1&token=old").unwrap();
         let token = Token("s&t".into());
-        let first = for_channel(&url, &token, "team/röom", "i1", None);
+        let first = for_channel(address(&url, &token, "team/röom"), None);
         let query = "a=1&token=s%26t&channel=team%2Fr%C3%B6om&roster=snapshot&instance=i1";
         assert_eq!(first.as_str(), format!("ws://gw:3210/?{query}"));
         let from = Position { epoch: Some("e 1".into()), last_id: 7 };
-        let again = for_channel(&url, &token, "a", "i1", Some(&from));
+        let again = for_channel(address(&url, &token, "a"), Some(&from));
         let query = "a=1&token=s%26t&channel=a&sinceId=7&epoch=e%201&roster=snapshot&instance=i1";
         assert_eq!(again.query().unwrap(), query);
         assert_eq!(shown(&again), "ws://gw:3210/");
@@ -128,13 +142,13 @@ mod tests {
             match parse(&text) {
                 Ok(url) => {
                     proptest::prop_assert!(matches!(url.scheme(), "ws" | "wss") && url.host_str().is_some() && url.fragment().is_none());
-                    let address = for_channel(&url, &Token("s&t".into()), &channel, "i", None);
-                    proptest::prop_assert_eq!((address.host_str(), address.port()), (url.host_str(), url.port()));
-                    let pairs: Vec<_> = address.query_pairs().collect();
+                    let connection = for_channel(address(&url, &Token("s&t".into()), &channel), None);
+                    proptest::prop_assert_eq!((connection.host_str(), connection.port()), (url.host_str(), url.port()));
+                    let pairs: Vec<_> = connection.query_pairs().collect();
                     let named = |name: &str| pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect::<Vec<_>>();
                     proptest::prop_assert_eq!(named("channel"), [channel.as_str()]);
                     proptest::prop_assert_eq!(named("token"), ["s&t"]);
-                    proptest::prop_assert!(!shown(&address).contains("s&t") && !shown(&address).contains("s%26t"));
+                    proptest::prop_assert!(!shown(&connection).contains("s&t") && !shown(&connection).contains("s%26t"));
                 }
                 Err(error) => proptest::prop_assert!(error.code() == "validation-error" && error.to_string().len() < sa_hostile::SHORT),
             }

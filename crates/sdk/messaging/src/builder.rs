@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
 
-use crate::address::{self, Token};
+use crate::address::{self, Address, Token};
 use crate::connection::Actor;
 use crate::queue::Bounds;
 use crate::shared::{Methods, Position, Shared};
@@ -29,6 +29,9 @@ pub(crate) struct Config {
     pub(crate) url: Url,
     pub(crate) token: Token,
     pub(crate) channel: String,
+    context_id: Option<String>,
+    /// JSON.
+    channel_config: Option<String>,
     pub(crate) handle: String,
     /// Distinguishes this program from others of the same participant.
     pub(crate) instance: String,
@@ -75,6 +78,8 @@ impl ClientBuilder {
                 url: Url::parse(server).expect("the default address is a URL"),
                 token: Token::default(),
                 channel: String::new(),
+                context_id: None,
+                channel_config: None,
                 handle: String::new(),
                 instance: String::new(),
                 name: String::new(),
@@ -113,6 +118,20 @@ impl ClientBuilder {
     /// Sets the channel to join.
     pub fn channel(mut self, channel: impl Into<String>) -> Self {
         self.config.channel = channel.into();
+        self
+    }
+
+    /// Sets the context that the channel must belong to. A channel without a context takes the first
+    /// one given.
+    pub fn context_id(mut self, context: impl Into<String>) -> Self {
+        self.config.context_id = Some(context.into());
+        self
+    }
+
+    /// Sets the configuration of the channel, which is stored if this client creates the channel.
+    /// [`Client::channel_config`] returns the stored one.
+    pub fn channel_config(mut self, config: Map<String, Value>) -> Self {
+        self.config.channel_config = Some(Value::Object(config).to_string());
         self
     }
 
@@ -286,6 +305,17 @@ impl ClientBuilder {
 }
 
 impl Config {
+    pub(crate) fn address(&self) -> Address<'_> {
+        Address {
+            url: &self.url,
+            token: &self.token,
+            channel: &self.channel,
+            instance: &self.instance,
+            context_id: self.context_id.as_deref(),
+            channel_config: self.channel_config.as_deref(),
+        }
+    }
+
     /// Returns this participant's metadata for the roster.
     pub(crate) fn metadata(&self) -> Map<String, Value> {
         let mut metadata = self.extra.clone();
@@ -325,7 +355,11 @@ mod tests {
     }
 
     fn method(schema: Value) -> Method {
-        Method::raw("a", schema, async |_: Value, _: MethodContext| Ok::<_, String>(()))
+        named("a", schema)
+    }
+
+    fn named(name: &str, schema: Value) -> Method {
+        Method::raw(name, schema, async |_: Value, _: MethodContext| Ok::<_, String>(()))
     }
 
     #[test]
@@ -338,6 +372,7 @@ mod tests {
             usable().handle("a\n"),
             usable().method(method(json!({}))).method(method(json!({}))),
             usable().method(method(json!({ "type": 7 }))),
+            usable().method(named("a b", json!({}))),
         ] {
             assert_eq!(
                 bad.check().err().map(|error| error.code().to_owned()).as_deref(),

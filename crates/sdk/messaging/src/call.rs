@@ -18,14 +18,15 @@ use crate::queue::{Item, Queue, Reader};
 use crate::shared::{Draft, Shared};
 use crate::{Attachment, Error};
 
-/// The default time limit of a call.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// The idle timeout of a method that advertises no timeout.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of a method call.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     signal: Option<CancellationToken>,
     timeout: Option<Duration>,
+    idle_timeout: Option<Duration>,
     schema: Option<Value>,
 }
 
@@ -41,11 +42,19 @@ impl CallOptions {
         self
     }
 
-    /// Sets how long to wait for the result. The default is the timeout that the method advertises,
-    /// or else 60 seconds since the provider's last message.
+    /// Sets the maximum duration of the call. Progress does not extend it.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the maximum time without a message of the provider: each partial result and each
+    /// progress report restarts it. The default, if no [`timeout`](Self::timeout) is set, is the
+    /// timeout that the method advertises, or else 60 seconds.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_timeout = Some(timeout);
         self
     }
 
@@ -302,12 +311,13 @@ pub(crate) fn begin(
             return call;
         }
     };
-    let wait = match options.timeout.or(advertised) {
-        Some(timeout) => Wait::Total(timeout),
-        None => Wait::Silence(TIMEOUT),
+    let by_default = options.timeout.is_none().then(|| advertised.unwrap_or(IDLE_TIMEOUT));
+    let timeouts = Timeouts {
+        total: options.timeout.unwrap_or(Duration::MAX),
+        idle: options.idle_timeout.or(by_default).unwrap_or(Duration::MAX),
     };
     shared.calls.lock().insert(id, Arc::clone(&state));
-    tokio::spawn(see_through(Arc::clone(shared), state, payload, wait, cancel, options.signal));
+    tokio::spawn(see_through(Arc::clone(shared), state, payload, timeouts, cancel, options.signal));
     call
 }
 
@@ -338,9 +348,22 @@ fn new_call(
 }
 
 #[derive(Clone, Copy)]
-enum Wait {
-    Total(Duration),
-    Silence(Duration),
+struct Timeouts {
+    total: Duration,
+    /// Restarted by each message of the provider.
+    idle: Duration,
+}
+
+impl Timeouts {
+    /// Waits until one of them has expired, and returns it.
+    async fn expired(self, call: &CallState) -> Duration {
+        let active =
+            async { while tokio::time::timeout(self.idle, call.heard.notified()).await.is_ok() {} };
+        match tokio::time::timeout(self.total, active).await {
+            Ok(()) => self.idle,
+            Err(_) => self.total,
+        }
+    }
 }
 
 /// Sends the call and drives it until it ends for any reason.
@@ -348,7 +371,7 @@ async fn see_through(
     shared: Arc<Shared>,
     call: Arc<CallState>,
     payload: String,
-    wait: Wait,
+    timeouts: Timeouts,
     cancel: CancellationToken,
     signal: Option<CancellationToken>,
 ) {
@@ -364,13 +387,7 @@ async fn see_through(
         }
     };
     let timeout = async {
-        match wait {
-            Wait::Total(time) => tokio::time::sleep(time).await,
-            Wait::Silence(time) => {
-                while tokio::time::timeout(time, call.heard.notified()).await.is_ok() {}
-            }
-        }
-        let (Wait::Total(time) | Wait::Silence(time)) = wait;
+        let time = timeouts.expired(&call).await;
         Error::Timeout(format!(
             "\"{}\" returned no result within {time:?}; increase the timeout, or check the log of the participant",
             call.provider

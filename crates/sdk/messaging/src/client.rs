@@ -114,6 +114,16 @@ impl Client {
         self.shared.identity().participant.clone()
     }
 
+    /// Returns the context that the channel belongs to, if it has one.
+    pub fn context_id(&self) -> Option<String> {
+        self.shared.identity().context_id.clone()
+    }
+
+    /// Returns the configuration that the channel was created with, if any.
+    pub fn channel_config(&self) -> Option<Map<String, Value>> {
+        self.shared.identity().channel_config.clone()
+    }
+
     /// Returns the server's extensions of the protocol's first version.
     pub fn extensions(&self) -> Vec<String> {
         self.shared.identity().extensions.clone()

@@ -154,12 +154,8 @@ impl Method {
             &self.advertised.name,
             format!("the method \"{}\"", self.advertised.name.escape_debug()),
         );
-        if name.is_empty() || name.len() > 128 || name.contains(char::is_control) {
-            return Err(Error::sent(
-                &what,
-                "the name of a method must have 1 to 128 bytes of visible text",
-            ));
-        }
+        sa_protocol::validate_tool_name(name)
+            .map_err(|error| Error::sent(&what, error.to_string()))?;
         let schema = self.validator.as_ref().map(drop);
         schema.map_err(|why| {
             Error::sent(&what, format!("the schema of its parameters is invalid: {why}"))

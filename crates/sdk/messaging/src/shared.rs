@@ -18,9 +18,9 @@ use crate::pubsub::{HistoryPage, RawItem};
 use crate::queue::Hub;
 use crate::roster::{Known, RosterUpdate};
 use crate::state::{ConnectionState, Reconnected};
-use crate::{Attachment, Error};
+use crate::{Attachment, Error, Participant};
 
-/// The gateway's own id, as the provider of its tools. It is in no roster.
+/// The gateway's own id, as the provider of its tools.
 const GATEWAY: &str = "switchboard";
 
 pub(crate) struct Shared {
@@ -53,6 +53,9 @@ pub(crate) struct Shared {
 pub(crate) struct Identity {
     pub(crate) participant: String,
     pub(crate) extensions: Vec<String>,
+    /// The channel's context and configuration.
+    pub(crate) context_id: Option<String>,
+    pub(crate) channel_config: Option<Map<String, Value>>,
     pub(crate) position: Option<Position>,
 }
 
@@ -206,10 +209,17 @@ impl Shared {
     ) -> Result<Option<Duration>, Error> {
         let roster = self.roster().now();
         // Without a connection the roster is outdated.
-        if provider == GATEWAY || *self.state.borrow() != ConnectionState::Connected {
+        if *self.state.borrow() != ConnectionState::Connected {
             return Ok(None);
         }
-        let Some(participant) = roster.get(provider) else {
+        let found = roster.get(provider);
+        if provider == GATEWAY {
+            // Its list may be incomplete.
+            let methods = found.map(Participant::methods).unwrap_or_default();
+            let tool = methods.into_iter().find(|candidate| candidate.name == method);
+            return Ok(tool.and_then(|tool| tool.timeout).map(Duration::from_millis));
+        }
+        let Some(participant) = found else {
             let here: Vec<_> = roster.keys().take(10).map(String::as_str).collect();
             return Err(Error::ProviderNotFound(format!(
                 "there is no participant \"{provider}\" in the channel; the participants are: {}",

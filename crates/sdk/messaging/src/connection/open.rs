@@ -33,7 +33,7 @@ pub(crate) async fn open(config: &Config, from: Option<&Position>) -> Result<Soc
 }
 
 async fn upgrade(config: &Config, from: Option<&Position>) -> Result<Socket, Failed> {
-    let url = for_channel(&config.url, &config.token, &config.channel, &config.instance, from);
+    let url = for_channel(config.address(), from);
     let request = url
         .as_str()
         .into_client_request()

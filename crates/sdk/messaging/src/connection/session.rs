@@ -1,5 +1,6 @@
 //! One connection, from the missed messages to its end.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -286,13 +287,16 @@ impl<'a> Session<'a> {
         let resumed = self.actor.position.is_some();
         {
             let mut identity = shared.identity();
-            let Identity { participant, extensions, .. } = &mut *identity;
+            let Identity { participant, extensions, context_id, channel_config, .. } =
+                &mut *identity;
             if let Some(own) = &welcome.participant {
                 participant.clear();
                 participant.push_str(own);
             }
             *extensions =
                 welcome.extensions.iter().map(|extension| extension.clone().into_owned()).collect();
+            *context_id = welcome.context.clone().map(Cow::into_owned);
+            *channel_config = welcome.config.and_then(|config| serde_json::from_str(config).ok());
         }
         if let Some(last) =
             welcome.last_id.or_else(|| self.presences.iter().max().copied().filter(|_| resumed))
