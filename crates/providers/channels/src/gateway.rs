@@ -36,7 +36,7 @@ pub(crate) struct GatewayEntry {
 
 impl GatewayEntry {
     /// Returns `None` if the token includes no tools, or may not make calls in this channel.
-    pub(crate) fn of(hub: &Channels, sender: &Sender, max_bytes: usize) -> Option<Self> {
+    pub(crate) fn of(hub: &Channels, sender: &Sender) -> Option<Self> {
         let principal = &sender.principal;
         let includes_tools = !principal.is_limited() || !principal.tools.is_empty();
         if !(sender.rights.read
@@ -46,6 +46,7 @@ impl GatewayEntry {
         {
             return None;
         }
+        let max_bytes = hub.options.pace();
         let (router, view) = (Arc::clone(&hub.router), View::of(Arc::clone(principal)));
         // Subscribed before the list is read, so that no change is missed.
         let mut revision = router.directory().subscribe();

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sa_core::RawJson;
-use sa_protocol::channel::{encode_message, handle_key};
+use sa_protocol::channel::{encode_error, encode_message, handle_key};
 
 use crate::GATEWAY;
 use crate::calls::GATEWAY_METADATA;
 use crate::channel::{Channel, Member, presence_body};
 use crate::declared::{methods_in, with_methods};
-use crate::methods::Metadata;
+use crate::gateway::GatewayEntry;
+use crate::methods::{Metadata, with_valid_methods};
 use crate::pipeline::Item;
 use crate::publish::{AROUND, Refusal, Sender};
 
@@ -29,7 +30,16 @@ impl Channel {
         RawJson::parse(metadata).map_err(|error| {
             Refusal::invalid(format!("the metadata is not valid JSON: {error}"))
         })?;
-        let declares = Metadata::read(metadata).map_err(Refusal::invalid)?.methods.is_some();
+        let sent = Metadata::read(metadata).map_err(Refusal::invalid)?;
+        for (name, error) in &sent.left_out {
+            let name: String = name.escape_debug().take(140).collect();
+            let why = format!("the method \"{name}\" is not offered: {error}");
+            let _ = member.outbox.send(encode_error(&why, "validation-error", None));
+            self.hub.router.journal().count("channel", "bad_method");
+        }
+        let declares = sent.methods.is_some();
+        let usable = (!sent.left_out.is_empty()).then(|| with_valid_methods(metadata));
+        let metadata = usable.as_deref().unwrap_or(metadata);
         // Metadata without methods declares nothing: the earlier declaration of this program
         // stays valid.
         let before = if declares { None } else { self.state().declared.get(member).cloned() };
@@ -44,12 +54,17 @@ impl Channel {
         }
         let reserved =
             self.usage.reserve(&sender.principal.holder_by_name(), 2 * metadata.len() + AROUND)?;
+        let gateway = read.handle.as_deref().filter(|handle| handle_key(handle) == GATEWAY);
+        let gateway = gateway.map(|_| {
+            let entry = GatewayEntry::of(&self.hub, sender);
+            entry.map_or_else(|| GATEWAY_METADATA.to_owned(), |entry| entry.metadata)
+        });
         let mut state = self.state();
         if let Some(handle) = &read.handle {
             let holder =
                 state.roster.iter().find(|(id, other)| *id != participant && other.claims(handle));
             let holder = holder.map(|(id, holder)| (&**id, &*holder.metadata));
-            let gateway = (handle_key(handle) == GATEWAY).then_some((GATEWAY, GATEWAY_METADATA));
+            let gateway = gateway.as_deref().map(|metadata| (GATEWAY, metadata));
             if let Some((holder, metadata)) = holder.or(gateway) {
                 let _ = member.outbox.send(conflict(holder, metadata, handle));
                 let message =

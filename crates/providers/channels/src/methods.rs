@@ -1,6 +1,7 @@
 //! Turns the methods that participants advertise into tools in the channel's scope.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use sa_core::{
     RawJson, Schema, Scope, Tool, Update, clock,
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
-use sa_protocol::push_string;
+use sa_protocol::{CapabilityError, push_string, validate_tool_name};
 use sa_text::json::{object, why};
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use tracing::warn;
 
 use crate::calls::GATEWAY_METADATA;
@@ -34,6 +35,9 @@ pub(crate) struct Metadata<'a> {
     /// `None` if the participant declares no list, which differs from an empty list.
     #[serde(borrow, default, deserialize_with = "declared")]
     pub(crate) methods: Option<Vec<Method<'a>>>,
+    /// The names of methods that are left out because their names are invalid.
+    #[serde(skip)]
+    pub(crate) left_out: Vec<(String, CapabilityError)>,
 }
 
 /// Reads a list; `null` is an error.
@@ -57,24 +61,55 @@ pub(crate) struct Method<'a> {
 
 impl<'a> Metadata<'a> {
     pub(crate) fn read(json: &'a str) -> Result<Self, String> {
-        let metadata: Self = object(json.as_bytes())
+        let mut metadata: Self = object(json.as_bytes())
             .map_err(|error| format!("the metadata is invalid: {}", why(&error)))?;
         if metadata.methods().len() > MAX_METHODS {
             return Err(format!("a participant can advertise at most {MAX_METHODS} methods"));
         }
-        // Invisible characters are rejected: two names that look the same could be confused.
+        // Two handles that look the same could be confused. Blanks and several scripts are allowed:
+        // deployed clients have such handles, and the id of a participant is not its handle.
         let bad = |text: &String| text.is_empty() || text.len() > 128 || !is_visible(text);
-        if metadata.handle.as_ref().is_some_and(bad)
-            || metadata.methods().iter().any(|method| bad(&method.name))
-        {
-            return Err("a handle or method name must have 1 to 128 bytes of visible text".into());
+        if metadata.handle.as_ref().is_some_and(bad) {
+            return Err("a handle must have 1 to 128 bytes of visible text".into());
         }
+        // Methods become tools of models, here or in a client.
+        let Self { methods, left_out, .. } = &mut metadata;
+        methods.iter_mut().for_each(|methods| {
+            methods.retain(|Method { name, .. }| match validate_tool_name(name) {
+                Ok(()) => true,
+                Err(error) => {
+                    left_out.push((name.clone(), error));
+                    false
+                }
+            });
+        });
         Ok(metadata)
     }
 
     pub(crate) fn methods(&self) -> &[Method<'a>] {
         self.methods.as_deref().unwrap_or_default()
     }
+}
+
+/// Removes the methods with invalid names from metadata that [`Metadata::read`] accepts.
+pub(crate) fn with_valid_methods(metadata: &str) -> String {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+    }
+    let is_valid = |method: &&RawValue| {
+        let named = serde_json::from_str::<Named<'_>>(method.get());
+        named.is_ok_and(|method| validate_tool_name(&method.name).is_ok())
+    };
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> =
+        serde_json::from_str(metadata).unwrap_or_default();
+    let methods = fields.get("methods").map_or("[]", |methods| methods.get());
+    let mut methods: Vec<&RawValue> = serde_json::from_str(methods).unwrap_or_default();
+    methods.retain(is_valid);
+    let methods = to_raw_value(&methods).unwrap_or_default();
+    fields.insert("methods".into(), &methods);
+    serde_json::to_string(&fields).unwrap_or_default()
 }
 
 /// The methods that a participant offers.
@@ -371,8 +406,21 @@ mod tests {
                 Metadata::read(&serde_json::json!({ "handle": bad }).to_string()).is_err(),
                 "{bad:?}"
             );
-            let methods = serde_json::json!({ "methods": [{ "name": bad }] });
-            assert!(Metadata::read(&methods.to_string()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn methods_with_invalid_names_are_left_out() {
+        let long = "é".repeat(129);
+        for bad in ["", "a b", "a\n", "a\u{200b}", "\u{202e}a", "p\u{430}y", &long] {
+            let json = serde_json::json!({ "a": 1, "methods": [{ "name": "a" }, { "name": bad }] });
+            let json = json.to_string();
+            let read = Metadata::read(&json).unwrap();
+            let names = |methods: &[Method<'_>]| {
+                methods.iter().map(|method| method.name.clone()).collect::<Vec<_>>()
+            };
+            assert_eq!((names(read.methods()), &*read.left_out[0].0), (vec!["a".to_owned()], bad));
+            assert_eq!(with_valid_methods(&json), r#"{"a":1,"methods":[{"name":"a"}]}"#);
         }
     }
 
@@ -391,8 +439,11 @@ mod tests {
                 match Metadata::read(&json) {
                     Ok(metadata) => {
                         proptest::prop_assert!(json.trim_start().starts_with('{') && metadata.methods().len() <= MAX_METHODS, "the rule is broken");
-                        let names = metadata.methods().iter().map(|method| &method.name).chain(&metadata.handle);
-                        proptest::prop_assert!(names.into_iter().all(|name| (1..=128).contains(&name.len()) && is_visible(name)));
+                        proptest::prop_assert!(metadata.handle.as_ref().is_none_or(|handle| (1..=128).contains(&handle.len()) && is_visible(handle)));
+                        proptest::prop_assert!(metadata.methods().iter().all(|method| validate_tool_name(&method.name).is_ok()));
+                        let rest = if metadata.left_out.is_empty() { json.clone() } else { with_valid_methods(&json) };
+                        let rest = Metadata::read(&rest).expect("it is as valid as before");
+                        proptest::prop_assert!(rest.left_out.is_empty() && rest.methods().len() == metadata.methods().len());
                         for tool in catalog("w", &metadata).tools {
                             proptest::prop_assert!(sa_core::naming::is_exposable(&tool.name));
                             proptest::prop_assert!(tool.description.is_none_or(|text| text.len() <= MAX_DESCRIPTION));

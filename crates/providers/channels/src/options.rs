@@ -7,6 +7,9 @@ use std::time::Duration;
 use sa_core::Trimmer;
 use sa_socket::Liveness;
 
+/// The maximum number of bytes to queue at a time, even if the queue limit is larger.
+pub(crate) const LARGE: usize = 1 << 20;
+
 #[derive(Debug, Clone)]
 pub struct ChannelOptions {
     pub liveness: Liveness,
@@ -44,6 +47,11 @@ impl ChannelOptions {
     /// so that slow readers are closed before publishers are rejected.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.max_queue_bytes.min((self.pending_bytes / 8).max(self.max_message_bytes))
+    }
+
+    /// Returns the maximum number of bytes to queue for a connection at a time.
+    pub(crate) fn pace(&self) -> usize {
+        LARGE.min(self.queue_bytes() / 2)
     }
 
     /// Returns the maximum size of a frame from a participant.

@@ -150,7 +150,7 @@ impl Session {
     /// Sends the missed messages, adds the participant as a reader, and announces it. Then sends
     /// changes of the gateway's tools until the connection ends.
     async fn enter(&self, entrance: Box<Entrance>) {
-        let gateway = GatewayEntry::of(&self.channel.hub, &self.sender, self.pace());
+        let gateway = GatewayEntry::of(&self.channel.hub, &self.sender);
         match self.catch_up(&entrance, gateway.as_ref()).await {
             Ok(Some(member)) => {
                 self.channel.join(&self.participant, &member);

@@ -15,13 +15,12 @@ use sa_socket::{Close, Rejected};
 use super::Session;
 use crate::channel::{Member, State, presence_body};
 use crate::gateway::GatewayEntry;
+use crate::options::LARGE;
 use crate::{Entrance, GATEWAY, pipeline};
 
 /// The number of stored messages to read at once, normally and when they are large.
 const PAGE: usize = 512;
 const SMALL_PAGE: usize = 16;
-/// The maximum number of bytes to queue at a time, even if the queue limit is larger.
-const LARGE: usize = 1 << 20;
 /// The approximate size of a roster entry without its id and metadata.
 const ENTRY: usize = 200;
 
@@ -29,11 +28,6 @@ const ENTRY: usize = 200;
 type Known = BTreeMap<Arc<str>, Arc<str>>;
 
 impl Session {
-    /// Returns the maximum number of bytes to queue for a connection at a time.
-    pub(super) fn pace(&self) -> usize {
-        LARGE.min(self.channel.hub.options.queue_bytes() / 2)
-    }
-
     /// Sends these messages and adds the connection as a reader. Returns `None` if the connection
     /// has ended meanwhile.
     pub(super) async fn catch_up(
@@ -55,7 +49,7 @@ impl Session {
             let (outbox, last) = (self.outbox.clone(), AtomicU64::new(seen));
             move |id| Member { id, participant, instance, outbox, reads, seen, last }
         };
-        let pace = self.pace();
+        let pace = channel.hub.options.pace();
         // A roster that is too large for one document is sent as single messages, even if a
         // snapshot was requested.
         let of_gateway = gateway.map_or(0, |gateway| gateway.metadata.len());

@@ -32,7 +32,7 @@ fn catalog(names: &[&str]) -> Catalog {
     Catalog { tools: names.iter().map(tool).collect(), ..Catalog::default() }
 }
 
-fn attach(server: &Server, names: &[&str]) -> Registration {
+pub(crate) fn attach(server: &Server, names: &[&str]) -> Registration {
     let attach = Attach {
         id: ProviderId::new("node", "laptop"),
         scope: Scope::Everyone,
@@ -46,7 +46,7 @@ fn attach(server: &Server, names: &[&str]) -> Registration {
     server.router.directory().attach(attach).unwrap()
 }
 
-fn names(metadata: &Value) -> Vec<&str> {
+pub(crate) fn names(metadata: &Value) -> Vec<&str> {
     metadata["methods"]
         .as_array()
         .unwrap()

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::gateway::{attach, names};
 use crate::kit::Server;
 
 #[tokio::test]
@@ -44,4 +45,29 @@ async fn handles_are_equal_without_case_and_at() {
     }
     // No participant can take the gateway's own handle.
     assert_eq!(eve.update(json!({ "handle": "@Switchboard" })).await["code"], "handle-conflict");
+}
+
+#[tokio::test]
+async fn a_conflict_with_the_gateway_keeps_its_tools() {
+    let server = Server::start().await;
+    let _node = attach(&server, &["demo_echo", "secret"]);
+    let mut ann = server.join("token=ann&tools=demo*").await;
+    let payload = json!({ "handle": "@Switchboard" });
+    ann.send(json!({ "action": "update-metadata", "payload": payload, "ref": 9 })).await;
+    let presence = ann.next().await.unwrap();
+    assert_eq!(presence["senderId"], "switchboard", "{presence}");
+    let metadata = &presence["payload"]["metadata"];
+    assert_eq!((&metadata["handle"], names(metadata)), (&json!("@Switchboard"), vec!["demo_echo"]));
+    assert_eq!(ann.next().await.unwrap()["code"], "handle-conflict");
+}
+
+#[tokio::test]
+async fn a_handle_may_have_blanks_and_several_scripts() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    for handle in ["My Helper", "Помощник AI", "🙂"] {
+        assert_eq!(ann.update(json!({ "handle": handle })).await["kind"], "persisted", "{handle}");
+    }
+    let refused = ann.update(json!({ "handle": "ann\u{200b}" })).await;
+    assert_eq!(refused["code"], "validation-error");
 }

@@ -219,3 +219,30 @@ async fn a_deleted_channel_has_no_declarations() {
     let _worker = server.join("token=worker").await;
     assert!(!offered(&server));
 }
+
+#[tokio::test]
+async fn a_method_with_a_bad_name_is_left_out_and_the_others_stay() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    let mut worker = server.join("token=worker").await;
+    let bad = ["se arch", "s\u{435}arch", "search\u{200b}"];
+    let named = |name: &str| json!({ "name": name, "parameters": { "type": "object" } });
+    let methods: Vec<Value> = ["search"].iter().chain(&bad).map(|name| named(name)).collect();
+    let payload = json!({ "name": "Worker", "methods": methods });
+    worker.send(json!({ "action": "update-metadata", "payload": payload, "ref": 9 })).await;
+    for _ in bad {
+        let error = worker.next().await.unwrap();
+        assert_eq!((&error["kind"], &error["code"]), (&json!("error"), &json!("validation-error")));
+        assert_eq!(error.get("ref"), None, "the update itself is accepted: {error}");
+    }
+    let updated = worker.next().await.unwrap();
+    assert_eq!((&updated["kind"], &updated["ref"]), (&json!("persisted"), &json!(9)));
+    let expected = json!({ "name": "Worker", "methods": search() });
+    assert_eq!(updated["payload"]["metadata"], expected, "the roster");
+    assert!(offered(&server));
+    for (at, name) in bad.iter().enumerate() {
+        let call = call(&format!("bad {at}"), "worker", name);
+        refused(&mut ann, call, "method-not-found").await;
+    }
+    reaches(&mut ann, &mut worker, call("good", "worker", "search")).await;
+}
