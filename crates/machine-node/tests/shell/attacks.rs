@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use sa_node::{Machine, Options, Sandbox};
 use serde_json::json;
 
-use crate::support::{Rig, eventually};
+use crate::support::{Rig, eventually, repeat_as_nobody, supervisor};
 
 fn sandboxed(change: impl FnOnce(&mut Options)) -> Rig {
     Rig::with(|options| {
@@ -218,11 +218,16 @@ async fn a_secret_with_two_names_is_refused_at_the_start() {
     std::fs::write(&token, "geheim").unwrap();
     std::fs::hard_link(&token, workspace.join("innocent")).unwrap();
     let mut options = Options::new(&workspace);
-    options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
+    options.supervisor = Some(supervisor());
     options.sandbox = Some(Sandbox { network: true });
     options.hidden = vec![token];
     let error = Machine::new(options.clone()).unwrap_err();
     assert!(error.to_string().contains("token has a second name"), "{error}");
     std::fs::remove_file(workspace.join("innocent")).unwrap();
     Machine::new(options).unwrap();
+}
+
+#[test]
+fn all_of_this_holds_for_an_unprivileged_user() {
+    repeat_as_nobody(module_path!());
 }

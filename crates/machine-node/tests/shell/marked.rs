@@ -9,7 +9,7 @@ use sa_node_sdk::ErrorKind;
 use sa_vault::secret_file;
 use serde_json::json;
 
-use crate::support::{Rig, later};
+use crate::support::{Rig, later, repeat_as_nobody, supervisor};
 
 /// A time after which a search result is no longer cached.
 const LATER: Duration = Duration::from_secs(3600);
@@ -35,7 +35,7 @@ fn refused_at_the_start(prepare: impl FnOnce(&Path, &Path), named: &str) {
     fs::create_dir_all(workspace.join("deep/er")).unwrap();
     prepare(dir.path(), &workspace);
     let mut options = Options::new(&workspace);
-    options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
+    options.supervisor = Some(supervisor());
     options.sandbox = Some(Sandbox { network: true });
     let error = Machine::new(options).unwrap_err();
     assert!(matches!(&error, StartError::Secret { why } if why.contains(named)), "{error}");
@@ -106,4 +106,9 @@ async fn a_secret_in_a_directory_that_is_only_read_is_hidden() {
     let output = result["output"].as_str().unwrap();
     assert!(output.starts_with("plain") && !output.contains("s3cret"), "{output}");
     assert_eq!(output.matches("ermission denied").count(), 4, "{output}");
+}
+
+#[test]
+fn all_of_this_holds_for_an_unprivileged_user() {
+    repeat_as_nobody(module_path!());
 }

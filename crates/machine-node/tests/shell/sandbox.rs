@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use sa_node::{Machine, Options, Sandbox, StartError};
 use serde_json::json;
 
-use crate::support::Rig;
+use crate::support::{Rig, repeat_as_nobody, supervisor};
 
 fn sandboxed(network: bool, change: impl FnOnce(&mut Options)) -> Rig {
     Rig::with(|options| {
@@ -211,7 +211,7 @@ async fn a_secret_in_reach_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("token"), "geheim").unwrap();
     let mut options = Options::new(dir.path());
-    options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
+    options.supervisor = Some(supervisor());
     options.sandbox = Some(Sandbox { network: true });
     options.hidden = vec![dir.path().join("token")];
     let error = Machine::new(options).unwrap_err();
@@ -240,16 +240,12 @@ exec setpriv --inh-caps=-all --bounding-set=-all "$@"' sh "KEEPER" "$@"
 #[tokio::test]
 async fn a_kernel_without_namespaces_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
-    let supervisor = dir.path().join("keeper");
-    std::fs::write(
-        &supervisor,
-        POOR_KEEPER.replace("KEEPER", env!("CARGO_BIN_EXE_sa-node-supervisor")),
-    )
-    .unwrap();
-    std::fs::set_permissions(&supervisor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let keeper = dir.path().join("keeper");
+    std::fs::write(&keeper, POOR_KEEPER.replace("KEEPER", supervisor().to_str().unwrap())).unwrap();
+    std::fs::set_permissions(&keeper, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut options = Options::new(dir.path());
     options.sandbox = Some(Sandbox { network: true });
-    options.supervisor = Some(supervisor);
+    options.supervisor = Some(keeper);
     let error = Machine::new(options).unwrap_err();
     assert!(
         error.to_string().contains("user namespaces are not available to this user"),
@@ -281,4 +277,9 @@ async fn the_directory_of_its_own_is_gone_with_the_node() {
     drop((machine, tools));
     assert!(!all.exists());
     drop(dir);
+}
+
+#[test]
+fn all_of_this_holds_for_an_unprivileged_user() {
+    repeat_as_nobody(module_path!());
 }

@@ -1,6 +1,9 @@
 //! A machine in a temporary directory. Its tools are called without a gateway.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +17,48 @@ use tokio_util::sync::CancellationToken;
 
 /// The time limit of every wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A user and a group that own nothing.
+const NOBODY: &str = "65534";
+/// The supervisor program in a directory that [`NOBODY`] can read.
+const SUPERVISOR: &str = "SA_TEST_SUPERVISOR";
+
+/// Returns the supervisor program.
+pub(crate) fn supervisor() -> PathBuf {
+    let own = || env!("CARGO_BIN_EXE_sa-node-supervisor").into();
+    std::env::var_os(SUPERVISOR).unwrap_or_else(own).into()
+}
+
+/// Runs the other tests of a module again as an unprivileged user, if this user is root. The whole
+/// node then has no privileges. The name of the calling test must contain `unprivileged_user`.
+#[track_caller]
+pub(crate) fn repeat_as_nobody(module: &str) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // The build directory may be inaccessible to other users.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let (tests, programs) = (dir.path().join("tests"), dir.path().join("supervisor"));
+    fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
+    fs::copy(supervisor(), &programs).unwrap();
+    let (_, names) = module.split_once("::").unwrap();
+    let ran = Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
+        .arg(&tests)
+        .args([&format!("{names}::"), "--skip", "unprivileged_user"])
+        .env(SUPERVISOR, &programs)
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    // Names that match no test would pass, too.
+    assert!(
+        ran.status.success() && !said.contains(" 0 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
 
 pub(crate) struct Rig {
     pub(crate) dir: TempDir,
@@ -29,11 +74,11 @@ impl Rig {
     pub(crate) fn with(change: impl FnOnce(&mut Options)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().join("workspace");
-        std::fs::create_dir(&workspace).unwrap();
+        fs::create_dir(&workspace).unwrap();
         let mut options = Options::new(&workspace);
         // A developer's own profile must not affect the tests.
         let home = dir.path().join("home");
-        std::fs::create_dir(&home).unwrap();
+        fs::create_dir(&home).unwrap();
         let path = std::env::var_os("PATH").unwrap();
         let variables = [
             ("PATH", path),
@@ -42,7 +87,7 @@ impl Rig {
             ("LC_ALL", "C.UTF-8".into()),
         ];
         options.environment.0 = variables.map(|(name, value)| (name.into(), value)).into();
-        options.supervisor = Some(env!("CARGO_BIN_EXE_sa-node-supervisor").into());
+        options.supervisor = Some(supervisor());
         change(&mut options);
         let machine = Machine::new(options).unwrap();
         let mut tools = ToolRegistry::new();
