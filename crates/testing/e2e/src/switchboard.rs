@@ -1,6 +1,6 @@
 //! The gateway's program with a count of its live allocations.
 //!
-//! Otherwise it is the same as `crates/gateway/src/main.rs`. If `E2E_LIVE_BYTES` names a
+//! Otherwise it is the same as `crates/cli/src/main.rs`. If `E2E_LIVE_BYTES` names a
 //! directory, the program keeps writing the count to a file there. The file has the name of the
 //! process id, because the gateway starts itself again as a helper process with the same
 //! environment.
