@@ -407,6 +407,14 @@ impl Directory {
         }
     }
 
+    /// Reports invisible characters in the texts that a provider lists beside its tools, each with
+    /// their number.
+    pub fn report_invisible(&self, provider: &ProviderId, invisible: Vec<(Arc<str>, usize)>) {
+        let Some(journal) = self.journal.get() else { return };
+        let report = definitions::Report { invisible, ..definitions::Report::default() };
+        self.report_definitions(&**journal, provider, &report);
+    }
+
     fn report_definitions(
         &self,
         journal: &dyn Journal,
@@ -429,8 +437,7 @@ impl Directory {
         }
         if let Some((first, removed)) = report.invisible.first() {
             let more = report.invisible.len() - 1;
-            let more =
-                if more > 0 { format!(", and also in {more} more tools") } else { String::new() };
+            let more = if more > 0 { format!(", and also of {more} more") } else { String::new() };
             let detail = format!(
                 "{removed} invisible characters in the texts of {first}{more}; they were removed where calls do not need them"
             );

@@ -43,6 +43,8 @@ pub(crate) struct Lists {
     resources: Vec<serde_json::Value>,
     templates: Vec<serde_json::Value>,
     prompts: Vec<serde_json::Value>,
+    /// The documents that had invisible characters in their texts, each with their number.
+    invisible: Vec<(String, usize)>,
 }
 
 /// A tool that a server lists, and that was omitted.
@@ -87,7 +89,7 @@ impl Lists {
             if offers.prompts.is_some() || silent {
                 lists.prompts = listed("prompts/list", "prompts", !silent).await?;
             }
-            lists.remove_invisible();
+            lists.invisible = lists.remove_invisible();
             Ok(lists)
         };
         tokio::time::timeout(timeout, load).await.unwrap_or_else(|_| {
@@ -95,18 +97,33 @@ impl Lists {
         })
     }
 
-    /// Removes invisible characters from the descriptions of documents. The directory does so for
-    /// tools.
-    fn remove_invisible(&mut self) {
+    /// Removes invisible characters from the descriptions of documents, and returns the documents
+    /// that had some. The directory does so for tools.
+    fn remove_invisible(&mut self) -> Vec<(String, usize)> {
         const NAMES: [&str; 4] = ["uri", "uriTemplate", "name", "mimeType"];
-        for document in
-            [&mut self.resources, &mut self.templates, &mut self.prompts].into_iter().flatten()
-        {
-            let members = document.as_object_mut().into_iter().flatten();
-            for (_, value) in members.filter(|(key, _)| !NAMES.contains(&key.as_str())) {
-                invisible::clean(value);
+        let mut found = Vec::new();
+        for (kind, list) in [
+            ("resource", &mut self.resources),
+            ("resource template", &mut self.templates),
+            ("prompt", &mut self.prompts),
+        ] {
+            for document in list {
+                let members = document.as_object_mut().into_iter().flatten();
+                let texts = members.filter(|(key, _)| !NAMES.contains(&key.as_str()));
+                let removed = texts.map(|(_, value)| invisible::clean(value)).sum();
+                if removed > 0 {
+                    let name = document["name"].as_str().unwrap_or_default();
+                    found.push((format!("the {kind} \"{name}\""), removed));
+                }
             }
         }
+        found
+    }
+
+    /// Returns the documents that had invisible characters, if `before` did not have the same.
+    pub(crate) fn news_of_invisible(&self, before: &Self) -> Vec<(Arc<str>, usize)> {
+        let found = self.invisible.iter().filter(|_| self.invisible != before.invisible);
+        found.map(|(document, removed)| (document.as_str().into(), *removed)).collect()
     }
 
     /// Adds the listed tools, except unreadable ones and those with an invalid name.
@@ -405,12 +422,25 @@ mod tests {
         };
         let arguments = json!({ "arguments": [{ "name": "x", "description": hidden }] });
         let mut lists = Lists {
-            resources: vec![document("uri", json!({ "name": "n" }))],
+            resources: vec![
+                document("uri", json!({ "name": "n" })),
+                json!({ "uri": "a:\u{200b}", "name": "plain", "title": "A title" }),
+            ],
             templates: vec![document("uriTemplate", json!({ "name": "n" }))],
             prompts: vec![document("name", arguments)],
             ..Lists::default()
         };
-        lists.remove_invisible();
+        let found = lists.remove_invisible();
+        let found: Vec<_> = found.iter().map(|(of, removed)| (of.as_str(), *removed)).collect();
+        assert_eq!(
+            found,
+            [
+                ("the resource \"n\"", 9),
+                ("the resource template \"n\"", 9),
+                ("the prompt \"a\u{200b}\"", 12)
+            ]
+        );
+        assert!(lists.remove_invisible().is_empty());
         for list in [&lists.resources, &lists.templates, &lists.prompts] {
             for text in ["/title", "/description", "/annotations/audience/0"] {
                 assert_eq!(list[0].pointer(text).unwrap(), "read all of it", "{text}: {list:?}");

@@ -354,6 +354,7 @@ impl Server {
             () = self.stop.cancelled() => return Err(End::Stopped),
         };
         if *self.lists() != lists {
+            self.report_invisible(&lists);
             lists.keep(&*self.records, &self.name).await;
         }
         self.take(lists);
@@ -395,6 +396,7 @@ impl Server {
                         Ok(lists) => {
                             let changed = lists != *self.lists();
                             if changed {
+                                self.report_invisible(&lists);
                                 lists.keep(&*self.records, &self.name).await;
                                 self.take(lists);
                             } else if said.documents != heard.documents {
@@ -419,6 +421,10 @@ impl Server {
             connection.close();
         }
         end
+    }
+
+    fn report_invisible(&self, lists: &Lists) {
+        self.directory.report_invisible(&self.id(), lists.news_of_invisible(&self.lists()));
     }
 
     fn take(&self, lists: Lists) {
