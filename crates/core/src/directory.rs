@@ -241,8 +241,8 @@ impl Directory {
     pub fn installed_besides(&self, provider: &ProviderId) -> Option<ProviderId> {
         let space = naming::space(&provider.id);
         self.read(|index| {
-            let mut owners = index.owners_of(space.as_deref().unwrap_or(&provider.id));
-            let found = owners.find(|owner| {
+            let owners = index.owners_of(space.as_deref().unwrap_or(&provider.id));
+            let found = owners.iter().find(|owner| {
                 owner.grant.rank == Rank::Installed && owner.id.kind != provider.kind
             });
             found.map(|owner| owner.id.clone())
@@ -291,6 +291,21 @@ impl Directory {
     /// Returns the number of online providers of a kind.
     pub fn online(&self, kind: &str) -> usize {
         self.read(|index| index.online(kind))
+    }
+
+    /// Returns the number of changes of the directory so far.
+    pub(crate) fn revision(&self) -> u64 {
+        *self.revision.borrow()
+    }
+
+    /// Returns the number of names that a view can see, including names that no list shows.
+    pub(crate) fn names(&self, view: &View) -> usize {
+        self.read(|index| index.scopes_of(view).iter().map(|scope| scope.names.len()).sum())
+    }
+
+    /// Returns the number of changes that a provider announced.
+    pub(crate) fn announced(&self, provider: &ProviderId) -> u64 {
+        self.read(|index| index.announced(provider))
     }
 
     /// Returns a counter that increases with every change of the directory.
@@ -516,9 +531,15 @@ impl Registration {
         let described = definitions::describe(&mut catalog);
         let published = self.directory.change(Some(&self.scope), |index| {
             let age = age.unwrap_or_else(|| index.next_age());
-            index.publish(&self.id, self.generation, catalog, described, age).ok_or(())
+            index.publish(&self.id, self.generation, catalog, described, age)
         });
-        self.directory.report(&self.id, &published.unwrap_or_default());
+        self.directory.report(&self.id, &published.unwrap_or_else(|same| same));
+    }
+
+    /// Announces a change that the catalog does not show, such as one that only the provider
+    /// reports. It reaches the principals that see a tool of the provider.
+    pub fn announce(&self) {
+        self.change(|index| index.announce(&self.id, self.generation));
     }
 
     /// Fires when a newer connection or a provider of a better rank has taken the id.

@@ -54,6 +54,11 @@ pub(crate) fn spaces(name: &str) -> impl Iterator<Item = &str> {
     (1..bytes.len()).filter(move |at| bytes[*at..].starts_with(b"__")).map(|at| &name[..at])
 }
 
+/// Returns the spelling of a dotted name with underscores.
+pub(crate) fn underscored(name: &str) -> String {
+    name.replace('.', "_")
+}
+
 /// Returns whether a name can be a dotted name in its spelling with underscores. The part before
 /// two underscores is a provider's id.
 pub(crate) fn may_be_dotted(name: &str) -> bool {

@@ -19,8 +19,9 @@ impl Policy {
     /// name for messages. `leading` are the names that lead to the tool, and `all` every name that
     /// it has or claims.
     ///
-    /// A rule that denies any of the names denies the tool. A token includes the tool only by a
-    /// leading name. Another tool may hold the other names, and the token was created for that one.
+    /// A rule that denies any of the names denies the tool, and ignores case. A token includes the
+    /// tool only by a leading name. Another tool may hold the other names, and the token was created
+    /// for that one.
     ///
     /// The error names the tool, so it is for principals that see it: see [`Policy::shows`].
     pub fn authorise(
@@ -37,9 +38,7 @@ impl Policy {
                 format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name);
             return Err(refused(message).hint("ask an operator for a token whose tools include it"));
         }
-        if !self.deny.is_empty()
-            && (matches_any(&self.deny, leading) || matches_any(&self.deny, &all()))
-        {
+        if !self.deny.is_empty() && (self.denies(leading) || self.denies(&all())) {
             return Err(refused(format!(
                 "the gateway's policy denies the tool \"{shown}\" to everyone"
             ))
@@ -56,6 +55,11 @@ impl Policy {
     pub fn shows(&self, principal: &Principal, scope: &Scope, names: &[impl AsRef<str>]) -> bool {
         let by_channel = principal.role == Role::Participant || principal.tools.is_empty();
         (by_channel && matches!(scope, Scope::Channel(_))) || principal.includes(names)
+    }
+
+    /// Case is ignored, because a node may accept a name in any case.
+    fn denies(&self, names: &[impl AsRef<str>]) -> bool {
+        names.iter().any(|name| self.deny.iter().any(|rule| rule.matches_any_case(name.as_ref())))
     }
 
     /// Does the same as [`Policy::authorise`] for a tool in a list.
@@ -108,6 +112,18 @@ impl Pattern {
     /// Returns whether the pattern matches a name. The time is linear in the name for each `*`,
     /// because there is no backtracking beyond the last one.
     pub fn matches(&self, name: &str) -> bool {
+        self.matches_with(name, u8::eq)
+    }
+
+    /// Does the same without regard to case.
+    pub fn matches_any_case(&self, name: &str) -> bool {
+        if self.0.is_ascii() && name.is_ascii() {
+            return self.matches_with(name, u8::eq_ignore_ascii_case);
+        }
+        Self::new(&self.0.to_lowercase()).matches(&name.to_lowercase())
+    }
+
+    fn matches_with(&self, name: &str, equal: impl Fn(&u8, &u8) -> bool) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
         let mut star: Option<(usize, usize)> = None;
@@ -115,7 +131,7 @@ impl Pattern {
             if pattern.get(p) == Some(&b'*') {
                 star = Some((p, n));
                 p += 1;
-            } else if pattern.get(p) == Some(&name[n]) {
+            } else if pattern.get(p).is_some_and(|byte| equal(byte, &name[n])) {
                 p += 1;
                 n += 1;
             } else if let Some((star_p, star_n)) = star {

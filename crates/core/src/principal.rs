@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sa_limits::budget::Holder;
 
+use crate::naming;
 use crate::policy::{Pattern, matches_any};
 
 /// The identity and the rights of a client, as given by its token.
@@ -73,8 +74,14 @@ impl Principal {
 
     /// Returns whether its token can include any tool of a provider that everyone can see.
     pub fn may_include_from(&self, provider: &str) -> bool {
-        let prefix = format!("{provider}__");
-        !self.is_limited() || self.tools.iter().any(|pattern| pattern.may_begin_with(&prefix))
+        let begins = |id: &str| {
+            let prefix = format!("{id}__");
+            self.tools.iter().any(|pattern| pattern.may_begin_with(&prefix))
+        };
+        // The id may be written in both spellings.
+        !self.is_limited()
+            || begins(provider)
+            || naming::space(provider).is_some_and(|space| begins(&space))
     }
 
     /// Returns whether it may use this channel at all. An operator may use every channel, because

@@ -33,6 +33,7 @@ use crate::idempotency::Ledger;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
 use crate::provider::ProviderId;
+use crate::shown::Digests;
 use crate::tool::Tool;
 use sa_limits::budget::{Limit, Permit, SharedBudget};
 use sa_limits::offload;
@@ -80,6 +81,7 @@ pub struct Router {
     arguments: Arc<SharedBudget>,
     live: Mutex<ByCallId<LiveCall>>,
     keyed: keyed::InFlight,
+    pub(crate) digests: Digests,
     draining: AtomicBool,
     idle: Notify,
 }
@@ -103,6 +105,7 @@ impl Router {
             options,
             live: Mutex::default(),
             keyed: keyed::InFlight::default(),
+            digests: Digests::default(),
             draining: AtomicBool::new(false),
             idle: Notify::new(),
         })
@@ -251,13 +254,12 @@ impl Router {
                 }) => {
                     // Authorization comes first: a principal that may not call a tool learns
                     // nothing about it, and does not wait for it.
-                    let all = || [all_names, vec![request.tool.clone()]].concat();
                     self.policy().authorise(
                         &request.view.principal,
                         &scope,
                         &shown,
                         &leading,
-                        all,
+                        || all_names,
                     )?;
                     let left = absence.timeout(self.options.reconnect_timeout);
                     if left.is_zero() {
@@ -301,13 +303,12 @@ impl Router {
             let _ = call.life.exposed.set(Arc::clone(exposed));
         }
         let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
-        let all = || [route.tool.all_names(&route.id), vec![call.request.tool.clone()]].concat();
         self.policy().authorise(
             &call.request.view.principal,
             &route.scope,
             shown,
             &route.leading,
-            all,
+            || route.tool.all_names(&route.id),
         )?;
         if route.tool.held {
             return Err(held(shown));

@@ -3,6 +3,7 @@
 pub mod invisible;
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -86,16 +87,20 @@ impl Tool {
             + capabilities
     }
 
-    /// Returns every name that the tool has, claims or could get. These are the exposed names with
-    /// and without a suffix, its own name and the short name. For a dotted name, also those of its
-    /// lowercase spelling, because nodes ignore case there.
+    /// Returns every name that the tool has, claims or could get, apart from case. These are the
+    /// exposed names with and without a suffix, its own name, the preferred name as it is written,
+    /// and the short name. For a dotted name, also the spelling with underscores, and the names of
+    /// its lowercase spelling, because nodes ignore case there.
     pub fn all_names(&self, provider: &ProviderId) -> Vec<String> {
         let (plain, suffixed) = self.exposed_names(provider);
-        let mut names = vec![plain, suffixed, self.name.to_string()];
+        let mut names = vec![plain, suffixed, self.name.to_string(), self.preferred_name.clone()];
         names.extend(self.short.as_deref().map(str::to_owned));
-        if self.name.contains('.') && self.name.contains(char::is_uppercase) {
-            let lower = Self::undescribed(&self.name.to_lowercase(), provider);
-            names.extend(lower.all_names(provider));
+        if self.name.contains('.') {
+            names.push(naming::underscored(&self.name));
+            if self.name.contains(char::is_uppercase) {
+                let lower = Self::undescribed(&self.name.to_lowercase(), provider);
+                names.extend(lower.all_names(provider));
+            }
         }
         names
     }
@@ -173,6 +178,34 @@ impl Tool {
     /// one of their forms.
     pub(crate) fn validated_by(&self) -> Option<&Schema> {
         self.input.as_ref().filter(|_| !self.open)
+    }
+}
+
+/// Covers everything that a list shows or a call depends on.
+impl Hash for Tool {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            name,
+            preferred_name,
+            short,
+            title,
+            description,
+            input,
+            output,
+            annotations,
+            extras,
+            capabilities,
+            timeout,
+            hard_timeout,
+            held,
+            open,
+            for_models,
+        } = self;
+        (name, preferred_name, short, title, description, capabilities).hash(state);
+        let schemas = [input, output].map(|schema| schema.as_ref().map(Schema::raw));
+        schemas.map(|schema| schema.map(RawJson::as_str)).hash(state);
+        [annotations, extras].map(|json| json.as_ref().map(RawJson::as_str)).hash(state);
+        (timeout, hard_timeout, held, open, for_models).hash(state);
     }
 }
 

@@ -134,6 +134,50 @@ fn the_oldest_provider_of_the_grant_that_is_online_stands_in() {
     );
 }
 
+/// Rank comes first. Otherwise a node without a token could list `Bash`, and get the calls for a
+/// host.
+#[test]
+fn a_bare_name_takes_a_listed_name_of_a_worse_rank_only() {
+    for (rank, bare) in [("", "g"), ("g", "h"), ("g", "")] {
+        for host_first in [false, true] {
+            let directory = directory();
+            let bash = Tool { preferred_name: "host__Bash".into(), ..Tool::named("Bash") };
+            let host = Catalog { tools: vec![bash], bare_names: true, ..tools(&[]) };
+            let host = || directory.attach(attach("host", bare, host.clone(), connection()));
+            let first = host_first.then(&host);
+            let _node = add_tool(&directory, "node", rank, "Bash");
+            let _host = first.unwrap_or_else(host).unwrap();
+            serves(&directory, "Bash", if rank.is_empty() { "host" } else { "node" });
+            let listed = listed(&directory);
+            let other = listed.iter().find(|(_, provider)| provider == "node").unwrap();
+            assert_eq!(other.0 == "Bash", !rank.is_empty(), "{listed:?}");
+            serves(&directory, &other.0, "node");
+        }
+    }
+}
+
+#[test]
+fn a_provider_that_does_not_describe_the_tool_stands_in_under_the_tools_own_name() {
+    let directory = directory();
+    let described = add(&directory, "py-01", "g", "office.greet");
+    let _open =
+        directory.attach(attach("py-02", "g", prefixes(&["office.greet"]), connection())).unwrap();
+    drop(described);
+    for token in ["office_greet", "office.greet"] {
+        let tools = vec![Pattern::new(token)];
+        let limited = View::of(Arc::new(Principal { tools, ..(*principal()).clone() }));
+        for name in ["office_greet", "office.greet"] {
+            let route = directory.resolve(name, &limited).unwrap();
+            assert_eq!((&*route.id.id, &*route.tool.name), ("py-02", "office.greet"), "{name}");
+            assert!(
+                Policy::default().shows(&limited.principal, &route.scope, &route.leading),
+                "{token} includes {name}: {:?}",
+                route.leading
+            );
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_grant_waits_until_the_holder_is_forgotten() {
     let directory = directory();
@@ -228,7 +272,8 @@ fn a_name_that_gets_no_calls_is_not_suggested() {
     // It holds the prefix, but has no such tool.
     let _second =
         directory.attach(attach("py-02", "g", prefixes(&["office"]), connection())).unwrap();
-    for name in ["office_greet", "office_gret"] {
+    serves(&directory, "office_greet", "py-02");
+    for name in ["offise_greet", "officegreet"] {
         let Err(Unresolved::Unknown { similar, .. }) = directory.resolve(name, &view()) else {
             panic!("{name}")
         };

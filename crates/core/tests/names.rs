@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sa_core::directory::{Attach, Directory, Registration};
+use sa_core::directory::{Attach, Directory, Registration, Unresolved};
 use sa_core::*;
 use support::*;
 
@@ -210,6 +210,28 @@ fn a_tool_is_found_by_its_providers_id_with_dots() {
     };
     let _installed = directory.attach(installed).unwrap();
     assert_eq!(asked("my.laptop__Bash").as_deref(), Some("mail"));
+}
+
+#[test]
+fn a_tool_is_found_by_its_providers_id_as_it_is_written() {
+    for id in ["linux:host", "my.laptop", "büro", "a:b__c"] {
+        let directory = directory();
+        let written = format!("{id}__Bash");
+        let catalog = Catalog {
+            tools: vec![Tool { preferred_name: written.clone(), ..Tool::named("Bash") }],
+            ..Catalog::default()
+        };
+        let node = directory.attach(attach(id, "g", catalog, connection())).unwrap();
+        // Another host's tool has this name as its own. It does not get calls of it.
+        let thief = Catalog { bare_names: true, ..tools(&[&written]) };
+        let _thief = directory.attach(attach("thief", "h", thief, connection())).unwrap();
+        let route = directory.resolve(&written, &view()).unwrap();
+        assert_eq!((&*route.id.id, &*route.tool.name), (id, "Bash"));
+        assert_eq!(route.exposed.as_deref(), Some(&*names(&directory)[0]), "{written}");
+        drop(node);
+        let offline = directory.resolve(&written, &view()).unwrap_err();
+        assert!(matches!(offline, Unresolved::Offline { .. }), "{offline:?}");
+    }
 }
 
 #[test]

@@ -96,7 +96,7 @@ async fn an_open_tool_is_listed_and_calls_say_which_tool_they_are_for() {
 }
 
 #[tokio::test]
-async fn underscore_names_reach_dotted_tools_below_an_open_one() {
+async fn underscore_names_reach_dotted_tools_below_the_longest_open_one() {
     let gateway = gateway(RouterOptions::default());
     let (wide, _wide) = connect(&gateway, "wide", "g", open("macos"));
     let (notes, _notes) = connect(&gateway, "notes", "g", open("macos.notes"));
@@ -120,18 +120,39 @@ async fn underscore_names_reach_dotted_tools_below_an_open_one() {
     }
 }
 
-/// A described prefix has a known list of tools, so a wrong name is detected.
+/// It makes no difference whether the provider describes some tools below the prefix.
 #[tokio::test]
-async fn underscore_names_below_a_described_prefix_are_unknown() {
-    let gateway = gateway(RouterOptions::default());
-    let described = Catalog { prefixes: vec!["demo".into()], ..tools(&["demo.echo"]) };
-    let (_, _node) = connect(&gateway, "n", "g", described);
-    let error = assert_error(
-        &call(&gateway, "demo_ecco", "{}").await,
-        CallErrorKind::NotFound,
-        "demo_ecco",
-    );
-    assert_eq!(error.hint.as_deref(), Some("did you mean demo_echo?"));
+async fn underscore_names_reach_tools_below_a_described_prefix() {
+    let policy = Policy { deny: vec![Pattern::new("demo_wipe"), Pattern::new("demo.drop")] };
+    let gateway = gateway_under(policy, RouterOptions::default(), None);
+    let described = Catalog { prefixes: vec!["demo".into()], ..tools(&["demo.echo", "demo.a.b"]) };
+    let (node, _node) = connect(&gateway, "n", "g", described);
+    for (name, tool) in [
+        ("demo_x", "demo.x"),
+        ("demo_x_y", "demo.x_y"),
+        ("demo_echo", "demo.echo"),
+        // A listed tool has its own name.
+        ("demo_a_b", "demo.a.b"),
+    ] {
+        assert!(call(&gateway, name, "{}").await.outcome.is_ok(), "{name}");
+        check(&node, tool, "{}");
+        for (token, included) in [("demo_*", true), (name, true), (tool, true), ("demo", false)] {
+            let may = call_as(&gateway, limited(&[token]), name, "{}").await.outcome.is_ok();
+            assert_eq!(may, included, "{token} includes {name}");
+        }
+        node.lock().clear();
+    }
+    for denied in ["demo_wipe", "demo.wipe", "demo_drop", "demo.drop", "demo_DROP"] {
+        let finished = call(&gateway, denied, "{}").await;
+        assert_error(&finished, CallErrorKind::NotAllowed, "policy denies");
+    }
+    // A tool of another provider with exactly this name has precedence.
+    let (other, _other) = connect(&gateway, "other", "h", tools(&["demo_x"]));
+    assert!(call(&gateway, "demo_x", "{}").await.outcome.is_ok());
+    check(&other, "demo_x", "{}");
+    let hidden = call_as(&gateway, limited(&["demo_*"]), "demo.x", "{}").await;
+    assert_error(&hidden, CallErrorKind::NotFound, "demo.x");
+    assert!(node.lock().is_empty());
 }
 
 #[tokio::test]
@@ -299,13 +320,14 @@ async fn a_prefix_of_a_better_rank_holds_underscore_names_too() {
         simulate_offline(&gateway, "macos_notes_x", "{}").await;
         assert!(thief.lock().is_empty());
     }
-    // A described prefix has no unlisted names, and passes none to a worse rank.
+    // The same applies to a prefix with described tools.
     let gateway = gateway(RouterOptions::default());
     let (_, _thief) = connect(&gateway, "thief", "", tools(&["macos.notes_x"]));
     let described =
         Catalog { prefixes: vec!["macos.notes".into()], ..tools(&["macos.notes.search"]) };
-    let (_, _known) = connect(&gateway, "known", "g", described);
-    assert_error(&call(&gateway, "macos_notes_x", "{}").await, CallErrorKind::NotFound, "no tool");
+    let (known, _known) = connect(&gateway, "known", "g", described);
+    assert!(call(&gateway, "macos_notes_x", "{}").await.outcome.is_ok());
+    check(&known, "macos.notes.x", "{}");
     assert_eq!(names(&gateway, &view()), ["macos_notes_search"]);
     // Its own dotted name is not below the prefix, and stays. At equal rank, listed names have
     // precedence.

@@ -40,12 +40,24 @@ impl Scene {
 
     /// Returns the result of a call by this name with a token for these tools, or for all of them.
     fn call(&self, name: &str, tools: &[&str]) -> Result<(), CallErrorKind> {
-        let tools = tools.iter().map(|text| Pattern::new(text)).collect();
-        let principal = Principal { tools, ..Principal::new("p", "test", Role::Agent) };
-        let request = CallRequest { view: View::of(Arc::new(principal)), ..request(name) };
+        let request = CallRequest { view: view_of(tools), ..request(name) };
         let finished = simulate(self.gateway.router.start(request, None).outcome());
         finished.outcome.map(drop).map_err(|error| error.kind)
     }
+
+    /// Returns the tools in the list of a token for these tools, or for all of them.
+    fn listed(&self, tools: &[&str]) -> Vec<Arc<str>> {
+        let (view, policy) = (view_of(tools), self.gateway.router.policy());
+        let allowed = |tool: &directory::ToolView| policy.allows(&view.principal, tool);
+        let page = self.gateway.directory.list(&view, None, 100, allowed);
+        page.tools.into_iter().map(|tool| tool.name).collect()
+    }
+}
+
+/// Returns the view of a token for these tools, or for all of them.
+fn view_of(tools: &[&str]) -> View {
+    let tools = tools.iter().map(|text| Pattern::new(text)).collect();
+    View::of(Arc::new(Principal { tools, ..Principal::new("p", "test", Role::Agent) }))
 }
 
 const DENIED: Result<(), CallErrorKind> = Err(CallErrorKind::NotAllowed);
@@ -93,6 +105,44 @@ fn the_longer_name_of_a_tool_is_denied_while_it_has_the_plain_one() {
 }
 
 #[test]
+fn a_denial_ignores_case() {
+    for (deny, name) in [
+        ("mac.notes.LIST", "mac.notes.list"),
+        ("MAC_NOTES_*", "mac.notes.delete"),
+        ("secret", "mac__Secret"),
+        ("mac.notes.ÖFFNE", "mac.notes.öffne"),
+    ] {
+        check(deny, name, DENIED);
+    }
+}
+
+#[test]
+fn rules_cover_the_id_of_a_node_in_both_spellings() {
+    let spellings = ["my.laptop__Bash", "my_laptop__Bash"];
+    let patterns = ["my.laptop__*", "my_laptop__*", "my.laptop__Bash", "my_laptop__Bash"];
+    for (pattern, name) in patterns.iter().flat_map(|pattern| spellings.map(|name| (pattern, name)))
+    {
+        for denied in [false, true] {
+            let deny = [*pattern];
+            let scene = Scene::new(&deny[..usize::from(denied)], &[]);
+            let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
+            let bash = Tool { preferred_name: spellings[0].into(), ..Tool::named("Bash") };
+            let catalog = Catalog { tools: vec![bash], ..Catalog::default() };
+            let directory = &scene.gateway.directory;
+            let node = directory.attach(attach("my.laptop", "g", catalog, provider)).unwrap();
+            let expected = if denied { DENIED } else { Ok(()) };
+            assert_eq!(scene.call(name, &[pattern]), expected, "{pattern} for {name}");
+            assert_eq!(scene.call(name, &["other"]), HIDDEN);
+            assert_eq!(scene.listed(&[pattern]).is_empty(), denied, "{pattern}");
+            assert_eq!(scene.listed(&[]).is_empty(), denied, "{pattern}");
+            drop(node);
+            let expected = if denied { DENIED } else { Err(CallErrorKind::Offline) };
+            assert_eq!(scene.call(name, &[pattern]), expected, "{pattern} for {name}, offline");
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_not_listed_yet_is_denied_by_short_names_too() {
     let scene = Scene::new(&["send"], &[]);
     let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
@@ -106,9 +156,17 @@ fn a_server_that_is_not_listed_yet_is_denied_by_short_names_too() {
 fn a_token_includes_no_tool_by_a_name_that_another_one_could_have() {
     let scene = Scene::new(&[], &["mac.notes.list"]);
     assert_eq!(scene.call("mac.notes.list", &["mac_notes_*"]), Ok(()));
+    for token in ["mac.notes.*", "mac_notes_*", "mac_notes_delete"] {
+        assert_eq!(scene.call("mac.notes.delete", &[token]), Ok(()), "{token}");
+    }
+    let provider = answering(|_, _| Box::pin(std::future::ready(ok("1"))));
+    let directory = &scene.gateway.directory;
+    let other = attach("other", "h", tools(&["mac_notes_delete"]), provider);
+    let _other = directory.attach(other).unwrap();
     assert_eq!(scene.call("mac.notes.delete", &["mac.notes.*"]), Ok(()));
     assert_eq!(scene.call("mac.notes.delete", &["mac_notes_*"]), HIDDEN);
     assert_eq!(scene.call("mac.notes.delete", &["mac_notes_delete"]), HIDDEN);
+    assert_eq!(scene.call("mac_notes_delete", &["mac_notes_delete"]), Ok(()));
 }
 
 /// All names of a tool, and the registrations of its providers.
@@ -206,11 +264,13 @@ proptest! {
         let route = open.gateway.directory.resolve(&own, &view()).unwrap();
         // A described tool can be called by its suffixed name, too.
         let suffixed = described.then(|| route.tool.all_names(&route.id).remove(1));
-        let leading = route.exposed.as_deref().into_iter().chain([&*own]).chain(suffixed.as_deref());
-        let leading: Vec<&str> = leading.collect();
-        let matches = |pattern: &str, name: &str| Pattern::new(pattern).matches(name);
         let plain = if own.contains('.') { own.replace('.', "_") } else { format!("mac__{own}") };
-        let aliases = [naming::with_hash(&plain, &format!("node/mac/{own}")), plain];
+        // A tool that is not described can have one dot below the prefix in this spelling.
+        let spelled = !described && own.matches('.').count() == 2 && !plain.contains("__");
+        let leading = route.exposed.as_deref().into_iter().chain([&*own]).chain(suffixed.as_deref());
+        let leading: Vec<&str> = leading.chain(spelled.then_some(&*plain)).collect();
+        let matches = |pattern: &str, name: &str| Pattern::new(pattern).matches(name);
+        let aliases = [naming::with_hash(&plain, &format!("node/mac/{own}")), plain.clone()];
 
         let included = leading.iter().any(|name| matches(&token, name));
         let denied = leading.iter().copied().chain(aliases.iter().map(String::as_str)).any(|name| matches(&deny, name));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use sa_core::directory::Attach;
 use sa_core::shown::Shown;
 use sa_core::{
-    Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role, Router,
-    RouterOptions, Scope, View,
+    Catalog, Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role,
+    Router, RouterOptions, Scope, Tool, View,
 };
 use support::{attach, connection, tools};
 use tokio::sync::broadcast::Receiver;
@@ -33,19 +33,101 @@ fn told(router: &Router, news: &mut Receiver<Arc<Notice>>, shown: &[Shown]) -> V
     told
 }
 
-#[test]
-fn a_change_reaches_those_who_are_shown_it() {
+/// A router with this policy.
+fn router(deny: &[&str]) -> (Arc<Directory>, Arc<Router>, Receiver<Arc<Notice>>) {
     let notices = Notices::new();
-    let mut news = notices.subscribe();
+    let news = notices.subscribe();
     let directory = Directory::new(notices, support::MEMORY);
     let journal = Arc::new(support::Log::default());
-    let router = Router::new(
-        Arc::clone(&directory),
-        journal,
-        None,
-        Policy::default(),
-        RouterOptions::default(),
-    );
+    let policy = Policy { deny: deny.iter().map(|text| Pattern::new(text)).collect() };
+    let options = RouterOptions::default();
+    let router = Router::new(Arc::clone(&directory), journal, None, policy, options);
+    (directory, router, news)
+}
+
+/// The lists of principals of every kind.
+fn everyone(router: &Router) -> Vec<Shown> {
+    let everyone = [
+        Principal::new("o", "operator", Role::Operator),
+        Principal::new("a", "all", Role::Agent),
+        limited("*"),
+        Principal::new("n", "node", Role::Node),
+        Principal::new("c", "page", Role::Participant),
+    ];
+    everyone.into_iter().map(|principal| Shown::new(router, view(principal, &[]))).collect()
+}
+
+#[test]
+fn a_catalog_that_stays_the_same_is_reported_to_nobody() {
+    let (directory, router, mut news) = router(&[]);
+    let catalog = || Catalog { prefixes: vec!["notes".into()], ..tools(&["notes.read", "x.y"]) };
+    let notes = directory.attach(attach("one", "g", catalog(), connection())).unwrap();
+    let shown = everyone(&router);
+    while news.try_recv().is_ok() {}
+    notes.publish(catalog());
+    assert!(news.try_recv().is_err(), "there is no notice");
+    // A new connection may have changed something else, but not the lists.
+    let _again = directory.attach(attach("one", "g", catalog(), connection())).unwrap();
+    assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+    let described = |text: &str| {
+        let tool = Tool { description: Some(text.into()), ..Tool::named("notes.read") };
+        Catalog { tools: vec![tool, Tool::named("x.y")], ..catalog() }
+    };
+    let _changed = directory.attach(attach("one", "g", described("new"), connection())).unwrap();
+    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+}
+
+#[test]
+fn a_change_of_a_denied_tool_is_reported_to_nobody() {
+    let (directory, router, mut news) = router(&["*secret*"]);
+    let secret = |text: &str| Tool { description: Some(text.into()), ..Tool::named("my.secret") };
+    let with = |tool: Tool| Catalog { tools: vec![Tool::named("x.y"), tool], ..tools(&[]) };
+    let node = directory.attach(attach("one", "g", tools(&["x.y"]), connection())).unwrap();
+    let shown = everyone(&router);
+    told(&router, &mut news, &shown);
+    for catalog in [with(secret("old")), with(secret("new")), tools(&["x.y"])] {
+        node.publish(catalog);
+        assert!(!news.is_empty(), "there is a notice, and it is for nobody");
+        assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+    }
+    let catalog = Catalog { tools: vec![secret("other")], ..tools(&[]) };
+    let other = directory.attach(attach("two", "h", catalog, connection())).unwrap();
+    drop(other);
+    assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+    node.publish(tools(&["x.z"]));
+    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+}
+
+#[test]
+fn an_announced_change_reaches_those_who_see_a_tool_of_the_provider() {
+    let (directory, router, mut news) = router(&[]);
+    let notes = directory.attach(attach("one", "g", tools(&["notes.read"]), connection())).unwrap();
+    let _mail = directory.attach(attach("two", "g", tools(&["mail.send"]), connection())).unwrap();
+    let shown = ["notes*", "mail*", "*"].map(|pattern| view(limited(pattern), &[]));
+    let shown = shown.map(|view| Shown::new(&router, view));
+    told(&router, &mut news, &shown);
+    for _ in 0..2 {
+        notes.announce();
+        assert_eq!(told(&router, &mut news, &shown), [true, false, true]);
+    }
+}
+
+/// Comparing such a list for every change would be too slow.
+#[test]
+fn every_change_of_a_large_directory_reaches_those_who_may_use_all_tools() {
+    let (directory, router, mut news) = router(&["*secret*"]);
+    let many: Vec<String> = (0..2_000).map(|n| format!("many.t{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let _many = directory.attach(attach("many", "g", tools(&many), connection())).unwrap();
+    let shown = everyone(&router);
+    told(&router, &mut news, &shown);
+    let _one = directory.attach(attach("one", "g", tools(&["my.secret"]), connection())).unwrap();
+    assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false]);
+}
+
+#[test]
+fn a_change_reaches_those_who_are_shown_it() {
+    let (directory, router, mut news) = router(&[]);
     let room = Scope::Channel("room".into());
     let all = || Principal::new("a", "all", Role::Agent);
     let shown = [
@@ -84,20 +166,13 @@ fn a_change_reaches_those_who_are_shown_it() {
 
 #[test]
 fn a_change_of_documents_reaches_tokens_that_can_include_some() {
-    let directory = Directory::new(Notices::new(), support::MEMORY);
-    let journal = Arc::new(support::Log::default());
-    let router = Router::new(
-        Arc::clone(&directory),
-        journal,
-        None,
-        Policy::default(),
-        RouterOptions::default(),
-    );
-    let mail = ProviderId::new("upstream", "mail");
+    let (_, router, _) = router(&[]);
+    let mail = ProviderId::new("upstream", "my.mail");
     for (principal, of_mail, unknown) in [
         (Principal::new("a", "all", Role::Agent), true, true),
         (limited("*"), true, true),
-        (limited("mail__*"), true, true),
+        (limited("my.mail__*"), true, true),
+        (limited("my_mail__*"), true, true),
         (limited("notes*"), false, true),
         (
             Principal {

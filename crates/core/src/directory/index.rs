@@ -4,9 +4,11 @@ mod claims;
 mod contests;
 mod holders;
 mod names;
+mod spellings;
 mod views;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ use super::saved::{SavedProvider, Unsaved, ago};
 use super::{Attach, AttachError};
 use crate::documents::Documents;
 use crate::limits::Slots;
+#[cfg(test)]
+use crate::naming;
 use crate::principal::Scope;
 use crate::provider::{Grant, Provider, ProviderId};
 use crate::tool::Catalog;
@@ -50,8 +54,8 @@ pub(super) struct ScopeIndex {
     pub(super) names: BTreeMap<Arc<str>, Claims>,
     /// Open prefixes, for the names below them.
     pub(super) prefixes: HashMap<Arc<str>, Claims>,
-    /// Open prefixes with underscores for dots, as calls may write them.
-    pub(super) spelled: HashMap<Arc<str>, Claims>,
+    /// The same prefixes by their spelling with underscores for dots, sorted.
+    spelled: HashMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 pub(super) struct Member {
@@ -67,6 +71,8 @@ pub(super) struct Member {
     /// Its open prefixes with the ages of their first claims.
     pub(super) prefixes: Vec<(Arc<str>, u64)>,
     pub(super) about: RawJson,
+    /// The number of changes that it announced without a new catalog.
+    announced: u64,
     /// The approximate memory size in bytes.
     weight: usize,
     /// Its share of a budget for all providers of its kind.
@@ -136,6 +142,15 @@ impl Member {
             saved: self.saved,
             room: self.room.clone(),
         }
+    }
+
+    /// Returns a digest of its catalog.
+    fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.offers.iter().for_each(|offer| offer.tool.hash(&mut hasher));
+        self.prefixes.iter().for_each(|(prefix, _)| prefix.hash(&mut hasher));
+        (self.bare_names, self.preferred, self.unlisted).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns whether bare names can run on this provider.
@@ -222,6 +237,7 @@ impl Index {
             offers: Vec::new(),
             prefixes: Vec::new(),
             about,
+            announced: 0,
             weight: 0,
             room: None,
         };
@@ -274,7 +290,8 @@ impl Index {
         true
     }
 
-    /// Replaces a provider's catalog. Returns `None` if the registration is not the current one.
+    /// Replaces a provider's catalog. Returns an error if this changes no list: the catalog is the
+    /// same, or the registration is not the current one.
     pub(super) fn publish(
         &mut self,
         id: &ProviderId,
@@ -282,14 +299,29 @@ impl Index {
         mut catalog: Catalog,
         described: Vec<Described>,
         age: u64,
-    ) -> Option<Changed> {
-        let grant = self.current(id, generation)?.owner.grant.clone();
+    ) -> Result<Changed, Changed> {
+        let Some(member) = self.current(id, generation) else { return Err(Changed::default()) };
+        let (grant, before) = (member.owner.grant.clone(), member.digest());
         let definitions = self.definitions.review(id, &grant, &mut catalog, described);
         self.newest = self.newest.max(age);
         let ages = self.ages(id);
         self.withdraw_names(id);
         self.enter(id, catalog, &ages, age);
-        Some(Changed { contests: self.new_contests(id, age), definitions })
+        let changed = Changed { contests: self.new_contests(id, age), definitions };
+        let same = self.members.get(id).is_some_and(|member| member.digest() == before);
+        if same { Err(changed) } else { Ok(changed) }
+    }
+
+    /// Notes that a provider announces a change.
+    pub(super) fn announce(&mut self, id: &ProviderId, generation: u64) -> bool {
+        let Some(member) = self.current(id, generation) else { return false };
+        member.announced += 1;
+        true
+    }
+
+    /// Returns the number of changes that a provider announced.
+    pub(super) fn announced(&self, id: &ProviderId) -> u64 {
+        self.members.get(id).map_or(0, |member| member.announced)
     }
 
     /// Accepts the changed definition of a tool, and lists it.
@@ -435,10 +467,7 @@ impl Index {
                 let scope = &self.scopes[&member.owner.scope];
                 let claims = if covers { &scope.prefixes[&name] } else { &scope.names[&name] };
                 assert!(
-                    !covers
-                        || scope.spelled[&*name.replace('.', "_")]
-                            .iter()
-                            .any(|held| *held == claim),
+                    !covers || scope.spelled[&*naming::underscored(&name)].contains(&name),
                     "{name}"
                 );
                 assert!(claims.iter().any(|held| *held == claim), "{name} of {}", member.owner.id);
@@ -456,6 +485,10 @@ impl Index {
             .values()
             .flat_map(|scope| scope.names.values().chain(scope.prefixes.values()));
         assert_eq!(tables.map(|claims| claims.iter().count()).sum::<usize>(), claimed);
+        for scope in self.scopes.values() {
+            let spelled = scope.spelled.values().map(Vec::len).sum::<usize>();
+            assert_eq!(spelled, scope.prefixes.len());
+        }
         let everyone =
             self.members.values().filter(|member| member.owner.scope == Scope::Everyone).count();
         assert_eq!(self.ids.values().map(Vec::len).sum::<usize>(), everyone);

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::index::{
-    Claim, Claims, Held, Index, Kind, Leaving, Member, Owner, Presence, ScopeIndex,
-};
+use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::naming;
 use crate::outcome::{CallError, CallErrorKind};
@@ -153,17 +151,19 @@ fn excerpt(name: &str) -> String {
 }
 
 pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {
-    let held = index.held_among(view.scopes().filter_map(|scope| index.scopes.get(scope)), name);
-    if name.contains('.')
-        && let Some((owner, exposed)) = by_written_id(index, name, view)
-        && held.as_ref().is_none_or(|held| held.by.rank() >= owner.grant.rank)
+    if !naming::is_exposable(name)
+        && let Some(exposed) = index.written(&index.scopes_of(view), name)
     {
-        return resolve(index, &exposed, view);
+        return resolve(index, exposed, view);
     }
+    let held = index.held_among(view.scopes().filter_map(|scope| index.scopes.get(scope)), name);
     let found = held
         .and_then(|held| by_name(index, name, view, held))
         .or_else(|| by_provider(index, name, view));
-    let found = found.or_else(|| Some(resolve(index, &dotted(index, name, view)?, view)));
+    let found = found.or_else(|| {
+        let dotted = index.dotted(&index.scopes_of(view), name)?;
+        Some(resolve(index, &dotted, view))
+    });
     found.unwrap_or_else(|| {
         let hostless = naming::is_of_host(name) && !index.has_host();
         Err(Unresolved::Unknown { similar: similar(index, name, view), hostless })
@@ -186,21 +186,23 @@ fn by_name(
         Some(offer) => index.listed_as(&index.scopes_of(view), &claim.owner, offer),
         None => None,
     };
-    let found = match offer {
-        Some(offer) => {
-            let limited = view.principal.is_limited();
-            let names = || index.leading_names(&index.scopes_of(view), &claim.owner, offer);
-            let leading = if limited { names() } else { Vec::new() };
-            route(index, name, view, &claim.owner.id, exposed, leading, Arc::clone(&offer.tool))
-        }
-        None => undescribed(index, name, view, &claim.owner.id),
+    let found = if let Some(offer) = offer {
+        let limited = view.principal.is_limited();
+        let names = || index.leading_names(&index.scopes_of(view), &claim.owner, offer);
+        let leading = if limited { names() } else { Vec::new() };
+        route(index, name, view, &claim.owner.id, exposed, leading, Arc::clone(&offer.tool))
+    } else {
+        // It may serve an exposed name by the tool's own name.
+        let own = held.by.offer.as_ref().map_or(name, |offer| &*offer.tool.name);
+        undescribed(index, name, own, view, &claim.owner.id)
     };
     Some(found?.map_err(|unresolved| with_rival(index, unresolved, view, claim)))
 }
 
-/// Resolves a name below an open prefix of this provider.
+/// Resolves the name `called` to the tool `name` at or below an open prefix of this provider.
 fn undescribed(
     index: &Index,
+    called: &str,
     name: &str,
     view: &View,
     provider: &ProviderId,
@@ -214,30 +216,20 @@ fn undescribed(
     let tool = Arc::new(Tool { held, ..Tool::undescribed(name, provider) });
     let mut leading = Vec::new();
     if view.principal.is_limited() {
-        let underscored = name.replace('.', "_");
-        let leads = dotted(index, &underscored, view).is_some_and(|dotted| dotted == name)
-            && index.held_among(index.scopes_of(view), &underscored).is_none();
+        let (scopes, underscored) = (index.scopes_of(view), naming::underscored(name));
+        let leads = match index.held_among(scopes.iter().copied(), &underscored) {
+            // This provider may stand in for one that describes the tool.
+            Some(held) => {
+                held.by.offer.as_ref().is_some_and(|offer| *offer.tool.name == *name)
+                    && serving(index, &underscored, &held)
+                        .is_some_and(|claim| claim.owner.id == *provider)
+            }
+            None => index.dotted(&scopes, &underscored).is_some_and(|dotted| dotted == name),
+        };
+        leading.push(name.into());
         leading.extend(leads.then(|| underscored.into()));
     }
-    route(index, name, view, provider, None, leading, tool)
-}
-
-/// Returns the dotted name for a name with underscores, below the longest open tool that it begins
-/// with. The first underscore after that tool's name becomes a dot. The others are part of the last
-/// word, because nodes derive their prefixes from their tools' names without the last word.
-fn dotted(index: &Index, name: &str, view: &View) -> Option<String> {
-    if !naming::may_be_dotted(name) {
-        return None;
-    }
-    let scopes = index.scopes_of(view);
-    name.rmatch_indices('_').find_map(|(at, _)| {
-        let (open, rest) = (&name[..at], &name[at + 1..]);
-        let held = index
-            .held_among(scopes.iter().copied(), open)
-            .filter(|held| held.by.kind.is_named())?;
-        let offer = held.by.offer.as_ref().filter(|offer| offer.tool.open && !rest.is_empty())?;
-        Some(format!("{}.{rest}", offer.tool.name))
-    })
+    route(index, called, view, provider, None, leading, tool)
 }
 
 /// Finds the tool with a name that continues that of an open tool, which was called by the name
@@ -260,7 +252,7 @@ pub(super) fn below(
         let owner = index.member(&open.id).map(|member| &member.owner);
         held.zip(owner).is_some_and(|(held, owner)| held.by.owner.grant == owner.grant)
     };
-    let found = if of_one { undescribed(index, &name, view, &open.id) } else { None };
+    let found = if of_one { undescribed(index, &name, &name, view, &open.id) } else { None };
     let found = found.unwrap_or_else(|| resolve(index, &name, view));
     (name, found)
 }
@@ -314,18 +306,6 @@ fn under_own_name<'i>(
     let claim = serving(index, own, &held)?;
     let online = index.member(&claim.owner.id)?.is_online();
     (online && claim.offer.is_none() && claim.owner.grant == by.owner.grant).then_some(claim)
-}
-
-/// Returns the exposed name for a name that spells the provider's id with its original characters,
-/// such as `my.laptop__Bash`. In exposed names a dot becomes an underscore.
-fn by_written_id<'i>(index: &'i Index, name: &str, view: &View) -> Option<(&'i Owner, Arc<str>)> {
-    naming::spaces(name).find_map(|id| {
-        let owner = index.owners_of(&naming::space(id)?).find(|owner| *owner.id.id == *id)?;
-        let mut offers = index.member(&owner.id)?.offers.iter();
-        let offer = offers.find(|offer| offer.tool.preferred_name == name)?;
-        let exposed = index.listed_as(&index.scopes_of(view), owner, offer)?;
-        naming::is_exposable(exposed).then(|| (owner, Arc::clone(exposed)))
-    })
 }
 
 /// Resolves a name by the provider id that it begins with, if the tools of that provider are not

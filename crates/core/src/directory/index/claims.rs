@@ -156,8 +156,6 @@ impl Claims {
     pub(super) fn insert(&mut self, claim: Claim) {
         match self {
             Self::Many(many) => many.insert(claim),
-            // Two prefixes of a provider can have the same spelling in exposed names.
-            Self::One(one) if *one == claim => {}
             Self::One(one) => {
                 let mut many = Many::default();
                 many.insert(one.clone());

@@ -129,12 +129,16 @@ impl Index {
             None => Some(name),
         };
         let above = || {
-            let firsts =
-                prefixes(own?).filter_map(|prefix| scope.prefixes.get(prefix)?.iter().next());
-            let best = firsts.min_by_key(|claim| claim.seniority())?;
+            let best = scope.best_above(own?)?;
             best.precedes(claim).then_some(&*best.owner)
         };
-        self.space_owner(name, claim).or_else(above).or_else(|| spelled_above(scope, name, claim))
+        // `macos_notes_x` is below `macos.notes`, whichever provider has a tool `macos.notes_x`. At
+        // equal rank, listed names have precedence.
+        let spelled = || {
+            let best = scope.best_spelled_above(name)?;
+            (best.rank() < claim.rank()).then_some(&*best.owner)
+        };
+        self.space_owner(name, claim).or_else(above).or_else(spelled)
     }
 
     /// Returns the other provider with an id that is the first part of the name, if its id has
@@ -154,12 +158,13 @@ impl Index {
 
     /// Returns the provider for an id as written in exposed names.
     pub(in crate::directory) fn id_owner(&self, space: &str) -> Option<&Owner> {
-        self.owners_of(space).min_by_key(|owner| (owner.grant.rank, owner.age))
+        let owners = self.owners_of(space).iter();
+        owners.min_by_key(|owner| (owner.grant.rank, owner.age)).map(|owner| &**owner)
     }
 
-    /// Returns all providers with this id. Only installed providers can share one.
-    pub(in crate::directory) fn owners_of(&self, space: &str) -> impl Iterator<Item = &Owner> {
-        self.ids.get(space).into_iter().flatten().map(|owner| &**owner)
+    /// Returns all providers with this id as written in exposed names. They have the same rank.
+    pub(in crate::directory) fn owners_of(&self, space: &str) -> &[Arc<Owner>] {
+        self.ids.get(space).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the name under which these scopes list a tool, or `None` if it is not listed.
@@ -191,31 +196,33 @@ impl Index {
                 || (by.kind.is_named()
                     && kind.is_named()
                     && by.owner.grant == owner.grant
-                    && by.offer.as_ref().is_none_or(|held| held.is_like(offer)))
+                    && (name.contains('.')
+                        || by.offer.as_ref().is_none_or(|held| held.is_like(offer))))
         };
         let bare = self
             .members
             .get(&owner.id)
             .is_some_and(|member| member.bare_names)
             .then_some(Kind::Bare);
-        offer
+        let mut names: Vec<Arc<str>> = offer
             .names(bare)
             .filter(|(name, kind)| leads(name, *kind))
             .map(|(name, _)| Arc::clone(name))
-            .collect()
+            .collect();
+        let (own, preferred) = (&offer.tool.name, &offer.tool.preferred_name);
+        if **preferred != *offer.plain
+            && self.written(scopes, preferred).is_some_and(|exposed| leads(exposed, Kind::Named))
+        {
+            names.push(preferred.as_str().into());
+        }
+        if own.contains('.') && names.contains(own) {
+            let underscored = naming::underscored(own);
+            if self.dotted(scopes, &underscored).is_some_and(|dotted| dotted == **own) {
+                names.push(underscored.into());
+            }
+        }
+        names
     }
-}
-
-/// Returns the provider of a better rank that holds a prefix above the name in its spelling with
-/// underscores. For example, `macos_notes_x` is below `macos.notes`, whichever provider has a tool
-/// `macos.notes_x`. At equal rank, listed names have precedence.
-fn spelled_above<'i>(scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
-    if scope.spelled.is_empty() || !naming::may_be_dotted(name) {
-        return None;
-    }
-    let above =
-        name.match_indices('_').filter_map(|(at, _)| scope.spelled.get(&name[..at])?.iter().next());
-    above.map(|claim| &*claim.owner).find(|owner| owner.grant.rank < claim.rank())
 }
 
 /// Yields the name and all its prefixes: `a.b.c`, `a.b`, `a`.

@@ -106,8 +106,11 @@ impl Index {
         let index = self.scopes.entry(scope).or_default();
         for (name, claim, covers) in claims {
             if covers {
-                insert(index.spelled.entry(spelled(&name)), claim.clone());
-                insert(index.prefixes.entry(name), claim);
+                index.enter_spelling(&name);
+                match index.prefixes.entry(name) {
+                    Entry::Occupied(mut claims) => claims.get_mut().insert(claim),
+                    Entry::Vacant(vacant) => drop(vacant.insert(Claims::One(claim))),
+                }
             } else {
                 match index.names.get_mut(&name) {
                     Some(claims) => claims.insert(claim),
@@ -126,12 +129,9 @@ impl Index {
         let Some(index) = self.scopes.get_mut(&scope) else { return };
         for (name, claim, covers) in claims {
             if covers {
-                let spelled = spelled(&name);
-                if index.spelled.get_mut(&spelled).is_some_and(|claims| claims.remove(&claim)) {
-                    index.spelled.remove(&spelled);
-                }
                 if index.prefixes.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
                     index.prefixes.remove(&name);
+                    index.leave_spelling(&name);
                 }
             } else if index.names.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
                 index.names.remove(&name);
@@ -237,17 +237,5 @@ impl Offer {
 impl ScopeIndex {
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.prefixes.is_empty()
-    }
-}
-
-/// Returns the spelling of a prefix in exposed names.
-fn spelled(prefix: &Arc<str>) -> Arc<str> {
-    if prefix.contains('.') { prefix.replace('.', "_").into() } else { Arc::clone(prefix) }
-}
-
-fn insert(entry: Entry<'_, Arc<str>, Claims>, claim: Claim) {
-    match entry {
-        Entry::Occupied(mut claims) => claims.get_mut().insert(claim),
-        Entry::Vacant(vacant) => drop(vacant.insert(Claims::One(claim))),
     }
 }
