@@ -311,7 +311,7 @@ impl Gateway {
         let mut all = vec![connections.budget(), requests, answers, node_messages];
         all.extend(self.router.budgets());
         all.extend(self.nodes.budgets());
-        all.extend(self.sessions.as_ref().map(|sessions| sessions.budget()));
+        all.extend(self.sessions.iter().flat_map(|sessions| sessions.budgets()));
         all.extend(self.channels.budgets());
         all.extend(self.mcp.budgets());
         all.push(self.ledger.budget());

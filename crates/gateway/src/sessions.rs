@@ -52,6 +52,7 @@ pub(crate) async fn start(
         },
         keep_events: settings.keep_events,
         keep_event_bytes: settings.keep_event_bytes,
+        max_stored_bytes: settings.max_stored_bytes,
         keep: days(config.settings.journal.keep_days),
         trimmer: Arc::clone(trimmer),
         agents: settings.agents.clone(),

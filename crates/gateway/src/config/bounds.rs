@@ -35,7 +35,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 57] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 58] {
     let Settings {
         server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, ..
     } = settings;
@@ -77,6 +77,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 57]
         ("sessions.max_pending", sessions.max_pending as u64, 1..=MAX_COUNT),
         ("sessions.keep_events", sessions.keep_events, 1..=u64::MAX >> 1),
         ("sessions.keep_event_bytes", sessions.keep_event_bytes, 1..=MAX_BYTES),
+        ("sessions.max_stored_bytes", sessions.max_stored_bytes as u64, LEAST_MESSAGE..=MAX_STORED),
         ("channels.max_message_bytes", channels.max_message_bytes as u64, LEAST_MESSAGE..=16 << 20),
         ("channels.max_attachment_bytes", channels.max_attachment_bytes as u64, 0..=MAX_MESSAGE),
         ("channels.max_queue_bytes", channels.max_queue_bytes as u64, LEAST_MESSAGE..=MAX_BYTES),

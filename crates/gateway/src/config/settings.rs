@@ -224,6 +224,7 @@ pub struct Sessions {
     pub max_pending: usize,
     pub keep_events: u64,
     pub keep_event_bytes: u64,
+    pub max_stored_bytes: usize,
     pub default_agent: String,
     pub agents: BTreeMap<String, sa_relay::AgentCommand>,
 }
@@ -239,6 +240,7 @@ impl Default for Sessions {
             max_pending: 64,
             keep_events: 10_000,
             keep_event_bytes: 16 * 1024 * 1024,
+            max_stored_bytes: 4 * 1024 * 1024 * 1024,
             default_agent: String::new(),
             agents: BTreeMap::new(),
         }
@@ -529,6 +531,10 @@ pub const KEYS: &[(&str, &str)] = &[
     (
         "sessions.keep_event_bytes",
         "Maximum size of the events that each session keeps. The oldest events are removed first; the newest event is always kept.",
+    ),
+    (
+        "sessions.max_stored_bytes",
+        "Maximum total size of the stored events of all sessions, on disk. A principal with more than its share loses its oldest ended sessions first.",
     ),
     (
         "sessions.default_agent",

@@ -23,7 +23,7 @@ use crate::json::to_json;
 use crate::tokens::Identity;
 
 /// The maximum number of queued events per reader.
-const QUEUE: usize = 64;
+const QUEUE: usize = 4;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A session as its owner and operators see it.
@@ -116,12 +116,13 @@ pub(crate) async fn message(
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     let args: Map<String, Value> = parse(&body)?;
-    let status = if args.get("session_id").is_some_and(Value::is_string) {
-        StatusCode::OK
-    } else {
-        StatusCode::CREATED
-    };
+    let status = if is_new(&args) { StatusCode::CREATED } else { StatusCode::OK };
     call(&app, identity, &headers, sa_relay::MESSAGE, args, status).await
+}
+
+/// Returns whether a message starts a session: it names none, or an empty id.
+fn is_new(args: &Map<String, Value>) -> bool {
+    args.get("session_id").and_then(Value::as_str).is_none_or(str::is_empty)
 }
 
 /// The arguments of the tool `caller_tool_response`, without the session id.
@@ -144,13 +145,24 @@ pub(crate) struct ResponseBody {
     chunk: Option<Value>,
 }
 
+/// The response to an answer.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct ReceivedDoc {
+    /// Always true.
+    received: bool,
+    /// False if the answer has no effect, because it is late or names no open request. Only the
+    /// owner of the session learns this; for others, and for an answer that counts, it is absent.
+    #[schema(required = false)]
+    counted: Option<bool>,
+}
+
 /// Answers a `caller_tool_request`.
 ///
-/// The response does not show whether the answer counts. It counts only from the caller, only once,
-/// and only in time.
+/// An answer counts only from the session's owner, only once, and only in time. The response tells
+/// the owner if it does not count. Other tokens receive the same response in all cases.
 #[utoipa::path(post, path = "/v1/sessions/{id}/responses", tag = "sessions", request_body = ResponseBody,
     params(("id" = String, Path, description = "The session's id")),
-    responses((status = 202, description = "The message was received"), (status = 422, body = Problem)))]
+    responses((status = 202, body = ReceivedDoc, description = "The message was received"), (status = 422, body = Problem)))]
 pub(crate) async fn respond(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
@@ -285,4 +297,20 @@ fn sessions(app: &App) -> Result<&Arc<Sessions>, Problem> {
 
 fn json(value: &impl Serialize) -> Response {
     ([(header::CONTENT_TYPE, JSON)], to_json(value)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_without_a_session_id_or_with_an_empty_one_starts_a_session() {
+        for (id, expected) in [(json!(null), true), (json!(""), true), (json!("ses_1"), false)] {
+            let args = Map::from_iter([("session_id".to_owned(), id.clone())]);
+            assert_eq!(is_new(&args), expected, "{id}");
+        }
+        assert!(is_new(&Map::new()));
+    }
 }

@@ -204,6 +204,7 @@ pub(crate) async fn deliver(
         drop(working);
         if session.ended.is_cancelled() {
             session.clear_away().await;
+            sessions.write(&session).await;
         }
     });
     Ok(())

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::args::{self, EventsQuery};
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Page};
 use crate::link::Request;
 use crate::session::Session;
 use crate::sessions::{Sessions, stored, unknown};
@@ -39,7 +39,7 @@ impl Sessions {
     ) -> Result<Value, CallError> {
         self.check_reach(principal, within, id).await?;
         let mut record = self.find(principal, id).await?;
-        let events = self.events_of(id, &record.view.owner.id);
+        let events = self.events_of(id, &record.view.owner.id)?;
         let open = self.enter(principal, id).ok();
         // An agent that reads its own session does not show that its caller is connected.
         let by_caller = within.is_none_or(|own| *own.id != *id);
@@ -52,17 +52,17 @@ impl Sessions {
         let since = query.since();
         let over = Instant::now() + args::wait(query.wait_ms);
         let mut follow = events.follow();
-        let found = loop {
+        let page = loop {
             follow.borrow_and_update();
             let ended = open.as_ref().is_none_or(|session| session.ended.is_cancelled());
-            let (found, _) = events.after(since, limit).await.map_err(stored)?;
-            if !found.is_empty() || ended {
-                break found;
+            let page = events.after(since, limit).await.map_err(stored)?;
+            if !page.events.is_empty() || ended {
+                break page;
             }
             tokio::select! {
-                changed = follow.changed() => if changed.is_err() { break found },
-                () = self.closing.cancelled() => break found,
-                () = tokio::time::sleep_until(over) => break found,
+                changed = follow.changed() => if changed.is_err() { break page },
+                () = self.closing.cancelled() => break page,
+                () = tokio::time::sleep_until(over) => break page,
             }
         };
         let mut hint = None;
@@ -71,14 +71,14 @@ impl Sessions {
             hint = self.hint_if_late(session);
         }
         let mut progress = if hint.is_some() { Progress::Failed } else { record.turn.progress() };
-        let next = found.last().map_or(since, |event| event.id);
-        let all = found.len() < limit;
+        let next = page.events.last().map_or(since, |event| event.id);
+        let found = page.events.iter();
         let mut found: Vec<Value> =
-            found.iter().filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
+            found.filter_map(|event| serde_json::from_str(&event.json).ok()).collect();
         if query.is_original() {
             found = found.into_iter().flat_map(as_original).collect();
             // Such a client reads no more events after the agent is done.
-            if !all {
+            if page.more {
                 progress = Progress::Working;
             }
             let text = match hint {
@@ -238,7 +238,7 @@ impl Sessions {
         only_watches: bool,
     ) -> Result<Following, CallError> {
         let view = self.show(principal, id).await?;
-        let events = self.events_of(id, &view.owner.id);
+        let events = self.events_of(id, &view.owner.id)?;
         let session = self.enter(principal, id).ok();
         let listens =
             session.as_ref().filter(|session| session.is_owner(principal) && !only_watches);
@@ -307,9 +307,9 @@ impl Following {
             let ended = self.session.as_ref().is_none_or(|session| session.ended.is_cancelled());
             self.follow.borrow_and_update();
             let mut news = self.requests();
-            let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
-            let more = events.len() == MAX_PAGE;
-            self.at = at;
+            let Page { events, last, more } =
+                self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
+            self.at = last;
             self.over = events.iter().any(|event| event.kind == "session_ended");
             // Requests are sent only from the table of open requests. So they are neither missed
             // nor sent again after their answer.
@@ -348,12 +348,13 @@ impl Following {
         self.attending
     }
 
-    /// Returns the events that are available now.
-    pub(crate) async fn rest(&mut self) -> Result<Option<Vec<News>>, CallError> {
-        let (events, at) = self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
-        self.at = at;
+    /// Returns a part of the events that are available now, and whether more follow.
+    pub(crate) async fn rest(&mut self) -> Result<(Vec<News>, bool), CallError> {
+        let Page { events, last, more } =
+            self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
+        self.at = last;
         let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
-        Ok(Some(told.map(News::Event).collect()))
+        Ok((told.map(News::Event).collect(), more))
     }
 
     fn requests(&mut self) -> Vec<News> {

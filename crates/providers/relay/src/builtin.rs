@@ -1,6 +1,7 @@
 //! The tools for using sessions. They are a provider like any other, and so available on every
 //! surface.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::args::{self, EventsQuery, MAX_WAIT};
+use crate::events::PAGE_BYTES;
 use crate::sessions::{Heard, Sessions};
 use crate::{END, KIND, MESSAGE, RESPOND};
 
@@ -113,7 +115,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     // An agent that was started for this message is done when it has exited. An agent that
     // connects by itself may come at any time.
     let started = session.agent.is_some();
-    let mut said = Vec::new();
+    let mut said = Newest::default();
     let mut over = std::pin::pin!(tokio::time::sleep_until(over));
     let mut last = false;
     while !last {
@@ -128,8 +130,9 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             news = following.next() => news?,
             // All output is on disk before the agent counts as exited.
             () = done => {
-                last = true;
-                following.rest().await?
+                let (rest, more) = following.rest().await?;
+                last = !more;
+                Some(rest)
             }
             () = &mut over => break,
             () = sessions.closing.cancelled() => break,
@@ -140,7 +143,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
                 && let (Ok(content), Ok(value)) =
                     (RawJson::parse(&event.json), serde_json::from_str::<Value>(&event.json))
             {
-                said.push(value);
+                said.push(content.len(), value);
                 updates.send(Update::Chunk { content, attachments: Vec::new() });
             }
         }
@@ -148,8 +151,27 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     sessions.request_ended(session, following.into_attendance());
     sessions.look_at(session, Instant::now());
     let mut answer = heard.answer();
-    answer["events"] = json!(said);
+    answer["events"] = json!(said.events.iter().map(|(_, event)| event).collect::<Vec<_>>());
     Ok(answer)
+}
+
+/// The newest events, up to [`PAGE_BYTES`].
+#[derive(Default)]
+struct Newest {
+    events: VecDeque<(usize, Value)>,
+    bytes: usize,
+}
+
+impl Newest {
+    fn push(&mut self, bytes: usize, event: Value) {
+        self.events.push_back((bytes, event));
+        self.bytes += bytes;
+        while self.bytes > PAGE_BYTES
+            && let Some((bytes, _)) = self.events.pop_front()
+        {
+            self.bytes -= bytes;
+        }
+    }
 }
 
 fn tools() -> Vec<Tool> {

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Options;
+use crate::archive::{Archive, Space};
 
-/// The number of streams that sessions share. A store has space for a million streams in its
-/// lifetime, and there may be more sessions than that.
-const STREAMS: u64 = 1_024;
 /// The number of entries to read at a time.
-const PAGE: usize = 256;
+const READ: usize = 256;
+/// The size of a page above which it is complete, in bytes.
+pub(crate) const PAGE_BYTES: usize = 1 << 20;
 /// A session that has written more than this fraction of its byte limit is trimmed before the
 /// next regular trim.
 const TRIM_PART: u64 = 4;
@@ -32,26 +32,28 @@ pub struct Event {
     pub json: String,
 }
 
+/// A part of a session's events, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) events: Vec<Event>,
+    /// The last id that was read.
+    pub(crate) last: u64,
+    /// Whether more events follow.
+    pub(crate) more: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Events {
     pub(crate) session: Arc<str>,
     pub(crate) owner: Arc<str>,
     pub(crate) notices: Notices,
-    log: LogHandle,
-    stream: Arc<str>,
-    /// The limits of the stream.
-    limits: Retention,
+    archive: Arc<Archive>,
+    pub(crate) space: Arc<Space>,
+    max_entries: u64,
+    max_bytes: u64,
     trimmer: Arc<Trimmer>,
     /// The bytes written since the last trim.
     written: AtomicU64,
-}
-
-struct LogHandle(Arc<dyn Log>);
-
-impl std::fmt::Debug for LogHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Log")
-    }
 }
 
 #[derive(Deserialize)]
@@ -66,17 +68,18 @@ impl Events {
         session: &Arc<str>,
         owner: &Arc<str>,
         notices: &Notices,
-        log: &Arc<dyn Log>,
+        archive: &Arc<Archive>,
+        space: Arc<Space>,
         options: &Options,
     ) -> Self {
-        let (entries, bytes) = (Some(options.keep_events), Some(options.keep_event_bytes));
         Self {
             session: Arc::clone(session),
             owner: Arc::clone(owner),
             notices: notices.clone(),
-            log: LogHandle(Arc::clone(log)),
-            stream: stream_of(session).into(),
-            limits: Retention { entries, bytes, aged: None },
+            archive: Arc::clone(archive),
+            space,
+            max_entries: options.keep_events,
+            max_bytes: options.keep_event_bytes,
             trimmer: Arc::clone(&options.trimmer),
             written: AtomicU64::new(0),
         }
@@ -94,11 +97,8 @@ impl Events {
         let event = self.event(kind, fields);
         let body = Bytes::copy_from_slice(event.as_str().as_bytes());
         self.count(body.len());
-        let written = self
-            .log
-            .0
-            .append(NewEntry { stream: Arc::clone(&self.stream), key: None, body })
-            .await?;
+        let stream = Arc::clone(&self.space.stream);
+        let written = self.log().append(NewEntry { stream, key: None, body }).await?;
         self.tell(event);
         self.trim_if_due().await;
         Ok(written.seq)
@@ -126,24 +126,24 @@ impl Events {
 
     pub(crate) fn keep(&self, event: &RawJson) {
         self.count(event.as_str().len());
-        self.log.0.record(&self.stream, None, event.as_str().as_bytes());
+        self.log().record(&self.space.stream, None, event.as_str().as_bytes());
     }
 
     /// Applies backpressure to a fast writer.
     pub(crate) async fn keep_pace(&self) {
-        if let Some(pace) = self.log.0.keep_pace() {
+        if let Some(pace) = self.log().keep_pace() {
             pace.await;
         }
         self.trim_if_due().await;
     }
 
     fn count(&self, bytes: usize) {
+        self.space.grow(bytes);
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn is_trim_due(&self) -> bool {
-        let part = self.limits.bytes.map_or(u64::MAX, |bytes| bytes / TRIM_PART);
-        self.written.load(Ordering::Relaxed) > part
+        self.written.load(Ordering::Relaxed) > self.space.limit(self.max_bytes) / TRIM_PART
     }
 
     /// Deletes the oldest events above the limits, if many bytes were written since the last
@@ -166,68 +166,71 @@ impl Events {
 
     /// Deletes the oldest events above the limits.
     pub(crate) async fn trim_to_limits(&self) {
-        self.written.store(0, Ordering::Relaxed);
-        let trimmed = self.trimmed(self.log.0.trim(&self.stream, self.limits).await);
+        let trimmed = self.trim(None).await;
         self.trimmer.report("session_event", trimmed);
     }
 
-    /// Deletes the oldest events above the limits, and expired ones.
-    pub(crate) async fn trim(&self, keep: Duration) -> Trimmed {
+    /// Deletes the oldest events above the limits, and with `keep` also expired ones.
+    pub(crate) async fn trim(&self, keep: Option<Duration>) -> Trimmed {
         self.written.store(0, Ordering::Relaxed);
-        self.trimmed(self.trimmer.trim_to(&*self.log.0, &self.stream, self.limits, keep).await)
-    }
-
-    fn trimmed(&self, result: Result<Trimmed, StoreError>) -> Trimmed {
-        result.unwrap_or_else(|error| {
-            tracing::warn!(stream = &*self.stream, %error, "cannot delete old events of sessions");
-            Trimmed::default()
-        })
+        let bytes = self.archive.make_space(&self.space, self.max_bytes).await;
+        let (stream, entries) = (&self.space.stream, Some(self.max_entries));
+        let limits = Retention { entries, bytes: Some(bytes), aged: None };
+        let trimmed = match keep {
+            Some(keep) => self.trimmer.trim_to(self.log(), stream, limits, keep).await,
+            None => self.log().trim(stream, limits).await,
+        };
+        match trimmed {
+            Ok(trimmed) => {
+                self.space.reduced(bytes);
+                trimmed
+            }
+            Err(error) => {
+                tracing::warn!(session = &*self.session, %error, "cannot delete old events");
+                Trimmed::default()
+            }
+        }
     }
 
     pub(crate) fn follow(&self) -> watch::Receiver<u64> {
-        self.log.0.follow(&self.stream)
+        self.log().follow(&self.space.stream)
     }
 
-    /// Returns the id of the latest event of any session in the stream.
+    /// Returns the id of the latest event.
     pub(crate) async fn head(&self) -> Result<u64, StoreError> {
-        Ok(self.log.0.bounds(&self.stream).await?.last)
+        Ok(self.log().bounds(&self.space.stream).await?.last)
     }
 
-    /// Returns the events after this id, oldest first, and the last id that was read.
-    pub(crate) async fn after(
-        &self,
-        id: u64,
-        limit: usize,
-    ) -> Result<(Vec<Event>, u64), StoreError> {
-        let (mut found, mut seen) = (Vec::new(), id);
+    /// Returns the events after this id, at most `limit`, and not many more than [`PAGE_BYTES`].
+    pub(crate) async fn after(&self, id: u64, limit: usize) -> Result<Page, StoreError> {
+        let (mut page, mut bytes) = (Page { last: id, ..Page::default() }, 0);
         loop {
-            let page = self.log.0.read(&self.stream, seen, PAGE).await?;
-            let last = page.len() < PAGE;
-            for entry in page {
-                if found.len() == limit {
-                    return Ok((found, seen));
+            let entries = self.log().read(&self.space.stream, page.last, READ).await?;
+            let is_last = entries.len() < READ;
+            for entry in entries {
+                if page.events.len() == limit || bytes >= PAGE_BYTES {
+                    page.more = true;
+                    return Ok(page);
                 }
-                seen = entry.seq;
+                page.last = entry.seq;
                 let Ok(text) = std::str::from_utf8(&entry.body) else { continue };
                 let Ok(peek) = serde_json::from_str::<Peek>(text) else { continue };
+                // An event of an earlier session may be left in the stream after an error.
                 if *peek.session_id == *self.session
                     && let Some(rest) = text.strip_prefix('{')
                 {
                     let json = format!("{{\"id\":{},{rest}", entry.seq);
-                    found.push(Event { id: entry.seq, kind: peek.kind, json });
+                    bytes += json.len();
+                    page.events.push(Event { id: entry.seq, kind: peek.kind, json });
                 }
             }
-            if last {
-                return Ok((found, seen));
+            if is_last {
+                return Ok(page);
             }
         }
     }
-}
 
-/// Returns the name of the stream with a session's events.
-fn stream_of(session: &str) -> String {
-    let hash = session.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("session:{}", hash % STREAMS)
+    fn log(&self) -> &dyn Log {
+        &*self.archive.log
+    }
 }

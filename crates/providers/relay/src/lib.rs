@@ -8,6 +8,7 @@
 //! and answers it ([`asking`]).
 
 mod agent;
+mod archive;
 mod args;
 mod asking;
 mod builtin;
@@ -95,6 +96,8 @@ pub struct Options {
     pub keep_events: u64,
     /// The maximum size of stored events per session, in bytes. The newest are kept.
     pub keep_event_bytes: u64,
+    /// The maximum size of the stored events of all sessions, in bytes.
+    pub max_stored_bytes: usize,
     /// How long events and ended sessions are kept.
     pub keep: Duration,
     /// Deletes expired entries.

@@ -4,9 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::turn;
 
-/// The bucket of sessions in the store.
-pub(crate) const BUCKET: &str = "sessions";
-
 /// A session as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -14,6 +11,11 @@ pub(crate) struct Record {
     pub(crate) view: SessionView,
     #[serde(default)]
     pub(crate) turn: turn::State,
+    /// The number of the stream with its events.
+    pub(crate) stream: u32,
+    /// The size of its events. It is not known before its end.
+    #[serde(default)]
+    pub(crate) event_bytes: u64,
 }
 
 /// A session as its owner and operators see it.

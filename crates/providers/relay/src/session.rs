@@ -301,7 +301,13 @@ impl Session {
     }
 
     pub(crate) fn record(&self) -> Record {
-        Record { view: self.show(), turn: self.turn.state() }
+        let space = &self.events.space;
+        Record {
+            view: self.show(),
+            turn: self.turn.state(),
+            stream: space.number,
+            event_bytes: space.bytes(),
+        }
     }
 
     pub fn show(&self) -> SessionView {

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sa_core::store::{Expect, Log, Records, StoreError};
+use sa_core::store::{Log, Records, StoreError};
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role,
     Router, Scope, View, clock,
@@ -19,9 +18,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use crate::archive::{self, Archive, Space};
 use crate::args::{self, invalid};
 use crate::events::Events;
-use crate::record::{BUCKET, Record, SessionView};
+use crate::record::{Record, SessionView};
 use crate::session::{NewSession, Session};
 use crate::warnings::Warnings;
 use crate::{Options, agent, builtin, sandbox, socket, turn, watch};
@@ -29,14 +29,15 @@ use crate::{Options, agent, builtin, sandbox, socket, turn, watch};
 /// The maximum nesting depth of sessions that agents start.
 const MAX_DEPTH: usize = 4;
 const MAX_MESSAGE: usize = 1 << 20;
+/// The maximum number of ended sessions that are kept.
+const MAX_ENDED: usize = 1_000;
 
 pub struct Sessions {
     pub(crate) router: Arc<Router>,
     pub(crate) notices: Notices,
     pub(crate) options: Options,
     pub(crate) tasks: TaskTracker,
-    log: Arc<dyn Log>,
-    pub(crate) records: Arc<dyn Records>,
+    pub(crate) archive: Arc<Archive>,
     open: Mutex<HashMap<Arc<str>, Open>>,
     budget: Arc<SharedBudget>,
     /// Wakes the task that tracks the presence of callers.
@@ -97,13 +98,19 @@ impl Sessions {
             remedy: "end unused sessions with `session_end`",
             total: options.max_sessions,
         });
+        let limits = archive::Limits {
+            ended: MAX_ENDED,
+            keep: options.keep,
+            bytes: options.max_stored_bytes,
+        };
+        let trimmer = Arc::clone(&options.trimmer);
+        let (archive, left_open) = Archive::load(log, records, trimmer, limits).await?;
         let sessions = Arc::new(Self {
             router,
             notices,
             options,
             tasks: TaskTracker::new(),
-            log,
-            records,
+            archive,
             open: Mutex::default(),
             budget,
             poke: Arc::new(Notify::new()),
@@ -112,20 +119,19 @@ impl Sessions {
             registration: Mutex::new(None),
             stray_answers: Warnings::default(),
         });
-        for (_, record) in sessions.records.list(BUCKET).await? {
-            if let Ok(mut record) = serde_json::from_slice::<Record>(&record.value)
-                && record.view.ended_ms.is_none()
-            {
-                let view = &mut record.view;
-                view.state = "ended".into();
-                view.reason = Some("the gateway stopped".into());
-                view.ended_ms = Some(clock::now_ms());
-                (view.socket, view.caller, view.pending) = (None, None, 0);
-                let events = sessions.events_of(&view.session_id, &view.owner.id);
-                record.turn = turn::State::left_open(&events).await?;
-                events.say("session_ended", json!({ "reason": record.view.reason }));
-                sessions.write(&record).await?;
-            }
+        for mut record in left_open {
+            let view = &mut record.view;
+            view.state = "ended".into();
+            view.reason = Some("the gateway stopped".into());
+            view.ended_ms = Some(clock::now_ms());
+            (view.socket, view.caller, view.pending) = (None, None, 0);
+            let Ok(events) = sessions.events_of(&view.session_id, &view.owner.id) else { continue };
+            let (turn, bytes) = turn::State::left_open(&events).await?;
+            record.turn = turn;
+            events.space.charge(bytes);
+            events.say("session_ended", json!({ "reason": record.view.reason }));
+            record.event_bytes = events.space.bytes();
+            sessions.archive.write(&record).await?;
         }
         let pending: Arc<dyn Pending> = Arc::<Self>::clone(&sessions);
         sessions.notices.remember(Arc::downgrade(&pending));
@@ -220,10 +226,10 @@ impl Sessions {
         } else {
             let agent = self.choose_agent(message.agent.take(), message.project_id.as_deref())?;
             self.check_confinement(within, agent.as_deref())?;
-            let session = self.open_session(principal, agent, within.cloned())?;
+            let session = self.open_session(principal, agent, within.cloned()).await?;
             session.lend(self.router.directory(), lending, places);
             session.events.say("session_started", json!({ "agent": session.agent }));
-            if let Err(error) = self.write(&session.record()).await {
+            if let Err(error) = self.archive.write(&session.record()).await {
                 let why = format!("the session cannot be stored: {error}");
                 self.end_session(&session, &why).await;
                 return Err(CallError::new(CallErrorKind::Failed, why));
@@ -369,7 +375,7 @@ impl Sessions {
         if is_late && session.lacks_agent() { self.hint_for(session) } else { None }
     }
 
-    fn open_session(
+    async fn open_session(
         self: &Arc<Self>,
         principal: &Arc<Principal>,
         agent: Option<String>,
@@ -385,7 +391,9 @@ impl Sessions {
         }
         let id: Arc<str> = format!("ses_{}", Uuid::now_v7().simple()).into();
         let path = self.options.socket_dir.join(format!("{id}.sock"));
-        let events = Arc::new(self.events_of(&id, &principal.id));
+        let permit = self.budget.acquire(&principal.holder(), 1)?;
+        let space = self.archive.create(&id, &principal.holder()).await.map_err(stored)?;
+        let events = Arc::new(self.events(&id, &principal.id, space));
         let session = Session::new(NewSession {
             id: Arc::clone(&id),
             owner: Arc::clone(principal),
@@ -396,10 +404,10 @@ impl Sessions {
             grace: self.options.caller_grace,
             timeout: self.options.timeout,
         });
-        let permit = self.budget.acquire(&principal.holder(), 1)?;
         self.open().insert(id, Open { session: Arc::clone(&session), _permit: permit });
         if let Err(error) = socket::listen(self, &session) {
             self.open().remove(&session.id);
+            self.archive.forget(&session.id);
             let path = session.socket.display();
             return Err(CallError::new(
                 CallErrorKind::Failed,
@@ -436,10 +444,15 @@ impl Sessions {
         self.audit("session.ended", &session.owner, &session.id, reason);
         // Written before it is removed from the table, so that it is always visible in one of
         // them.
-        if let Err(error) = self.write(&session.record()).await {
+        self.write(session).await;
+        self.open().remove(&session.id);
+    }
+
+    /// Stores the state of a session that has ended.
+    pub(crate) async fn write(&self, session: &Session) {
+        if let Err(error) = self.archive.write(&session.record()).await {
             warn!(session = &*session.id, %error, "cannot record the end of the session");
         }
-        self.open().remove(&session.id);
     }
 
     /// Returns one session, open or ended.
@@ -451,8 +464,7 @@ impl Sessions {
         if let Ok(session) = self.enter(principal, id) {
             return Ok(session.record());
         }
-        let record = self.records.get(BUCKET, id).await.map_err(stored)?;
-        let record = record.and_then(|record| serde_json::from_slice::<Record>(&record.value).ok());
+        let record = self.archive.read(id).await.map_err(stored)?;
         record.filter(|record| may_see(principal, &record.view)).ok_or_else(|| unknown(id))
     }
 
@@ -460,21 +472,19 @@ impl Sessions {
     pub async fn list(&self, principal: &Principal) -> Result<Vec<SessionView>, CallError> {
         let open = self.all();
         let mut views: Vec<SessionView> = open.iter().map(|session| session.show()).collect();
-        for (id, record) in self.records.list(BUCKET).await.map_err(stored)? {
-            if !open.iter().any(|session| *session.id == *id)
-                && let Ok(view) = serde_json::from_slice(&record.value)
-            {
-                views.push(view);
-            }
-        }
+        let stored = self.archive.list().await.map_err(stored)?.into_iter();
+        let stored = stored.map(|record| record.view);
+        views.extend(
+            stored.filter(|view| !open.iter().any(|session| *session.id == *view.session_id)),
+        );
         views.retain(|view| may_see(principal, view));
         views.sort_by(|a, b| b.session_id.cmp(&a.session_id));
         Ok(views)
     }
 
-    /// Returns the budget of open sessions.
-    pub fn budget(&self) -> &Arc<SharedBudget> {
-        &self.budget
+    /// Returns the budgets of sessions: their number, and the bytes of their stored events.
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
+        [&self.budget, self.archive.budget()]
     }
 
     /// Returns the number of open sessions, and of those with a connected agent.
@@ -507,16 +517,14 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn events_of(&self, id: &str, owner: &str) -> Events {
-        Events::new(&id.into(), &owner.into(), &self.notices, &self.log, &self.options)
+    /// Returns the events of a stored session.
+    pub(crate) fn events_of(&self, id: &str, owner: &str) -> Result<Events, CallError> {
+        let space = self.archive.space(id).ok_or_else(|| unknown(id))?;
+        Ok(self.events(&id.into(), &owner.into(), space))
     }
 
-    async fn write(&self, record: &Record) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(record).unwrap_or_default();
-        self.records
-            .put(BUCKET, &record.view.session_id, Bytes::from(json), Expect::Anything)
-            .await
-            .map(drop)
+    fn events(&self, id: &Arc<str>, owner: &Arc<str>, space: Arc<Space>) -> Events {
+        Events::new(id, owner, &self.notices, &self.archive, space, &self.options)
     }
 
     pub(crate) fn audit(&self, what: &'static str, who: &Principal, session: &str, detail: &str) {

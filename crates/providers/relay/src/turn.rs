@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::events::{Event, Events};
+use crate::events::{Event, Events, Page};
 use crate::sessions::stored;
 
 /// The number of events that are read at a time.
@@ -109,18 +109,21 @@ impl Turn {
 
 impl State {
     /// Derives the state of a session that a gateway process left open from its stored events.
-    pub(crate) async fn left_open(events: &Events) -> Result<Self, StoreError> {
-        let (mut state, mut at) = (Self::default(), 0);
+    /// Returns also their size.
+    pub(crate) async fn left_open(events: &Events) -> Result<(Self, u64), StoreError> {
+        let (mut state, mut bytes, mut page) = (Self::default(), 0, Page::default());
         loop {
-            let (found, last) = events.after(at, PAGE).await?;
-            found.iter().for_each(|event| state.observe(event));
-            if found.len() < PAGE {
+            page = events.after(page.last, PAGE).await?;
+            for event in &page.events {
+                state.observe(event);
+                bytes += event.json.len() as u64;
+            }
+            if !page.more {
                 break;
             }
-            at = last;
         }
         state.close(false);
-        Ok(state)
+        Ok((state, bytes))
     }
 
     fn observe(&mut self, event: &Event) {
@@ -153,21 +156,20 @@ impl State {
     /// Returns the agent's standard output, or `None` if the agent has sent messages to the
     /// caller.
     pub(crate) async fn answer(self, events: &Events) -> Result<Option<String>, CallError> {
-        let (mut lines, mut at) = (Vec::new(), self.message);
+        let (mut lines, mut page) = (Vec::new(), Page { last: self.message, ..Page::default() });
         loop {
-            let (found, last) = events.after(at, PAGE).await.map_err(stored)?;
-            if found.iter().any(|event| event.kind == "agent_message") {
+            page = events.after(page.last, PAGE).await.map_err(stored)?;
+            if page.events.iter().any(|event| event.kind == "agent_message") {
                 // The events already contain these messages.
                 return Ok(None);
             }
-            let outputs = found.iter().filter(|event| event.kind == "output");
+            let outputs = page.events.iter().filter(|event| event.kind == "output");
             let outputs = outputs.filter_map(|event| serde_json::from_str(&event.json).ok());
             let said = outputs.filter(|output: &Value| output["stream"] == "stdout");
             lines.extend(said.filter_map(|output| output["text"].as_str().map(str::to_owned)));
-            if found.len() < PAGE {
+            if !page.more {
                 return Ok(Some(lines.join("\n")).filter(|text| !text.is_empty()));
             }
-            at = last;
         }
     }
 }

@@ -3,22 +3,18 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sa_core::retention::round_limit;
-use sa_core::store::{StoreError, Trimmed};
+use sa_core::store::Trimmed;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::Options;
 use crate::link;
-use crate::record::{BUCKET, SessionView};
 use crate::session::Session;
 use crate::sessions::Sessions;
 
 /// The interval of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
-/// The maximum number of ended sessions that are kept.
-const MAX_REMEMBERED: usize = 1_000;
 
 /// Tracks the presence of callers. When a caller is gone, its open requests fail.
 pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
@@ -72,10 +68,10 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
             if session.idle_for() >= sessions.options.idle && *session.agents.borrow() == 0 {
                 sessions.end_session(&session, "it was idle for too long").await;
             }
-            deleted += session.events.trim(*keep).await;
+            deleted += session.events.trim(Some(*keep)).await;
         }
         trimmer.report("session_event", deleted);
-        if let Err(error) = sessions.forget().await {
+        if let Err(error) = sessions.archive.expire().await {
             warn!(%error, "cannot delete old sessions");
         }
     }
@@ -97,33 +93,5 @@ impl Sessions {
                 }
             }
         }
-    }
-
-    /// Deletes the records of sessions that ended long ago, or exceed the limit.
-    async fn forget(&self) -> Result<(), StoreError> {
-        let trimmer = &self.options.trimmer;
-        let since_ms = trimmer.since_ms(self.options.keep);
-        let mut ended: Vec<(i64, String)> = Vec::new();
-        for (id, record) in self.records.list(BUCKET).await? {
-            let view = serde_json::from_slice::<SessionView>(&record.value).ok();
-            ended.extend(view.and_then(|view| view.ended_ms).map(|at| (at, id)));
-        }
-        // Sorted with the oldest first.
-        ended.sort_unstable();
-        let over_limit = ended.len().saturating_sub(MAX_REMEMBERED);
-        let at_most = round_limit(ended.len() as u64);
-        let mut deleted = Trimmed::default();
-        for (number, (at, id)) in ended.iter().enumerate() {
-            if number < over_limit {
-                deleted.over_limit += 1;
-            } else if since_ms.is_some_and(|since_ms| *at < since_ms) && deleted.aged < at_most {
-                deleted.aged += 1;
-            } else {
-                break;
-            }
-            self.records.delete(BUCKET, id).await?;
-        }
-        trimmer.report("session", deleted);
-        Ok(())
     }
 }

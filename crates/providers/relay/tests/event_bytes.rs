@@ -31,7 +31,7 @@ async fn limited(script: &str) -> (Kit, Arc<Store>) {
 /// Returns the size of each stream that is not empty.
 async fn streams(store: &Store) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
-    for number in 0..1_024 {
+    for number in 0..16 {
         let stream = format!("session:{number}");
         let entries = store.read(&stream, 0, 10_000).await.unwrap();
         if !entries.is_empty() {
@@ -41,22 +41,13 @@ async fn streams(store: &Store) -> BTreeMap<String, u64> {
     found
 }
 
-/// Opens a busy session and an idle one with separate streams; sessions may share one by chance.
+/// Opens a busy session and an idle one. Returns also the stream of the idle one.
 async fn two_sessions(kit: &Kit, store: &Store) -> ((String, Agent), String, (String, u64)) {
     let busy = kit.session(&principal("busy")).await;
     let before = streams(store).await;
-    let mut idle = Vec::new();
-    let (stream, bytes) = loop {
-        let (session, agent) = kit.session(&principal("idle")).await;
-        idle.push((session, agent));
-        let found =
-            streams(store).await.into_iter().find(|(stream, _)| !before.contains_key(stream));
-        if let Some(found) = found {
-            break found;
-        }
-    };
-    let (session, _) = idle.pop().unwrap();
-    (busy, session, (stream, bytes))
+    let (session, _agent) = kit.session(&principal("idle")).await;
+    let new = streams(store).await.into_iter().find(|(stream, _)| !before.contains_key(stream));
+    (busy, session, new.expect("each session has its own stream"))
 }
 
 async fn events(kit: &Kit, who: &str, session: &str) -> Vec<Value> {
@@ -111,6 +102,24 @@ async fn large_requests_for_callers_and_lines_of_agents_count_as_well() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     settled(&store).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_waits_for_the_agent_has_the_newest_events() {
+    // 300 lines of 10,000 characters each.
+    let line =
+        "l=$(head -c 10000 /dev/zero | tr '\\0' x); for n in $(seq 300); do echo $n $l; done";
+    let (kit, _store) = limited(line).await;
+    let args = json!({ "agent": "helper", "message": "go", "wait_ms": 60_000 });
+    let answer = kit.call(&principal("owner"), "session_message", args).await.unwrap();
+    let events = answer["events"].as_array().unwrap();
+    assert!(answer["events"].to_string().len() < 1_100_000, "{}", events.len());
+    let texts = events.iter().filter_map(|event| event["text"].as_str());
+    let numbers: Vec<usize> =
+        texts.map(|text| text.split(' ').next().unwrap().parse().unwrap()).collect();
+    let newest: Vec<usize> = (301 - numbers.len()..=300).collect();
+    assert_eq!(numbers, newest);
+    assert_eq!(events.last().unwrap()["type"], "agent_exited");
 }
 
 /// Waits until the streams are within the limit that applies between two trims.

@@ -4,6 +4,7 @@
 
 mod kit;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -36,6 +37,22 @@ async fn poll(agent: &mut Agent, session: &Value) -> (Value, Vec<Value>) {
     };
     let polled = tokio::time::timeout(SOON, poll).await.unwrap();
     (polled, events)
+}
+
+/// Waits until the agent is done.
+async fn done(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &Value) {
+    let mut since = json!(0);
+    let wait = async {
+        loop {
+            let query = json!({ "session_id": session, "since": since, "wait_ms": 50 });
+            let polled = kit.call(owner, "session_events", query).await.unwrap();
+            if polled["status"] != "running" {
+                return;
+            }
+            since = polled["next"].clone();
+        }
+    };
+    tokio::time::timeout(SOON, wait).await.unwrap();
 }
 
 fn assistant(events: &[Value]) -> Vec<&str> {
@@ -123,9 +140,12 @@ async fn an_agent_that_stays_has_completed_when_it_sends_a_message() {
 #[tokio::test]
 async fn a_long_answer_is_complete_before_the_agent_counts_as_done() {
     let kit = Kit::new("seq 250").await;
-    let (_, mut agent) = kit.session(&principal("owner")).await;
-    let (polled, events) =
-        converse(&mut agent, json!({ "message": "hi", "agent": "helper" })).await;
+    let owner = principal("owner");
+    let (_, mut agent) = kit.session(&owner).await;
+    let message = json!({ "message": "hi", "agent": "helper" });
+    let session = agent.request("session_message", message).await["session_id"].clone();
+    done(&kit, &owner, &session).await;
+    let (polled, events) = poll(&mut agent, &session).await;
     let whole = (1..=250).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
     assert_eq!((&polled["completed"], assistant(&events)), (&json!(true), vec![&*whole]));
     kit.sessions.shut_down().await;
@@ -173,15 +193,7 @@ async fn a_crash_of_the_gateway_fails_only_what_was_running() {
         let session =
             kit.call(&owner, "session_message", args).await.unwrap()["session_id"].clone();
         if script != "cat" {
-            let mut since = json!(0);
-            loop {
-                let query = json!({ "session_id": session, "since": since, "wait_ms": 10_000 });
-                let polled = kit.call(&owner, "session_events", query).await.unwrap();
-                if polled["status"] == status {
-                    break;
-                }
-                since = polled["next"].clone();
-            }
+            done(&kit, &owner, &session).await;
         }
         let next = kit.after_crash().await;
         let query = json!({ "session_id": session });

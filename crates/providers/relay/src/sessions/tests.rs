@@ -63,6 +63,7 @@ async fn with_agents(
         },
         keep_events: 10,
         keep_event_bytes: 1 << 20,
+        max_stored_bytes: 1 << 30,
         keep: minute,
         agents,
         default_agent: String::new(),
@@ -122,12 +123,12 @@ async fn an_agent_cannot_take_every_session() {
 
     // An ended session is available to others at once.
     sessions.end(&greedy, &own[0].id).await.unwrap();
-    assert_eq!(sessions.budget().used(), 15);
+    assert_eq!(sessions.budgets()[0].used(), 15);
     sessions.end_owned("greedy", "over").await;
     sessions.end_owned("other", "over").await;
     open(&sessions, &greedy).await.unwrap();
     sessions.shut_down().await;
-    assert_eq!(sessions.budget().used(), 0);
+    assert_eq!(sessions.budgets()[0].used(), 0);
 }
 
 #[tokio::test]

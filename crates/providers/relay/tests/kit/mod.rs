@@ -88,6 +88,7 @@ impl Kit {
             },
             keep_events: 1_000,
             keep_event_bytes: 16 << 20,
+            max_stored_bytes: 1 << 30,
             keep: minute,
             agents: serde_json::from_value(json!({ "helper": { "command": ["x"] } })).unwrap(),
             default_agent: String::new(),

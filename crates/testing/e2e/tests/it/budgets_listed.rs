@@ -4,7 +4,7 @@ use sa_testkit::Setup;
 
 use crate::SWITCHBOARD;
 
-const BUDGETS: [&str; 15] = [
+const BUDGETS: [&str; 16] = [
     "answers",
     "arguments",
     "calls",
@@ -17,6 +17,7 @@ const BUDGETS: [&str; 15] = [
     "node_messages",
     "node_requests",
     "requests",
+    "session_events",
     "sessions",
     "stored",
     "task_results",
