@@ -187,7 +187,7 @@ impl Connection {
 
     /// Calls a tool. Runs it as a task if the server requires that.
     pub(crate) async fn call_tool(
-        &self,
+        self: &Arc<Self>,
         tool: &str,
         arguments: &RawJson,
         traceparent: &str,

@@ -404,10 +404,12 @@ impl Server {
                                 // difference.
                                 self.directory.documents_changed(self.id());
                             }
-                            if (changed || said.tools != heard.tools)
-                                && let Some(registration) = &*self.registration()
-                            {
-                                registration.publish(self.catalog());
+                            if let Some(registration) = &*self.registration() {
+                                if changed {
+                                    registration.publish(self.catalog());
+                                } else if said.tools != heard.tools {
+                                    registration.announce();
+                                }
                             }
                             heard = said;
                         }
@@ -506,12 +508,12 @@ impl Server {
             news
         });
         // Wakes the calls that wait for the tool list, so that they fail with the reason.
-        // Repeated failures publish nothing.
+        // Repeated failures announce nothing.
         if news
             && !listed
             && let Some(registration) = &*self.registration()
         {
-            registration.publish(self.catalog());
+            registration.announce();
         }
         self.connections.clear();
     }

@@ -4,9 +4,13 @@
 //! `tasks/result` waits for the end of the task, and the server's questions arrive meanwhile, so
 //! no polling is needed.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use rmcp::model::{CallToolRequestParams, ClientRequest, CustomRequest, ErrorData, ServerResult};
 use rmcp::service::{Peer, RoleClient};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use crate::connection::{Connection, Failure};
 use crate::table::{Asker, Running};
@@ -15,10 +19,19 @@ use crate::table::{Asker, Running};
 /// for ever.
 const KEEP_MS: u64 = 24 * 60 * 60 * 1_000;
 
+/// How long to wait for the handle of a task whose caller is gone.
+const LATE_HANDLE: Duration = Duration::from_secs(30);
+
+/// The server's answer to the call: a running task, or the result.
+enum Started {
+    Running(Task),
+    Ended(Box<ServerResult>),
+}
+
 impl Connection {
     /// Starts the task and waits for its result. Dropping the future cancels the task.
     pub(crate) async fn run_task(
-        &self,
+        self: &Arc<Self>,
         params: &CallToolRequestParams,
         asker: Asker,
     ) -> Result<ServerResult, Failure> {
@@ -28,18 +41,44 @@ impl Connection {
         let mut params =
             serde_json::to_value(params).map_err(unreadable).map_err(Failure::Answered)?;
         params["task"] = json!({ "ttl": KEEP_MS });
-        let started = self.once(request("tools/call", params), &running).await?;
-        // A server may return the result immediately.
-        let ServerResult::CustomResult(handle) = &started else { return Ok(started) };
-        let Some(id) = handle.0["task"]["taskId"].as_str() else { return Ok(started) };
-        let mut guard = CancelTask { peer: &self.peer, id: Some(id.to_owned()) };
-        let result = self.once(request("tasks/result", json!({ "taskId": id })), &running).await;
-        guard.id = None;
+        let (caller, started) = oneshot::channel();
+        tokio::spawn(Arc::clone(self).start_task(params, Arc::clone(&running), caller));
+        let mut task = match started.await.map_err(|_| Failure::Lost)?? {
+            Started::Running(task) => task,
+            Started::Ended(result) => return Ok(*result),
+        };
+        let result =
+            self.once(request("tasks/result", json!({ "taskId": task.id })), &running).await;
+        task.id = None;
         result.map_err(|failure| match failure {
             // The server has already received the call.
             Failure::Unsent => Failure::Lost,
             failure => failure,
         })
+    }
+
+    /// Sends the call. It continues without its caller, because only the handle in the answer can
+    /// cancel the task. The protocol forbids to cancel the request itself.
+    async fn start_task(
+        self: Arc<Self>,
+        params: Value,
+        running: Arc<Running>,
+        mut caller: oneshot::Sender<Result<Started, Failure>>,
+    ) {
+        let late = async {
+            caller.closed().await;
+            tokio::time::sleep(LATE_HANDLE).await;
+        };
+        let answer = tokio::select! {
+            answer = self.once(request("tools/call", params), &running) => answer,
+            () = late => return,
+        };
+        // If the caller is gone, the task is dropped with the message.
+        let _ = caller.send(answer.map(|result| match task_id(&result) {
+            Some(id) => Started::Running(Task { peer: self.peer.clone(), id: Some(id) }),
+            // A server may return the result immediately.
+            None => Started::Ended(Box::new(result)),
+        }));
     }
 }
 
@@ -47,13 +86,18 @@ fn request(method: &str, params: Value) -> ClientRequest {
     ClientRequest::CustomRequest(CustomRequest::new(method, Some(params)))
 }
 
-/// Cancels the task when the caller's future is dropped.
-struct CancelTask<'a> {
-    peer: &'a Peer<RoleClient>,
+fn task_id(answer: &ServerResult) -> Option<String> {
+    let ServerResult::CustomResult(handle) = answer else { return None };
+    handle.0["task"]["taskId"].as_str().map(str::to_owned)
+}
+
+/// A running task. Dropping it cancels the task, until it has ended.
+struct Task {
+    peer: Peer<RoleClient>,
     id: Option<String>,
 }
 
-impl Drop for CancelTask<'_> {
+impl Drop for Task {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
         else {

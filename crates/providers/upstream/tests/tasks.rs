@@ -4,6 +4,7 @@ mod gateway;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::extract::{Json, State};
@@ -25,7 +26,10 @@ use self::gateway::{Gateway, TIMEOUT};
 #[derive(Default)]
 struct TaskServer {
     answer: Mutex<Option<oneshot::Sender<Value>>>,
+    /// Lets the task of the tool `late` start.
+    starts: Notify,
     cancelled: Notify,
+    withdrawn: AtomicBool,
 }
 
 async fn serve(server: &Arc<TaskServer>) -> String {
@@ -60,7 +64,7 @@ async fn receive(State(server): State<Arc<TaskServer>>, Json(message): Json<Valu
         }),
         ("tools/list", _) => {
             let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" }, "execution": { "taskSupport": "required" } });
-            let tools = ["work", "ask", "hang"].map(tool);
+            let tools = ["work", "ask", "hang", "late"].map(tool);
             json!({ "tools": tools })
         }
         ("tools/call", _) if params["task"].is_null() => {
@@ -68,6 +72,9 @@ async fn receive(State(server): State<Arc<TaskServer>>, Json(message): Json<Valu
         }
         ("tools/call", Some(name)) => {
             assert!(params["_meta"]["traceparent"].is_string(), "{message}");
+            if name == "late" {
+                server.starts.notified().await;
+            }
             let at = "2025-11-25T10:00:00Z";
             let task = json!({ "taskId": name, "status": "working", "createdAt": at, "lastUpdatedAt": at, "ttl": 60_000 });
             json!({ "task": task, "_meta": { "io.modelcontextprotocol/model-immediate-response": "soon" } })
@@ -86,9 +93,13 @@ async fn receive(State(server): State<Arc<TaskServer>>, Json(message): Json<Valu
             return Sse::new(events.map(Ok::<_, Infallible>)).into_response();
         }
         ("tasks/result", _) => std::future::pending().await,
-        ("tasks/cancel", Some("hang")) => {
+        ("tasks/cancel", Some(id @ ("hang" | "late"))) => {
             server.cancelled.notify_one();
-            json!({ "taskId": "hang", "status": "cancelled" })
+            json!({ "taskId": id, "status": "cancelled" })
+        }
+        ("notifications/cancelled", _) => {
+            server.withdrawn.store(true, Ordering::Release);
+            return StatusCode::ACCEPTED.into_response();
         }
         _ if id.is_null() => return StatusCode::ACCEPTED.into_response(),
         _ => {
@@ -123,4 +134,17 @@ async fn a_task_whose_caller_is_gone_is_cancelled() {
         gateway.call("hang", Asking::Meanwhile, Duration::from_millis(100)).await.unwrap_err();
     assert_eq!(error.kind, CallErrorKind::Timeout);
     tokio::time::timeout(TIMEOUT, server.cancelled.notified()).await.unwrap();
+}
+
+/// The protocol forbids to cancel the request that starts a task.
+#[tokio::test]
+async fn a_task_that_starts_after_its_caller_is_gone_is_cancelled() {
+    let server = Arc::new(TaskServer::default());
+    let gateway = Gateway::before(serve(&server).await).await;
+    let error =
+        gateway.call("late", Asking::Meanwhile, Duration::from_millis(100)).await.unwrap_err();
+    assert_eq!(error.kind, CallErrorKind::Timeout);
+    server.starts.notify_one();
+    tokio::time::timeout(TIMEOUT, server.cancelled.notified()).await.unwrap();
+    assert!(!server.withdrawn.load(Ordering::Acquire));
 }

@@ -19,7 +19,7 @@ use sa_core::principal::View;
 use sa_core::router::{Finished, Router};
 use sa_core::{
     Asking, Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Question,
-    RawJson, Schema, Update, UpdateSink,
+    RawJson, Schema, Tool, Update, UpdateSink,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,25 @@ struct Called {
     router: Arc<Router>,
     tool: String,
     view: View,
+    /// The tool as it was when the call started. Its provider may be offline when the call ends.
+    listed: Option<Arc<Tool>>,
+}
+
+impl Called {
+    fn new(shared: &Shared, request: &CallRequest) -> Self {
+        let mut called = Self {
+            router: Arc::clone(&shared.router),
+            tool: request.tool.clone(),
+            view: request.view.clone(),
+            listed: None,
+        };
+        called.listed = called.resolve();
+        called
+    }
+
+    fn resolve(&self) -> Option<Arc<Tool>> {
+        Some(self.router.directory().resolve(&self.tool, &self.view).ok()?.tool)
+    }
 }
 
 /// The reason why following a call stopped.
@@ -92,11 +111,7 @@ impl Running {
             refused: OnceLock::new(),
         };
         let sink = Arc::new(sink);
-        let called = Called {
-            router: Arc::clone(&shared.router),
-            tool: request.tool.clone(),
-            view: request.view.clone(),
-        };
+        let called = Called::new(shared, &request);
         let call = shared.router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
         Self { outcome: Box::pin(call.outcome()), reports, questions, sink, called }
     }
@@ -125,12 +140,12 @@ impl Running {
 
     /// What the client may check the result by, because the list of tools has it.
     pub(crate) fn listed_output(&self) -> Option<Schema> {
-        let Called { router, tool, view } = &self.called;
         if self.sink.client.searches {
             return None;
         }
-        let route = router.directory().resolve(tool, view).ok()?;
-        convert::listed_output(&route.tool).cloned()
+        // A provider that was offline at the start has returned, and executed the call.
+        let tool = self.called.listed.clone().or_else(|| self.called.resolve())?;
+        convert::listed_output(&tool).cloned()
     }
 
     /// Follows the call until it ends, asks a question, or is cancelled.

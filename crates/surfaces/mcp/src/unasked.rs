@@ -2,6 +2,8 @@
 //! without an `id`, which callers of the original relay protocol send. It takes effect, and the
 //! sender does not learn the outcome.
 
+use std::borrow::Cow;
+
 use axum::http::Method;
 use axum::http::Request;
 use bytes::Bytes;
@@ -19,16 +21,26 @@ const RESPOND: &str = "caller_tool_response";
 struct Message<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
-    method: &'a str,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
     #[serde(borrow)]
     params: Object<Params<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Params<'a> {
-    name: &'a str,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
     #[serde(borrow)]
     arguments: &'a RawValue,
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Meta<'a> {
+    #[serde(borrow)]
+    traceparent: Cow<'a, str>,
 }
 
 /// Returns the call that such a notification makes.
@@ -36,12 +48,15 @@ pub(crate) fn call(request: &Request<Bytes>, caller: &Caller) -> Option<CallRequ
     if request.method() != Method::POST || caller.revoked.is_cancelled() {
         return None;
     }
-    let Message { id: None, method: "tools/call", params: Object(params) } =
-        object(request.body()).ok()?
-    else {
+    let Message { id, method, params: Object(params) } = object(request.body()).ok()?;
+    if id.is_some() || method != "tools/call" || params.name != RESPOND {
         return None;
-    };
-    let args = RawJson::parse(params.arguments.get()).ok().filter(|_| params.name == RESPOND)?;
+    }
+    let args = RawJson::parse(params.arguments.get()).ok()?;
+    // The message's own trace takes precedence: the header may be that of a proxy.
+    let meta = params.meta.and_then(|meta| serde_json::from_str::<Meta<'_>>(meta.get()).ok());
+    let header = || request.headers().get("traceparent")?.to_str().ok();
+    let trace = meta.as_ref().map(|meta| &*meta.traceparent).or_else(header);
     Some(CallRequest {
         tool: RESPOND.to_owned(),
         args,
@@ -51,6 +66,6 @@ pub(crate) fn call(request: &Request<Bytes>, caller: &Caller) -> Option<CallRequ
         timeout: None,
         idle_timeout: None,
         idempotency_key: None,
-        trace: TraceContext::root(),
+        trace: TraceContext::continue_from(trace),
     })
 }

@@ -60,3 +60,21 @@ async fn a_result_is_checked_by_the_listed_schema_by_every_way() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_result_is_checked_if_its_provider_went_offline_meanwhile() {
+    for bytes in [3, 4] {
+        let surface = Surface::new();
+        let (session, _) = surface.open("2025-06-18").await;
+        let headers = [("mcp-session-id", &*session)];
+        let message = call("late", &json!({ "bytes": bytes }));
+        let left = async {
+            surface.waits().await;
+            surface.disconnect();
+            surface.release();
+        };
+        let (response, ()) = tokio::join!(surface.send("POST", &headers, &message), left);
+        let result = result(response).await;
+        assert_eq!(result["isError"] == true, bytes == 4, "{result}");
+    }
+}

@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use super::Session;
 
 /// The time after which an unanswered request gets a stream, which has keep-alive comments and can
-/// be resumed. HTTP clients give up on a response that does not begin: `httpx`, which Python's MCP
-/// clients use, after 5 s by default.
+/// be resumed. Clients depend on a response that begins early. An `httpx` client without a timeout,
+/// as many Python programs create it for their token, gives up after 5 s without data. The Rust SDK
+/// before 3.2 sends no other request and no cancellation until a response begins.
 const FIRST_MESSAGE: Duration = Duration::from_secs(4);
 
 /// A stream to the client. It detects when the client leaves before its end.

@@ -1,4 +1,4 @@
-//! The MCP surface in front of five tools, without a socket.
+//! The MCP surface in front of six tools, without a socket.
 #![allow(dead_code, reason = "each test file uses the part that it needs")]
 
 use std::sync::Arc;
@@ -26,9 +26,11 @@ pub(crate) const NEWER: &str = "2026-07-28";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// `text` returns as many bytes as `bytes` says, `short` too, with an output schema that allows
-/// three; `report` reports progress first, `wait` waits for [`Surface::release`].
+/// three; `report` reports progress first, `wait` waits for [`Surface::release`], and so does
+/// `late`, which has the same output schema.
 #[derive(Default)]
 struct Tools {
+    waits: Notify,
     release: Notify,
     traces: Mutex<Vec<String>>,
 }
@@ -44,7 +46,10 @@ impl Provider for ToolsProvider {
                 "report" => {
                     updates.send(Update::Progress { progress: 1.0, total: None, message: None });
                 }
-                "wait" => tools.release.notified().await,
+                "wait" | "late" => {
+                    tools.waits.notify_one();
+                    tools.release.notified().await;
+                }
                 _ => {}
             }
             let bytes = call.args.to_value().unwrap()["bytes"].as_u64().unwrap_or(1);
@@ -59,7 +64,7 @@ pub(crate) struct Surface {
     mcp: Mcp,
     caller: Caller,
     tools: Arc<Tools>,
-    _registration: Registration,
+    registration: Mutex<Option<Registration>>,
     _dir: TempDir,
 }
 
@@ -71,8 +76,10 @@ impl Surface {
         let directory = Directory::new(notices.clone(), MINUTE);
         let tools = Arc::new(Tools::default());
         let output = json!({ "type": "object", "properties": { "text": { "maxLength": 3 } } });
-        let short =
-            Tool { output: Some(Schema::new(RawJson::of(&output))), ..Tool::named("short") };
+        let checked = ["short", "late"].map(|name| Tool {
+            output: Some(Schema::new(RawJson::of(&output))),
+            ..Tool::named(name)
+        });
         let plain = ["text", "report", "wait", "caller_tool_response"].map(Tool::named);
         let attach = Attach {
             id: ProviderId::new("test", "tools"),
@@ -80,7 +87,7 @@ impl Surface {
             grant: Grant::installed("tools"),
             provider: Arc::new(ToolsProvider(Arc::clone(&tools))),
             catalog: Catalog {
-                tools: plain.into_iter().chain([short]).collect(),
+                tools: plain.into_iter().chain(checked).collect(),
                 ..Catalog::default()
             },
             max_running: 100,
@@ -113,11 +120,21 @@ impl Surface {
         let closing = CancellationToken::new();
         let mcp = Mcp::new(router, notices, store, &options, closing.clone());
         let caller = Caller::new(Arc::new(Principal::new("t", "t", Role::Agent)), closing);
-        Self { mcp, caller, tools, _registration: registration, _dir: dir }
+        Self { mcp, caller, tools, registration: Some(registration).into(), _dir: dir }
     }
 
     pub(crate) fn release(&self) {
         self.tools.release.notify_one();
+    }
+
+    /// Waits until a call waits for [`Self::release`].
+    pub(crate) async fn waits(&self) {
+        tokio::time::timeout(MINUTE, self.tools.waits.notified()).await.unwrap();
+    }
+
+    /// Takes the provider offline. Its running calls continue.
+    pub(crate) fn disconnect(&self) {
+        self.registration.lock().take();
     }
 
     /// Returns the trace contexts of the calls so far.
@@ -131,6 +148,16 @@ impl Surface {
         headers: &[(&str, &str)],
         body: &Value,
     ) -> Response<Body> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.send_text(method, headers, body).await
+    }
+
+    pub(crate) async fn send_text(
+        &self,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> Response<Body> {
         let mut request = Request::builder()
             .method(method)
             .uri("http://gateway/mcp")
@@ -142,8 +169,7 @@ impl Surface {
         if !headers.iter().any(|(name, _)| *name == "accept") {
             request = request.header("accept", "application/json, text/event-stream");
         }
-        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-        self.mcp.handle(self.caller.clone(), request.body(body).unwrap()).await
+        self.mcp.handle(self.caller.clone(), request.body(Bytes::from(body)).unwrap()).await
     }
 
     /// Opens a session of this revision.
