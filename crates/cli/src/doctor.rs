@@ -1,8 +1,9 @@
 //! The `doctor` command: finds problems and suggests fixes.
 
+mod audit;
 mod nodes;
+mod tools;
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use sa_vault::bounded;
 use serde_json::{Value, json};
 
 use self::nodes::{lost_ids, nodes_of, replaced_nodes};
+use self::tools::{changes_of, invisible_texts, renamed_of};
 use super::Global;
 use super::client::Client;
 use super::flags::OfGateway;
@@ -350,16 +352,26 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             if let Ok((tokens, _)) = client.get::<Value>("/v1/tokens").await {
                 ids_in_use(&installed, &tokens["tokens"], findings);
             }
-            if let Ok((audit, _)) = client.get::<Value>("/v1/audit?limit=500").await {
-                lost_ids(&audit["events"], findings);
-                replaced_nodes(&audit["events"], clock::now_ms(), findings);
+            let now_ms = clock::now_ms();
+            let page = async |cursor: Option<u64>| {
+                let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+                Some(client.get(&format!("/v1/audit?limit=500{cursor}")).await.ok()?.0)
+            };
+            let audit = audit::recent(now_ms, page).await;
+            if audit.is_partial {
+                findings.push(Finding::note(
+                    "the audit log has very many events of the last day; only the newest were checked",
+                ));
             }
+            lost_ids(&audit.events, findings);
+            replaced_nodes(&audit.events, now_ms, findings);
             if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
                 nodes_of(&nodes, others > 0, &status["tools"], findings);
             }
             renamed_of(&status["renamed"], findings);
             if let Ok((list, _)) = client.get::<Value>("/v1/tool-changes").await {
                 changes_of(&list["changes"], config, findings);
+                invisible_texts(&audit.events, &list["changes"], findings);
             }
         }
     }
@@ -503,61 +515,5 @@ fn ids_in_use(installed: &[(&str, String)], tokens: &Value, findings: &mut Vec<F
                 format!("no node can connect as {id}: create a token for another id, and revoke this one"),
             ));
         }
-    }
-}
-
-/// Reports changed tool definitions, one line for each provider.
-fn changes_of(changes: &Value, config: &Config, findings: &mut Vec<Finding>) {
-    let mut providers: BTreeMap<[&str; 2], Vec<&Value>> = BTreeMap::new();
-    for change in changes.as_array().into_iter().flatten() {
-        let provider = &change["provider"];
-        providers.entry([&provider["kind"], &provider["id"]].map(text)).or_default().push(change);
-    }
-    for ([kind, id], changes) in providers {
-        let first = text(&changes[0]["tool"]);
-        let tools = match changes.len() - 1 {
-            0 => format!("the definition of the tool \"{first}\""),
-            more => format!("the definitions of the tool \"{first}\" and {more} more"),
-        };
-        let held = changes.iter().filter(|change| change["held"] == true).count();
-        let hidden = changes.iter().any(|change| change["invisible_characters"] != 0);
-        let hidden =
-            if hidden { "; invisible characters were removed from their texts" } else { "" };
-        let (show, accept) =
-            (config.typed("tool-changes"), config.typed("tool-changes accept TOOL"));
-        let fix = format!("run `{show}` to see the changes, and `{accept}` to accept one");
-        let what = format!("the {kind} \"{id}\" has changed {tools}{hidden}");
-        findings.push(match held {
-            0 => Finding::note(format!("{what}; {fix}")),
-            _ => Finding::bad(
-                format!("{what}; calls fail until an operator accepts the change ({held} held)"),
-                fix,
-            ),
-        });
-    }
-}
-
-/// Reports tools with a suffixed name, and the providers that own the plain name. One line for each
-/// pair of providers.
-fn renamed_of(renamed: &Value, findings: &mut Vec<Finding>) {
-    let mut pairs: BTreeMap<[&str; 4], (&Value, usize)> = BTreeMap::new();
-    for tool in renamed.as_array().into_iter().flatten() {
-        let (own, holder) = (&tool["provider"], &tool["held_by"]);
-        let pair = [&own["kind"], &own["id"], &holder["kind"], &holder["id"]].map(text);
-        pairs.entry(pair).or_insert((tool, 0)).1 += 1;
-    }
-    for ([kind, id, holders_kind, holder], (tool, count)) in pairs {
-        let until = if tool["holder_away"] == true {
-            ", which is offline, until that is forgotten"
-        } else {
-            ""
-        };
-        let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-        findings.push(Finding::note(format!(
-            "the {kind} \"{id}\" lists a tool under the longer name {}: {} belongs to the {holders_kind} \"{holder}\"{until}{more}; \
-             to change that, rename one of the tools",
-            text(&tool["name"]),
-            text(&tool["wanted"]),
-        )));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sa_core::clock;
 use serde_json::Value;
 
 use super::Finding;
@@ -108,13 +107,12 @@ pub(super) fn nodes_of(
 }
 
 /// Reports nodes that lost their ids in the last day to an installed provider.
-pub(super) fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
-    let day_ago = clock::now_ms() - 24 * 3_600 * 1_000;
+pub(super) fn lost_ids(events: &[Value], findings: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
-    for event in events.as_array().into_iter().flatten() {
+    for event in events {
         let (what, detail) = (text(&event["what"]), text(&event["detail"]));
         let lost = what == "name.contested" && detail.starts_with("the id ");
-        if lost && event["at_ms"].as_i64() > Some(day_ago) && seen.insert(text(&event["subject"])) {
+        if lost && seen.insert(text(&event["subject"])) {
             findings.push(Finding::note(format!(
                 "{detail}; to connect the node again, give it another id"
             )));
@@ -124,10 +122,10 @@ pub(super) fn lost_ids(events: &Value, findings: &mut Vec<Finding>) {
 
 /// Reports node ids with new connections that keep replacing open ones. The likely cause is that
 /// two processes use the same id.
-pub(super) fn replaced_nodes(events: &Value, now_ms: i64, findings: &mut Vec<Finding>) {
+pub(super) fn replaced_nodes(events: &[Value], now_ms: i64, findings: &mut Vec<Finding>) {
     let since = now_ms - REPLACED_WITHIN_MS;
     let mut replaced: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
-    for event in events.as_array().into_iter().flatten() {
+    for event in events {
         let [what, who, subject, detail] =
             ["what", "who", "subject", "detail"].map(|key| text(&event[key]));
         if what == "node.connected"
@@ -179,7 +177,7 @@ mod tests {
         ]);
         events.extend((0..4).map(|n| event("long-ago", n, REPLACED_WITHIN_MS, took)));
         let mut findings = Vec::new();
-        replaced_nodes(&Value::Array(events), 1_000_000, &mut findings);
+        replaced_nodes(&events, 1_000_000, &mut findings);
         let [finding] = &findings[..] else { panic!("{} findings", findings.len()) };
         for words in ["\"twice\"", "4 times", "192.0.2.0, 192.0.2.1"] {
             assert!(finding.what.contains(words), "{}", finding.what);
