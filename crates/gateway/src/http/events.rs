@@ -66,6 +66,10 @@ pub(crate) async fn follow(
             }
         }
         let operator = identity.principal.role == Role::Operator;
+        // The console shows the providers as well as their tools.
+        let watches = |notice: &Notice| {
+            operator && query.watch && matches!(notice.body, NoticeBody::ToolsChanged { .. })
+        };
         loop {
             let text = tokio::select! {
                 () = app.closing.cancelled() => return,
@@ -84,7 +88,9 @@ pub(crate) async fn follow(
                     Err(RecvError::Closed) => return,
                 },
                 notice = notices.recv() => match notice {
-                    Ok(notice) if is_for(&app, &identity, &shown, &notice) => told(&notice.body),
+                    Ok(notice) if watches(&notice) || is_for(&app, &identity, &shown, &notice) => {
+                        told(&notice.body)
+                    }
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
                     Err(RecvError::Closed) => return,
                 },

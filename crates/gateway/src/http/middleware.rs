@@ -213,7 +213,9 @@ pub(super) fn is_open(path: &str) -> bool {
 /// There is none, so the response is 404. Clients would read 401 as an authority that refuses to
 /// register them.
 fn is_oauth_discovery(path: &str) -> bool {
-    path.starts_with("/.well-known/oauth-") || path == "/register"
+    path.starts_with("/.well-known/oauth-")
+        || path.starts_with("/.well-known/openid-configuration")
+        || path == "/register"
 }
 
 /// Records a refused token in the audit log, without the token itself. A missing token is not

@@ -147,6 +147,8 @@ async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
         ("GET", "/.well-known/oauth-protected-resource"),
         ("GET", "/.well-known/oauth-protected-resource/mcp"),
         ("GET", "/.well-known/oauth-authorization-server"),
+        ("GET", "/.well-known/openid-configuration"),
+        ("GET", "/.well-known/openid-configuration/mcp"),
         ("POST", "/register"),
     ] {
         for (headers, expected) in [
