@@ -211,8 +211,9 @@ class Call implements MethodCallHandle {
 
 /** Converts an error result into an error. */
 function failureOf(content: unknown): AgenticError {
-  const said = typeof content === "object" && content !== null ? (content as { error?: unknown; code?: unknown }) : {};
+  const failure =
+    typeof content === "object" && content !== null ? (content as { error?: unknown; code?: unknown }) : {};
   const message =
-    typeof said.error === "string" ? said.error : typeof content === "string" ? content : "the method failed";
-  return new AgenticError(message, knownCode(said.code), content);
+    typeof failure.error === "string" ? failure.error : typeof content === "string" ? content : "the method failed";
+  return new AgenticError(message, knownCode(failure.code), content);
 }

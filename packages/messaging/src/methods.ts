@@ -144,8 +144,8 @@ const advertisement = z.object({
 
 /** Returns the methods that a participant advertises, without unreadable ones. */
 export function methodsOf({ id, metadata }: Participant): DiscoveredMethod[] {
-  const { methods, name: said } = metadata as { methods?: unknown; name?: unknown };
-  const providerName = typeof said === "string" ? said : id;
+  const { methods, name } = metadata as { methods?: unknown; name?: unknown };
+  const providerName = typeof name === "string" ? name : id;
   if (!Array.isArray(methods)) return [];
   return methods.flatMap((method) => {
     const read = advertisement.safeParse(method);

@@ -216,11 +216,13 @@ impl Running {
         content.push_str(",\"code\":");
         push_string(&mut content, code);
         content.push('}');
-        self.last(self.said(&format!(",\"content\":{content},\"complete\":true,\"isError\":true")))
+        self.last(
+            self.result(&format!(",\"content\":{content},\"complete\":true,\"isError\":true")),
+        )
     }
 
     /// Returns a result with these fields, which the gateway sends for the provider.
-    pub(crate) fn said(&self, fields: &str) -> Item {
+    pub(crate) fn result(&self, fields: &str) -> Item {
         Item {
             owner: Some(Arc::clone(&self.caller)),
             ..Item::new(self.body(fields, &[]), self.persist)

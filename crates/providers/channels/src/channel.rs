@@ -195,14 +195,14 @@ impl Channel {
             joined_ms: clock::now_ms(),
             presenting,
             departure: departure.filter(|_| reserved.is_some()),
-            said: Vec::new(),
+            by_connection: Vec::new(),
             methods: None,
             offer: None,
         };
         if let Some(methods) = state.declared.get(member) {
             let metadata = with_methods("{}", methods);
             if let Ok(read) = Metadata::read(&metadata) {
-                presence.says(member, &metadata, None);
+                presence.set_metadata(member, &metadata, None);
                 presence.declare(self, participant, &read);
             }
         }
@@ -230,7 +230,7 @@ impl Channel {
         }
         let Some(presence) = state.roster.get_mut(participant) else { return };
         presence.connections -= 1;
-        presence.said.retain(|said| said.member != member.id);
+        presence.by_connection.retain(|sent| sent.member != member.id);
         if presence.connections > 0 {
             return self.go_back(participant, presence);
         }
@@ -275,11 +275,12 @@ impl Channel {
 
     /// Restores the latest metadata of the remaining connections, after a connection was removed.
     fn go_back(self: &Arc<Self>, participant: &Arc<str>, presence: &mut Presence) {
-        let Some(said) = presence.said.last().filter(|said| said.metadata != presence.metadata)
+        let Some(last) =
+            presence.by_connection.last().filter(|last| last.metadata != presence.metadata)
         else {
             return;
         };
-        (presence.metadata, presence.handle) = (Arc::clone(&said.metadata), said.handle.clone());
+        (presence.metadata, presence.handle) = (Arc::clone(&last.metadata), last.handle.clone());
         let metadata = Arc::clone(&presence.metadata);
         if let Ok(read) = Metadata::read(&metadata) {
             presence.declare(self, participant, &read);

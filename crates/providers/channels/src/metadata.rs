@@ -74,7 +74,7 @@ impl Channel {
         }
         let declared = methods_in(metadata).map(|methods| state.declared.set(member, methods));
         let Some(presence) = state.roster.get_mut(participant) else { return Ok(()) };
-        presence.says(member, metadata, read.handle.as_ref());
+        presence.set_metadata(member, metadata, read.handle.as_ref());
         presence.declare(self, participant, &read);
         let body = presence_body(participant, "update", metadata, None);
         self.enqueue(Item {

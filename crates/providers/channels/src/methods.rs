@@ -74,7 +74,7 @@ impl<'a> Metadata<'a> {
         }
         // Methods become tools of models, here or in a client.
         let Self { methods, left_out, .. } = &mut metadata;
-        methods.iter_mut().for_each(|methods| {
+        if let Some(methods) = methods {
             methods.retain(|Method { name, .. }| match validate_tool_name(name) {
                 Ok(()) => true,
                 Err(error) => {
@@ -82,7 +82,7 @@ impl<'a> Metadata<'a> {
                     false
                 }
             });
-        });
+        }
         Ok(metadata)
     }
 
@@ -357,8 +357,8 @@ fn failure(content: &RawJson) -> CallError {
         error: Option<String>,
         code: Option<String>,
     }
-    let said = object::<Shape>(content.as_str().as_bytes()).ok();
-    let kind = match said.as_ref().and_then(|said| said.code.as_deref()) {
+    let sent = object::<Shape>(content.as_str().as_bytes()).ok();
+    let kind = match sent.as_ref().and_then(|sent| sent.code.as_deref()) {
         Some("validation-error") => CallErrorKind::InvalidArgs,
         Some("method-not-found" | "provider-not-found") => CallErrorKind::NotFound,
         Some("provider-offline") => CallErrorKind::Offline,
@@ -366,8 +366,8 @@ fn failure(content: &RawJson) -> CallError {
         Some("cancelled") => CallErrorKind::Cancelled,
         _ => CallErrorKind::Failed,
     };
-    let message = said
-        .and_then(|said| said.error)
+    let message = sent
+        .and_then(|sent| sent.error)
         .unwrap_or_else(|| "the participant reported an error".into());
     CallError::new(kind, message)
 }

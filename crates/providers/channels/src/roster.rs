@@ -24,7 +24,7 @@ pub(crate) struct Presence {
     pub(crate) departure: Option<Reservation>,
     /// The metadata of each connection, the latest last. The latest one is in effect, and its
     /// program receives the calls.
-    pub(crate) said: Vec<Said>,
+    pub(crate) by_connection: Vec<ConnectionMetadata>,
     /// The names of its methods, if it has declared any list of methods.
     pub(crate) methods: Option<Vec<String>>,
     /// Its methods, offered as tools.
@@ -32,7 +32,7 @@ pub(crate) struct Presence {
 }
 
 /// The metadata that one connection sent about its participant.
-pub(crate) struct Said {
+pub(crate) struct ConnectionMetadata {
     pub(crate) member: u64,
     instance: Option<Arc<str>>,
     pub(crate) metadata: Arc<str>,
@@ -59,11 +59,16 @@ impl Presence {
     }
 
     /// Applies the metadata that a connection sends about the participant.
-    pub(crate) fn says(&mut self, member: &Member, metadata: &str, handle: Option<&String>) {
+    pub(crate) fn set_metadata(
+        &mut self,
+        member: &Member,
+        metadata: &str,
+        handle: Option<&String>,
+    ) {
         let (metadata, handle) = (Arc::<str>::from(metadata), handle.cloned());
-        self.said.retain(|said| said.member != member.id);
+        self.by_connection.retain(|sent| sent.member != member.id);
         (self.metadata, self.handle) = (Arc::clone(&metadata), handle.clone());
-        self.said.push(Said {
+        self.by_connection.push(ConnectionMetadata {
             member: member.id,
             instance: member.instance.clone(),
             metadata,
@@ -74,12 +79,13 @@ impl Presence {
     /// Returns whether a connection of this participant has requested this handle.
     pub(crate) fn claims(&self, handle: &str) -> bool {
         let key = handle_key(handle);
-        self.said.iter().filter_map(|said| said.handle.as_ref()).any(|said| handle_key(said) == key)
+        let mut handles = self.by_connection.iter().filter_map(|sent| sent.handle.as_ref());
+        handles.any(|handle| handle_key(handle) == key)
     }
 
     /// Returns the instance id of the program that receives the calls, if it is known.
     pub(crate) fn serving(&self) -> Option<&Arc<str>> {
-        self.said.last()?.instance.as_ref()
+        self.by_connection.last()?.instance.as_ref()
     }
 }
 

@@ -95,7 +95,7 @@ impl Channel {
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
         let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
         if output.attachments.is_empty() {
-            return self.enqueue(call.last(call.said(&fields)));
+            return self.enqueue(call.last(call.result(&fields)));
         }
         let described = output.attachments.iter().map(|attachment| AttachmentMeta {
             id: None,
@@ -157,7 +157,7 @@ impl UpdateSink for Told {
         };
         // If the queue is full, the update is dropped: the result still arrives.
         if let Some(permit) = channel.place_now() {
-            channel.enqueue(Item { permit: Some(permit), ..self.call.said(&fields) });
+            channel.enqueue(Item { permit: Some(permit), ..self.call.result(&fields) });
         }
         Ok(())
     }

@@ -42,15 +42,20 @@ fn keep_in(settings: &mut Settings, former: &Settings, schemas: &[&Value]) {
     let mut kept = Settings::new();
     for (name, value) in former {
         let fields = below(schemas, name);
-        match (settings.get_mut(name), value) {
-            (None, _) if !fields.is_empty() && is_secret(&fields) => {
+        match settings.get_mut(name) {
+            Some(Value::Object(inner)) => {
+                if let Value::Object(value) = value {
+                    keep_in(inner, value, &fields);
+                }
+            }
+            Some(_) => {}
+            None => {
                 // A new value under another name of the setting replaces this one.
-                if !settings.keys().any(|other| is_same(schemas, name, other)) {
+                let is_replaced = settings.keys().any(|other| is_same(schemas, name, other));
+                if !fields.is_empty() && is_secret(&fields) && !is_replaced {
                     kept.insert(name.clone(), value.clone());
                 }
             }
-            (Some(Value::Object(inner)), Value::Object(value)) => keep_in(inner, value, &fields),
-            _ => {}
         }
     }
     settings.extend(kept);

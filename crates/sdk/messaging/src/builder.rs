@@ -30,8 +30,8 @@ pub(crate) struct Config {
     pub(crate) token: Token,
     pub(crate) channel: String,
     context_id: Option<String>,
-    /// JSON.
-    channel_config: Option<String>,
+    /// The configuration of a channel that does not exist yet, as JSON.
+    of_channel: Option<String>,
     pub(crate) handle: String,
     /// Distinguishes this program from others of the same participant.
     pub(crate) instance: String,
@@ -79,7 +79,7 @@ impl ClientBuilder {
                 token: Token::default(),
                 channel: String::new(),
                 context_id: None,
-                channel_config: None,
+                of_channel: None,
                 handle: String::new(),
                 instance: String::new(),
                 name: String::new(),
@@ -131,7 +131,7 @@ impl ClientBuilder {
     /// Sets the configuration of the channel, which is stored if this client creates the channel.
     /// [`Client::channel_config`] returns the stored one.
     pub fn channel_config(mut self, config: Map<String, Value>) -> Self {
-        self.config.channel_config = Some(Value::Object(config).to_string());
+        self.config.of_channel = Some(Value::Object(config).to_string());
         self
     }
 
@@ -312,7 +312,7 @@ impl Config {
             channel: &self.channel,
             instance: &self.instance,
             context_id: self.context_id.as_deref(),
-            channel_config: self.channel_config.as_deref(),
+            channel_config: self.of_channel.as_deref(),
         }
     }
 

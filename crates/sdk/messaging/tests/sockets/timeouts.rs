@@ -28,6 +28,10 @@ async fn progress_extends_only_what_the_caller_did_not_set() {
     let methods = json!([{ "name": "short", "timeout": 400 }, { "name": "plain" }]);
     let worker = json!({ "action": "join", "metadata": { "methods": methods } });
     server.send(json!({ "kind": "replay", "type": "presence", "senderId": "worker", "ts": 1, "payload": worker })).await;
+    // A tool of the gateway.
+    let tools = json!([{ "name": "tool", "timeout": 200 }]);
+    let gateway = json!({ "action": "join", "metadata": { "methods": tools } });
+    server.send(json!({ "kind": "replay", "type": "presence", "senderId": "switchboard", "ts": 1, "payload": gateway })).await;
     server.ready(1).await;
     let client = soon(connecting).await.unwrap().unwrap();
 
@@ -37,6 +41,7 @@ async fn progress_extends_only_what_the_caller_did_not_set() {
     // Each method reports progress every 300 ms, and ends after the third report.
     for (method, options, reports) in [
         ("short", options(), 3),
+        ("tool", options(), 0),
         ("plain", options().idle_timeout(ms(400)), 3),
         ("short", options().timeout(ms(1_000)), 3),
         ("short", options().timeout(ms(400)), 1),
@@ -44,7 +49,8 @@ async fn progress_extends_only_what_the_caller_did_not_set() {
         ("plain", options().timeout(ms(1_000)).idle_timeout(ms(200)), 0),
     ] {
         let case = format!("{method} {options:?}");
-        let call = client.call_method("worker", method, json!({}), options);
+        let provider = if method == "tool" { "switchboard" } else { "worker" };
+        let call = client.call_method(provider, method, json!({}), options);
         let call_id = server.recv().await["payload"]["callId"].clone();
         let mut result = async |mut payload: Value| {
             payload["callId"] = call_id.clone();
