@@ -1,6 +1,9 @@
 //! A machine's files through the gateway: images arrive as images, errors have their kind, and a
 //! killed node leaves no partial files.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use rmcp::ServiceExt as _;
@@ -234,6 +237,90 @@ fn cpu_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1;
     fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// Mounts the first file over the second one, and runs the rest as a command. The mount disappears
+/// with the command.
+const MOUNTED: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
+
+/// The node does not know the gateway's data directory, so only the marks on the files protect
+/// them.
+#[tokio::test]
+async fn no_name_of_a_gateway_s_secret_file_is_read_or_searched() {
+    let is_root = rustix::process::geteuid().is_root();
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    let attachments = data.path().join("data/attachments/channel");
+    std::fs::create_dir_all(&attachments).unwrap();
+    std::fs::write(attachments.join("one"), "an attachment").unwrap();
+    let gateway = Setup::new().in_dir(&data).spawn(SWITCHBOARD).await;
+    let token = gateway.data_dir().join("operator.token");
+    // Without this, permissions would protect them from another user.
+    for path in [data.path(), &gateway.data_dir(), &attachments, &token] {
+        open_for_all(path);
+    }
+
+    let workspace = tempfile::tempdir().unwrap();
+    open_for_all(workspace.path());
+    let place = |name: &str| workspace.path().join(name).to_str().unwrap().to_owned();
+    for name in ["open.txt", "mounted"] {
+        std::fs::write(place(name), format!("{} an attachment", gateway.operator)).unwrap();
+    }
+    std::fs::hard_link(&token, place("hard")).unwrap();
+    std::fs::hard_link(attachments.join("one"), place("attached")).unwrap();
+    std::os::unix::fs::symlink(&token, place("soft")).unwrap();
+    let mut names =
+        vec![token.display().to_string(), attachments.join("one").display().to_string()];
+    names.extend(["hard", "attached", "soft"].map(place));
+    if is_root {
+        names.push(place("mounted"));
+    }
+
+    let users: &[&str] = if is_root { &["0", "65534"] } else { &[""] };
+    for user in users {
+        let cli =
+            if is_root {
+                let (token, mounted) = (token.to_str().unwrap(), place("mounted"));
+                let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+                Cli::new("unshare")
+                    .args(&["-m", "sh", "-c", MOUNTED, "sh", token, &mounted])
+                    .args(&["setpriv", &user, &group, "--clear-groups", SWITCHBOARD])
+            } else {
+                Cli::new(SWITCHBOARD)
+            };
+        let id = format!("box{user}");
+        let node = cli
+            .args(&["node", "--gateway", &gateway.nodes_url(), "--id", &id, "--read-only"])
+            .args(&["--workspace", workspace.path().to_str().unwrap()])
+            .start();
+        let agent = gateway.operator();
+        let [read, grep] = ["Read", "Grep"].map(|tool| format!("{id}__{tool}"));
+        eventually("the machine's tools", || async {
+            agent.tool_names().await.contains(&read).then_some(())
+        })
+        .await;
+        for name in &names {
+            for (tool, args) in [
+                (&read, json!({ "path": name })),
+                (&grep, json!({ "pattern": "sb_|an", "path": name })),
+            ] {
+                let reply = agent.call(tool, args).await;
+                reply.assert_problem(403, "not_allowed");
+                assert!(!reply.detail().contains("ermission"), "{user} {tool}: {}", reply.text);
+            }
+        }
+        let found = agent.call(&grep, json!({ "pattern": "sb_|an" })).await.result();
+        let open = if is_root { 1 } else { 2 };
+        assert_eq!(found["count"], open, "{user}: {found}");
+        agent.call(&read, json!({ "path": "open.txt" })).await.result();
+        node.signal(Signal::TERM);
+        node.end().await.assert_code(0);
+    }
+    gateway.stop().await;
+}
+
+fn open_for_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[tokio::test]

@@ -281,9 +281,7 @@ async fn whoever_is_not_let_in_is_told_in_the_same_form() {
     let at = Setup::new().start().await;
     let (id, token) = at.token(json!({ "name": "gone", "role": "agent" })).await;
     at.operator().delete(&format!("/v1/tokens/{id}")).await;
-    for path in
-        ["/api/gateway", "/api/v1/runner", "/api/gateway/v1/runner", "/webapi/plugin/gateway"]
-    {
+    for path in sa_protocol::plugin::GATEWAY_PATHS {
         for token in ["", "no such token", token.as_str()] {
             let reply = Reply::of(
                 at.agent(token).request(Method::POST, path).json(&payload("w", json!({}))),

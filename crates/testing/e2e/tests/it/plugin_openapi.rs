@@ -216,6 +216,52 @@ async fn a_swagger_document_alone_is_a_plugin() {
     assert_eq!(header(&server, "x-api-key").as_deref(), Some("k-1"));
 }
 
+const COLORS: &str = r"
+openapi: 3.1.0
+info: { title: Colors }
+servers: [{ url: /v1 }]
+paths:
+  /search:
+    get:
+      operationId: search
+      parameters:
+        - { name: color, in: query, explode: false, schema: { type: object } }
+";
+
+#[tokio::test]
+async fn an_object_parameter_keeps_the_order_of_its_keys_in_every_api() {
+    let (server, document) = pets().await;
+    *document.lock() = COLORS.to_owned();
+    let at = Setup::new().config(&server.allowed()).start().await;
+    let operator = at.operator();
+    let added = operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") })).await;
+    assert_eq!(added.status, 201, "{}", added.text);
+    // As text: `json!` sorts the keys.
+    let arguments = r#"{"color":{"z":1,"a":2,"10":3,"m":4,"9":5}}"#;
+    let mcp = r#""jsonrpc":"2.0","id":1,"method":"tools/call""#;
+    for (path, body) in [
+        (
+            "/api/gateway",
+            json!({ "identifier": "colors", "apiName": "search", "arguments": arguments })
+                .to_string(),
+        ),
+        ("/v1/tools/colors__search/call", format!(r#"{{"args":{arguments}}}"#)),
+        (
+            "/mcp",
+            format!(r#"{{{mcp},"params":{{"name":"colors__search","arguments":{arguments}}}}}"#),
+        ),
+    ] {
+        let request = operator
+            .request(Method::POST, path)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        let reply = Reply::of(request.body(body)).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+        assert_eq!(server.last().path, "/v1/search?color=z,1,a,2,10,3,m,4,9,5", "{path}");
+    }
+    assert_eq!(server.asked().iter().filter(|asked| asked.path.starts_with("/v1")).count(), 3);
+}
+
 #[tokio::test]
 async fn a_document_that_cannot_be_used_is_named() {
     let (server, document) = pets().await;

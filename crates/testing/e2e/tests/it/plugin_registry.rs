@@ -32,6 +32,7 @@ async fn with_manifest() -> (PluginServer, Arc<Mutex<Value>>) {
             "/empty-handed.json" => PluginAnswer::json(&json!({ "schemaVersion": 1, "plugins": [
                 { "identifier": "gone", "manifest": "/gone.json" }, { "identifier": "bare" }
             ] })),
+            "/none.json" => PluginAnswer::json(&json!({ "plugins": [] })),
             "/gone.json" => PluginAnswer::text(404, "text/plain", "gone"),
             path => PluginAnswer::json(&json!({ "ran": path })),
         }
@@ -88,6 +89,8 @@ async fn a_plugin_is_added_switched_and_removed_from_the_command_line() {
     assert!(cli(&at, &["plugin", "refresh", "from-file"], 6).await.contains("file"));
     let empty_handed = json!({ "url": server.url("/empty-handed.json") });
     at.operator().post("/v1/plugins", &empty_handed).await.assert_problem(400, "bad_request");
+    let none = cli(&at, &["plugin", "add", &server.url("/none.json")], 6).await;
+    assert!(none.contains("the index lists no plugins"), "{none}");
     let index = server.url("/index.json");
     let added = cli(&at, &["plugin", "add", &index], 0).await;
     assert!(added.contains("added weather") && added.contains("not added: gone"), "{added}");

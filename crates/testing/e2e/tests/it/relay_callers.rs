@@ -458,3 +458,37 @@ async fn a_caller_on_mcp_needs_nothing_but_tools() {
     assert_eq!(agent.recv().await["result"], "known");
     client.cancel().await.unwrap();
 }
+
+/// The original relay protocol sends the answer without an `id`, and with `"error": null`.
+#[tokio::test]
+async fn an_answer_without_an_id_reaches_the_agent() {
+    let (gateway, caller) = start().await;
+    let session = session(&caller).await;
+    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
+    let mut agent = RelaySocket::connect(&session["socket"]).await;
+    agent.caller_tool(1, "recall", json!({})).await;
+    let request = events.wait_for("caller_tool_request").await;
+    let answer = json!({
+        "jsonrpc": "2.0",
+        "method": "tools/call",
+        "params": {
+            "name": "caller_tool_response",
+            "arguments": {
+                "session_id": request["session_id"],
+                "request_id": request["request_id"],
+                "result": { "known": true },
+                "error": null
+            }
+        }
+    });
+    let sent = reqwest::Client::new()
+        .post(format!("{}/mcp", gateway.url))
+        .bearer_auth(&caller.token)
+        .header("accept", "application/json, text/event-stream")
+        .json(&answer)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!((sent.status().as_u16(), &*sent.text().await.unwrap()), (202, ""));
+    assert_eq!(agent.recv().await["result"], json!({ "known": true }));
+}
