@@ -46,6 +46,7 @@ pub use self::definitions::{
     AcceptError, OnChange, SavedDefinitions, SavedFinding, SavedTool, ToolChange,
 };
 use self::index::{Changed, Contest, Index, Leaving, Remembered};
+pub(crate) use self::resolve::did_you_mean;
 pub use self::resolve::{Absence, Rival, Route, Unresolved};
 pub use self::saved::SavedProvider;
 use crate::audit::{AuditEvent, Journal};
@@ -218,6 +219,11 @@ impl Directory {
     /// Finds the provider for a name among those that the view can see.
     pub fn resolve(&self, name: &str, view: &View) -> Result<Route, Unresolved> {
         self.read(|index| resolve::resolve(index, name, view))
+    }
+
+    /// Returns the names of listed tools that are similar to this one.
+    pub(crate) fn similar(&self, name: &str, view: &View) -> Vec<String> {
+        self.read(|index| resolve::similar(index, name, view))
     }
 
     /// Finds the tool below an open tool that was called by the name `called`. Also returns the

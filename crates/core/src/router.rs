@@ -28,7 +28,7 @@ use crate::call::{
     ByCallId, Call, CallId, CallRequest, CancelReason, Deadline, UpdateSink, Updates,
 };
 use crate::clock;
-use crate::directory::{Directory, Route, Unresolved};
+use crate::directory::{Directory, Route, Unresolved, did_you_mean};
 use crate::idempotency::Ledger;
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 use crate::policy::Policy;
@@ -199,8 +199,18 @@ impl Router {
         outcome.map_err(|error| {
             let again =
                 error.retryable && !(error.kind == CallErrorKind::Timeout && self.had_effect(call));
-            error.retryable(again)
+            self.with_similar_names(call, error.retryable(again))
         })
+    }
+
+    /// Adds the names of similar tools to the error of a provider that has no such tool. A provider
+    /// with an open prefix receives misspelt names, too.
+    fn with_similar_names(&self, call: &RunningCall, error: CallError) -> CallError {
+        if error.kind != CallErrorKind::NotFound || error.hint.is_some() {
+            return error;
+        }
+        let similar = self.directory.similar(&call.tool, &call.request.view);
+        if similar.is_empty() { error } else { error.hint(did_you_mean(&similar)) }
     }
 
     /// Returns whether a timed-out call may have had an effect that must not be repeated. It

@@ -58,6 +58,29 @@ fn check(sent: &Sent, tool: &str, args: &str) {
 }
 
 #[tokio::test]
+async fn a_misspelt_name_below_a_described_prefix_gets_a_hint() {
+    let gateway = gateway(RouterOptions::default());
+    let catalog = Catalog { prefixes: vec!["demo".into()], ..tools(&["demo.echo"]) };
+    let provider = answering(|call: Arc<Call>, _| {
+        let error = CallError::new(CallErrorKind::NotFound, format!("unknown tool: {}", call.tool));
+        let own = error.clone().hint("the hint of the node");
+        Box::pin(async move { Err(if &*call.tool == "demo.ech" { own } else { error }) })
+    });
+    let _node = gateway.directory.attach(attach("n", "g", catalog, provider)).unwrap();
+    for (name, view, hint) in [
+        ("demo_ecco", view(), Some("did you mean demo_echo?")),
+        ("demo.ecco", view(), Some("did you mean demo_echo?")),
+        ("demo_ech", view(), Some("the hint of the node")),
+        ("demo_other", view(), None),
+        ("demo_ecco", limited(&["demo*"]), None),
+    ] {
+        let finished = call_as(&gateway, view, name, "{}").await;
+        let error = assert_error(&finished, CallErrorKind::NotFound, "unknown tool: demo.");
+        assert_eq!(error.hint.as_deref(), hint, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn an_open_tool_is_listed_and_calls_say_which_tool_they_are_for() {
     let gateway = gateway(RouterOptions::default());
     let (sent, _node) = connect(&gateway, "mac", "g", open("macos.notes"));

@@ -91,7 +91,7 @@ impl Unresolved {
                     format!("there is no tool \"{}\"", excerpt(name)),
                 );
                 if !similar.is_empty() {
-                    error.hint(format!("did you mean {}?", similar.join(", ")))
+                    error.hint(did_you_mean(&similar))
                 } else if hostless {
                     error.hint(
                         "run `switchboard tools` to list the tools   (a bare name such as Bash runs on the primary \
@@ -144,6 +144,10 @@ impl Absence {
         ))
         .hint(hint)
     }
+}
+
+pub(crate) fn did_you_mean(similar: &[String]) -> String {
+    format!("did you mean {}?", similar.join(", "))
 }
 
 fn excerpt(name: &str) -> String {
@@ -418,7 +422,7 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim)
 }
 
 /// Returns a few exposed names as suggestions for this one.
-fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
+pub(super) fn similar(index: &Index, name: &str, view: &View) -> Vec<String> {
     // A principal that may use some tools only does not learn the names of others.
     if view.principal.is_limited() {
         return Vec::new();

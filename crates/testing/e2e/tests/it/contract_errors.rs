@@ -43,7 +43,7 @@ async fn what_the_gateway_finds_itself() {
 
     operator.call("a.secret", json!({})).await.assert_problem(403, "not_allowed");
 
-    let reply = operator.call("a_serch", json!({})).await;
+    let reply = operator.call("x_search", json!({})).await;
     reply.assert_problem(404, "not_found");
     assert!(reply.body["hint"].is_string());
     assert!(reply.body["call_id"].is_string());
