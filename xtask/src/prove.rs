@@ -22,9 +22,9 @@ pub(crate) enum Proof {
     /// Run all of Autobahn's test suite against the gateway and its clients. Includes messages of
     /// 16 MiB, and of 4 MiB in fragments of 64 bytes.
     Websocket,
-    /// Run half an hour of clients that connect and disconnect. The live heap must not grow from
-    /// the second third of the rounds to the last. The first third fills caches, and resident
-    /// memory includes the allocator's reserve.
+    /// Run an hour of clients that connect and disconnect. The live heap must not grow from the
+    /// second third of the rounds to the last. The first third fills caches, and resident memory
+    /// includes the allocator's reserve.
     Leaks,
     /// Run thousands of simulations with new seeds. A seed that breaks a rule is printed and
     /// stored.
@@ -104,7 +104,7 @@ impl Proof {
             }
             Self::Leaks => tests(
                 "package(sa-e2e) & test(/^leaks/)",
-                &[("SWITCHBOARD_CHURN_SECONDS", "1800"), ("SWITCHBOARD_CHURN_WIDTH", "6")],
+                &[("SWITCHBOARD_CHURN_SECONDS", "3600"), ("SWITCHBOARD_CHURN_WIDTH", "6")],
             ),
             Self::Simulation => {
                 let first = RandomState::new().hash_one("a new place to begin") >> 16;

@@ -1,7 +1,7 @@
-//! The gateway's program with a count of its live allocations.
+//! The gateway's program with counts of its live allocations, and of those of SQLite.
 //!
 //! Otherwise it is the same as `crates/cli/src/main.rs`. If `E2E_LIVE_BYTES` names a
-//! directory, the program keeps writing the count to a file there. The file has the name of the
+//! directory, the program keeps writing the counts to a file there. The file has the name of the
 //! process id, because the gateway starts itself again as a helper process with the same
 //! environment.
 
@@ -27,11 +27,12 @@ fn main() -> ExitCode {
     switchboard::main()
 }
 
-/// Writes the number of the report and the count in one write, so that a reader never sees a
+/// Writes the number of the report and the counts in one write, so that a reader never sees a
 /// partial report.
 fn report(file: &File) {
     for number in 1_u64.. {
-        let line = format!("{number:020} {:020}\n", ALLOCATOR.allocated());
+        let (live, sqlite) = (ALLOCATOR.allocated(), sa_store_faults::sqlite_bytes());
+        let line = format!("{number:020} {live:020} {sqlite:020}\n");
         file.write_all_at(line.as_bytes(), 0).unwrap();
         std::thread::park_timeout(INTERVAL);
     }

@@ -5,6 +5,7 @@
 //! contains all synced data, and a random part of the unsynced data. [`Disk::after_power_loss`]
 //! writes such an image to another directory.
 
+mod memory;
 mod vfs;
 
 use std::collections::HashMap;
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
+
+pub use self::memory::sqlite_bytes;
 
 /// The name of the file layer, for `OpenOptions::vfs`.
 pub const VFS: &str = "forgetful";

@@ -1,4 +1,4 @@
-//! Reads the number of live bytes on the gateway's heap, which the tested program counts.
+//! Reads the number of live bytes on the gateway's heaps, which the tested program counts.
 
 use std::path::Path;
 
@@ -13,6 +13,15 @@ const REPORTS: u64 = 10;
 
 pub(crate) struct LiveHeap(TempDir);
 
+/// The live bytes of an idle gateway.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Live {
+    /// The bytes that Rust code has allocated.
+    pub(crate) rust: u64,
+    /// The bytes that SQLite has allocated, mostly for its page caches.
+    pub(crate) sqlite: u64,
+}
+
 impl LiveHeap {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
@@ -23,27 +32,28 @@ impl LiveHeap {
         setup.env("E2E_LIVE_BYTES", self.0.path().to_str().unwrap()).spawn(SWITCHBOARD).await
     }
 
-    /// Returns the live bytes of an idle gateway: the smallest count of several reports.
-    pub(crate) async fn bytes(&self, gateway: &Gateway) -> u64 {
+    /// Returns the live bytes of an idle gateway: the smallest counts of several reports.
+    pub(crate) async fn live(&self, gateway: &Gateway) -> Live {
         let file = self.0.path().join(gateway.pid().to_string());
-        let (mut last, _) = report(&file).await;
-        let mut smallest = u64::MAX;
+        let (mut last, mut smallest) = report(&file).await;
         for _ in 0..REPORTS {
             let newer = || async { Some(report(&file).await).filter(|(number, _)| *number > last) };
-            let (number, bytes) = eventually("the next report", newer).await;
+            let (number, live) = eventually("the next report", newer).await;
             last = number;
-            smallest = smallest.min(bytes);
+            smallest.rust = smallest.rust.min(live.rust);
+            smallest.sqlite = smallest.sqlite.min(live.sqlite);
         }
         smallest
     }
 }
 
-/// Returns the number of the latest report, and its count.
-async fn report(file: &Path) -> (u64, u64) {
+/// Returns the number of the latest report, and its counts.
+async fn report(file: &Path) -> (u64, Live) {
     eventually("a report of live bytes", || async {
         let text = std::fs::read_to_string(file).ok()?;
-        let (number, bytes) = text.trim().split_once(' ')?;
-        Some((number.parse().ok()?, bytes.parse().ok()?))
+        let mut numbers = text.split_whitespace().map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some((next()?, Live { rust: next()?, sqlite: next()? }))
     })
     .await
 }
