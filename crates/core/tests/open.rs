@@ -71,7 +71,7 @@ async fn a_misspelt_name_below_a_described_prefix_gets_a_hint() {
         ("demo_ecco", view(), Some("did you mean demo_echo?")),
         ("demo.ecco", view(), Some("did you mean demo_echo?")),
         ("demo_ech", view(), Some("the hint of the node")),
-        ("demo_other", view(), None),
+        ("demo_unrelated", view(), None),
         ("demo_ecco", limited(&["demo*"]), None),
     ] {
         let finished = call_as(&gateway, view, name, "{}").await;

@@ -297,6 +297,8 @@ mod tests {
         json: &str,
     ) -> Result<(), proptest::test_runner::TestCaseError> {
         match P::read(json, "eve") {
+            // The gateway refuses these keys, because `serde_json` reads them in another way.
+            Ok(_) if json.contains("$serde_json::private") => {}
             Ok(read) => {
                 let written = read.write().expect("what may be read may be sent");
                 proptest::prop_assert_eq!(P::read(&written, "eve").unwrap(), read, "{}", written);
