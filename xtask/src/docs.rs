@@ -25,7 +25,10 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-fn generate() -> Result<[(&'static str, String); 3]> {
+/// Around the generated table of stages.
+const TABLE: [&str; 2] = ["pipeline.rs`. -->\n\n", "\n<!-- end of the table -->"];
+
+fn generate() -> Result<[(&'static str, String); 4]> {
     // The same build as for the tests. A single package would have other features, and its
     // dependencies would be built again.
     run(cargo().args(["build", "--workspace", "--bins", "--examples"]))?;
@@ -59,7 +62,32 @@ fn generate() -> Result<[(&'static str, String); 3]> {
             [code("variable"), code("flag")].into_iter().flatten().collect::<Vec<_>>().join(", ");
         writeln!(config, "| `{}` | {value} | {} | {set_by} |", text("key"), text("meaning"))?;
     }
-    Ok([("docs/openapi.json", openapi), ("docs/cli.md", cli), ("docs/config-keys.md", config)])
+    Ok([
+        ("docs/openapi.json", openapi),
+        ("docs/cli.md", cli),
+        ("docs/config-keys.md", config),
+        ("ARCHITECTURE.md", architecture()?),
+    ])
+}
+
+/// Returns the page with the current table of stages. Checks that the picture in the README has the
+/// same stages in the same order.
+fn architecture() -> Result<String> {
+    let output = Command::new(target().join("debug/examples/stages")).output()?;
+    let table = String::from_utf8(output.stdout)?;
+    let names: Vec<_> = table.lines().skip(2).filter_map(|line| line.split(' ').nth(1)).collect();
+    let readme = fs::read_to_string(root().join("README.md"))?;
+    let picture = readme.split("```").find(|part| part.contains('→')).context("no picture")?;
+    let shown = picture.split_whitespace().filter(|word| names.contains(word));
+    if !shown.eq(names.iter().copied()) {
+        bail!(
+            "the picture in README.md does not show the stages of a call in their order:\n{table}"
+        );
+    }
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md"))?;
+    let (before, rest) = page.split_once(TABLE[0]).context("no start of the table of stages")?;
+    let (_, after) = rest.split_once(TABLE[1]).context("no end of the table of stages")?;
+    Ok([before, TABLE[0], &table, TABLE[1], after].concat())
 }
 
 /// Appends the help of a command and of all its subcommands, in the order of the help.

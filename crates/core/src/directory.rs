@@ -325,6 +325,15 @@ impl Directory {
         self.waiting.notified()
     }
 
+    /// Resolves when there has been a change after this revision.
+    pub(crate) async fn changed_since(&self, revision: u64) {
+        // Subscribed before the comparison, so that a change in between is not missed.
+        let change = self.changed();
+        if self.revision() == revision {
+            change.await;
+        }
+    }
+
     /// Announces that a provider's documents have changed.
     pub fn documents_changed(&self, provider: ProviderId) {
         self.notices.send(Notice {

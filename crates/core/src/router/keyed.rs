@@ -10,8 +10,9 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::Router;
+use super::pipeline::{self, Asked, Share};
 use super::running::{Finished, RunningCall};
-use super::{Router, Share};
 use crate::call::{CallId, CallRequest, Life};
 use crate::directory::Unresolved;
 use crate::idempotency::{Claim, KeyedCall, Ledger};
@@ -82,9 +83,9 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Entry::Retry(Running { args, done, .. }) => {
             drop(keyed);
             call.share_args(&args);
-            let Share { place, room } = share;
-            drop(room);
-            return join(call, place, done).await;
+            let Share { slot, arguments } = share;
+            drop(arguments);
+            return join(call, slot, done).await;
         }
     }
     let id = call.id();
@@ -187,7 +188,7 @@ async fn claim_and_run(
     }
     let router = Arc::clone(call.router());
     let allowed = || router.policy().authorise_role(&call.request.view.principal);
-    let outcome = match (router.still_open(), unknown_tool) {
+    let outcome = match (router.check_open(), unknown_tool) {
         (Ok(()), None) => router.run_admitted(call).await,
         (Ok(()), Some(unknown)) => {
             allowed().and(Err(router.unresolved(&call.request.tool, &call.request.view, unknown)))
@@ -210,7 +211,7 @@ async fn claim_and_run(
 /// caller disconnects, only the retry ends.
 async fn join(
     mut call: RunningCall,
-    _place: Permit,
+    _slot: Permit,
     first: watch::Receiver<Option<Finished>>,
 ) -> Finished {
     let life = Arc::clone(&call.life);
@@ -230,7 +231,7 @@ async fn join(
             }
         }
         // It is not known here whether the first call reached a provider.
-        reason = life.cancel.fired() => return call.finish(Err(super::cancelled(reason, super::Asked::Somebody))),
+        reason = life.cancel.fired() => return call.finish(Err(pipeline::cancelled(reason, Asked::Somebody))),
         () = timeout => {
             let limit = life.deadline.cap().as_millis();
             let error = CallError::new(

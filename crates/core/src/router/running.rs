@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Asked, Router, cancelled, now};
+use super::pipeline::{Asked, cancelled};
+use super::{Router, now};
 use crate::audit::{CallRecord, CallStarted};
 use crate::call::{
     CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update,
@@ -219,11 +220,11 @@ impl RunningCall {
 
     /// Sends a message of the gateway itself to the reader of the call. It does not restart the
     /// idle timeout.
-    pub(super) fn tell(&self, words: &str) {
+    pub(super) fn report(&self, message: &str) {
         let log = || Update::Log {
             level: LogLevel::Info,
             logger: Some(OWN.to_owned()),
-            data: RawJson::of(&words.into()),
+            data: RawJson::of(&message.into()),
         };
         let _ = self.life.reader.tell(log);
     }

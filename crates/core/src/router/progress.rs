@@ -16,7 +16,7 @@ use crate::outcome::{CallError, CallErrorKind, Outcome};
 
 /// The progress of a call, for the message that explains its end.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct Progress {
     waiting: Mutex<Option<Waiting>>,
     /// The name of the provider that has the call, if it has one.
     name: Mutex<Option<String>>,
@@ -29,7 +29,7 @@ pub(super) enum Waiting {
     Undelivered(CallError),
 }
 
-impl Stage {
+impl Progress {
     pub(super) fn waits_for(&self, waiting: Waiting) {
         *self.waiting.lock() = Some(waiting);
     }
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn out_of_time(&self, call: &RunningCall) -> CallError {
+    pub(super) fn timeout(&self, call: &RunningCall) -> CallError {
         let provider = call.provider();
         if provider.is_none()
             && let Some(absence) = self.absence(&call.tool)

@@ -1,0 +1,403 @@
+//! The life of a call, from its request to its outcome, in the order of [`STAGES`].
+//!
+//! The stages from [`Stage::Resolve`] to [`Stage::Dispatch`] run again if the provider disconnects
+//! before it receives the call.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::FutureExt as _;
+use sa_limits::budget::Permit;
+use sa_limits::offload;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::open::{Missing, Target};
+use super::progress::{Attended, Progress, Waiting};
+use super::{Router, RunningCall};
+use crate::call::{Call, CancelReason, Updates};
+use crate::directory::{Route, Unresolved, did_you_mean};
+use crate::outcome::{CallError, CallErrorKind, Outcome};
+
+/// A stage in the life of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Admit,
+    Deduplicate,
+    Resolve,
+    Authorise,
+    Validate,
+    Limit,
+    Dispatch,
+    Record,
+}
+
+/// The stages of a call in their order. The documentation is generated from this list.
+pub const STAGES: [Stage; 8] = [
+    Stage::Admit,
+    Stage::Deduplicate,
+    Stage::Resolve,
+    Stage::Authorise,
+    Stage::Validate,
+    Stage::Limit,
+    Stage::Dispatch,
+    Stage::Record,
+];
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admit => "admit",
+            Self::Deduplicate => "deduplicate",
+            Self::Resolve => "resolve",
+            Self::Authorise => "authorise",
+            Self::Validate => "validate",
+            Self::Limit => "limit",
+            Self::Dispatch => "dispatch",
+            Self::Record => "record",
+        }
+    }
+
+    /// Describes the stage in one sentence.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Admit => {
+                "The call acquires its part of the budgets for running calls and argument bytes."
+            }
+            Self::Deduplicate => {
+                "A call with an idempotency key that was used before gets the first call's outcome."
+            }
+            Self::Resolve => {
+                "The directory finds the provider; a provider that is offline is waited for."
+            }
+            Self::Authorise => "The token and the policy must include the tool.",
+            Self::Validate => "The arguments must match the tool's schema.",
+            Self::Limit => {
+                "The tool's own timeout starts to count, and the call waits for a free slot of the provider."
+            }
+            Self::Dispatch => {
+                "The provider gets the call, and its answer, the deadline or a cancellation ends it."
+            }
+            Self::Record => "The journal records the outcome, once.",
+        }
+    }
+}
+
+impl Router {
+    /// Runs a call without an idempotency key up to its outcome.
+    pub(super) async fn run(&self, call: &RunningCall) -> Outcome {
+        self.check_open()?;
+        let _share = self.admit(call)?;
+        self.run_admitted(call).await
+    }
+
+    /// Stage [`Stage::Admit`]. Small arguments are free: the number of calls bounds them, and
+    /// counting them would slow down every call.
+    pub(super) fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
+        let holder = call.request.view.principal.holder();
+        let slot = self.calls.acquire(&holder, 1)?;
+        let bytes = call.request.args.len().min(self.arguments.largest());
+        let arguments = if bytes < offload::LARGE {
+            None
+        } else {
+            Some(self.arguments.acquire(&holder, bytes)?)
+        };
+        Ok(Share { slot, arguments })
+    }
+
+    /// Returns an error if the gateway is shutting down.
+    pub(super) fn check_open(&self) -> Result<(), CallError> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err(CallError::undelivered("the gateway is shutting down")
+                .hint("retry when it is running again"));
+        }
+        Ok(())
+    }
+
+    /// Runs the stages after [`Stage::Deduplicate`]. The deadline and a cancellation can end the
+    /// call at any point.
+    pub(super) async fn run_admitted(&self, call: &RunningCall) -> Outcome {
+        let progress = Progress::default();
+        // The reason is set before the other future is dropped, so that the provider can read it.
+        let expiry = async {
+            call.life.deadline.expired().await;
+            call.life.cancel.fire(CancelReason::Deadline);
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.deliver(call, &progress) => match call.life.cancel.reason() {
+                // The answer is discarded, because an update before it was lost.
+                Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason, Asked::of(call))),
+                _ => outcome,
+            },
+            reason = call.life.cancel.fired() => Err(cancelled(reason, Asked::of(call))),
+            () = expiry => Err(progress.timeout(call)),
+        };
+        outcome.map_err(|error| {
+            let retryable =
+                error.retryable && !(error.kind == CallErrorKind::Timeout && self.had_effect(call));
+            self.with_similar_names(call, error.retryable(retryable))
+        })
+    }
+
+    /// Runs the stages from [`Stage::Resolve`] to [`Stage::Dispatch`] until a provider has received
+    /// the call.
+    async fn deliver(&self, call: &RunningCall, progress: &Progress) -> Outcome {
+        // The deadline covers this, too, so that a blocked journal cannot delay a call forever.
+        if let Some(pace) = self.journal.keep_pace() {
+            pace.await;
+        }
+        self.policy().authorise_role(&call.request.view.principal)?;
+        loop {
+            let revision = self.directory.revision();
+            let target = self.resolve_online(call, progress).await?;
+            self.authorise(call, &target.route)?;
+            self.validate(&target).await?;
+            let outcome = match self.limit(call, &target.route, progress).await {
+                Ok(slot) => self.dispatch(call, target, slot, progress).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(error) if error.is_undelivered() => {
+                    progress.waits_for(Waiting::Undelivered(error));
+                    // The provider has disconnected, and the directory will be updated shortly.
+                    Box::pin(self.directory.changed_since(revision)).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Stage [`Stage::Resolve`].
+    async fn resolve_online(
+        &self,
+        call: &RunningCall,
+        progress: &Progress,
+    ) -> Result<Target, CallError> {
+        match self.target(&call.request) {
+            Ok(target) => {
+                progress.waits_for_nobody();
+                Ok(target)
+            }
+            // Boxed, because it is rare. A call's future is as large as its largest path.
+            Err(Missing { unresolved: Unresolved::Offline { .. }, .. }) => {
+                Box::pin(self.wait_for_provider(call, progress)).await
+            }
+            Err(Missing { name, unresolved }) => {
+                Err(self.unresolved(&name, &call.request.view, unresolved))
+            }
+        }
+    }
+
+    /// Waits for the return of a provider that is offline.
+    async fn wait_for_provider(
+        &self,
+        call: &RunningCall,
+        progress: &Progress,
+    ) -> Result<Target, CallError> {
+        let mut announcement = Some(());
+        loop {
+            // Subscribed before the lookup, so that a change in between is not missed.
+            let change = self.directory.changed();
+            let (absence, scope, shown, leading, all_names) = match self.target(&call.request) {
+                Ok(target) => {
+                    progress.waits_for_nobody();
+                    return Ok(target);
+                }
+                Err(Missing {
+                    unresolved:
+                        Unresolved::Offline { absence, scope, shown, leading, all_names, .. },
+                    ..
+                }) => (absence, scope, shown, leading, all_names),
+                Err(Missing { name, unresolved }) => {
+                    return Err(self.unresolved(&name, &call.request.view, unresolved));
+                }
+            };
+            // A principal that may not call a tool learns nothing about it, and does not wait for
+            // it.
+            let principal = &call.request.view.principal;
+            self.policy().authorise(principal, &scope, &shown, &leading, || all_names)?;
+            let left = absence.timeout(self.options.reconnect_timeout);
+            if left.is_zero() {
+                return Err(absence.into_error(&call.request.tool));
+            }
+            if announcement.take().is_some() {
+                let seconds = left.as_millis().div_ceil(1_000);
+                let provider = &absence.provider;
+                call.report(&format!("waiting for the {provider} to reconnect, up to {seconds} s"));
+            }
+            progress.waits_for(Waiting::Absent { absence, seen: Instant::now() });
+            if tokio::time::timeout(left, change).await.is_err()
+                && let Some(error) = progress.absence(&call.request.tool)
+            {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Stage [`Stage::Authorise`].
+    fn authorise(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
+        if let Some(exposed) = route.exposed.as_ref().filter(|exposed| ***exposed != *call.tool) {
+            let _ = call.life.exposed.set(Arc::clone(exposed));
+        }
+        let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
+        let all_names = || route.tool.all_names(&route.id);
+        let principal = &call.request.view.principal;
+        self.policy().authorise(principal, &route.scope, shown, &route.leading, all_names)?;
+        if route.tool.held {
+            return Err(held(shown));
+        }
+        Ok(())
+    }
+
+    /// Stage [`Stage::Validate`].
+    async fn validate(&self, Target { route, args }: &Target) -> Result<(), CallError> {
+        let Some(schema) = route.tool.validated_by() else { return Ok(()) };
+        let cost = schema.validation_cost(args);
+        // Boxed, because it is rare.
+        let _turn = if cost < offload::LARGE { None } else { Box::pin(offload::turn(cost)).await };
+        schema.validate(args)
+    }
+
+    /// Stage [`Stage::Limit`].
+    async fn limit(
+        &self,
+        call: &RunningCall,
+        route: &Route,
+        progress: &Progress,
+    ) -> Result<OwnedSemaphorePermit, CallError> {
+        if call.request.timeout.or(call.request.idle_timeout).is_none()
+            && let Some(limit) = route.tool.timeout
+        {
+            call.life.deadline.set_limit(limit, route.tool.hard_timeout);
+        }
+        let slot = route.slots.enter(&route.id, self.options.queue_timeout).await?;
+        // A call that has ended must not be dispatched, even if it got its slot at the same moment.
+        if let Some(reason) = call.life.cancel.reason() {
+            return Err(cancelled(reason, Asked::Nobody));
+        }
+        if call.life.deadline.is_over() {
+            return Err(progress.timeout(call));
+        }
+        Ok(slot)
+    }
+
+    /// Stage [`Stage::Dispatch`].
+    async fn dispatch(
+        &self,
+        running: &RunningCall,
+        Target { route, args }: Target,
+        _slot: OwnedSemaphorePermit,
+        progress: &Progress,
+    ) -> Outcome {
+        let call = Arc::new(Call {
+            id: running.id(),
+            tool: Arc::clone(&route.tool.name),
+            args,
+            principal: Arc::clone(&running.request.view.principal),
+            session_key: running.request.session_key.clone(),
+            trace: running.request.trace,
+            life: Arc::clone(&running.life),
+        });
+        let updates = Updates::new(Arc::clone(&running.life));
+        let life = Arc::clone(&running.life);
+        let answer = async {
+            Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await
+        };
+        let answer = AssertUnwindSafe(answer).catch_unwind();
+        progress.is_with(route.provider.name());
+        running.dispatched(&route.id);
+        let outcome = answer.await.unwrap_or_else(|_| {
+            self.journal.count("provider", "panic");
+            Err(CallError::new(
+                CallErrorKind::Failed,
+                format!("the {} failed inside the gateway", route.id),
+            ))
+        });
+        if outcome.as_ref().is_err_and(CallError::is_undelivered) {
+            running.not_dispatched();
+        }
+        outcome
+    }
+
+    /// Returns whether a timed-out call may have had an effect that must not be repeated. It
+    /// reached its provider, and the tool declares that repeating it is not harmless.
+    fn had_effect(&self, call: &RunningCall) -> bool {
+        let route = self.directory.resolve(&call.request.tool, &call.request.view);
+        call.provider().is_some() && route.is_ok_and(|route| route.tool.is_unrepeatable())
+    }
+
+    /// Adds the names of similar tools to the error of a provider that has no such tool. A provider
+    /// with an open prefix receives misspelt names, too.
+    fn with_similar_names(&self, call: &RunningCall, error: CallError) -> CallError {
+        if error.kind != CallErrorKind::NotFound || error.hint.is_some() {
+            return error;
+        }
+        let similar = self.directory.similar(&call.tool, &call.request.view);
+        if similar.is_empty() { error } else { error.hint(did_you_mean(&similar)) }
+    }
+}
+
+/// The amounts that a call has acquired from the budgets, returned on drop.
+pub(super) struct Share {
+    pub(super) slot: Permit,
+    /// For its arguments, if they are large.
+    pub(super) arguments: Option<Permit>,
+}
+
+/// Whether a call that ends before its outcome was dispatched to a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    Nobody,
+    Somebody,
+}
+
+impl Asked {
+    pub(super) fn of(call: &RunningCall) -> Self {
+        if call.provider().is_some() { Self::Somebody } else { Self::Nobody }
+    }
+}
+
+fn held(tool: &str) -> CallError {
+    let message = format!(
+        "the definition of the tool \"{tool}\" has changed, and an operator has not accepted the change"
+    );
+    CallError::new(CallErrorKind::NotAllowed, message).hint(format!(
+        "an operator can review it with `switchboard tool-changes`; an operator can accept it with \
+         `switchboard tool-changes accept {tool}`"
+    ))
+}
+
+pub(super) fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
+    let (kind, message) = match reason {
+        CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
+        CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller disconnected"),
+        CancelReason::Deadline => (CallErrorKind::Timeout, "the call timed out"),
+        CancelReason::Revoked => {
+            (CallErrorKind::Cancelled, "the caller's token is no longer valid")
+        }
+        CancelReason::Shutdown => return cut_off(asked),
+        CancelReason::ReaderTooSlow => {
+            (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")
+        }
+    };
+    CallError::new(kind, message)
+}
+
+/// Returns the error of a call that ends because the gateway shuts down. It is not a cancellation,
+/// and the result of a dispatched call is unknown.
+fn cut_off(asked: Asked) -> CallError {
+    match asked {
+        Asked::Nobody => {
+            CallError::undelivered("the gateway shut down before the call reached its tool")
+                .hint("retry when the gateway is running again")
+        }
+        Asked::Somebody => CallError::new(
+            CallErrorKind::Offline,
+            "the gateway shut down before the call ended; it may have had an effect",
+        )
+        .hint("check what it did before you call it again")
+        .retryable(false),
+    }
+}
