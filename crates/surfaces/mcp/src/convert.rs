@@ -168,9 +168,9 @@ pub fn result(outcome: &Outcome) -> CallToolResult {
     }
 }
 
-/// The same for a tool whose output schema clients may have seen. They refuse a result that does not
-/// fit it, and nobody sees what the tool said; so such a result becomes an error, with all of it as
-/// content.
+/// The same for a tool whose output schema clients may have seen. They refuse a result that does
+/// not fit it, and nobody sees what the tool said; so such a result becomes an error, with all of
+/// it as content.
 pub(crate) fn result_of(
     outcome: &Outcome,
     tool: &str,

@@ -38,6 +38,10 @@ use crate::unread::Unread;
 /// endless streams end themselves.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
+/// The maximum size of a request that opens a session. The client's information and capabilities
+/// stay in memory with the session, and take up to 30 times their size there.
+const MAX_INITIALIZE: usize = 16 << 10;
+
 /// The interval at which old tasks are deleted. It is long because the sweep reads all of them.
 const TASKS_SWEEP: Duration = Duration::from_secs(600);
 
@@ -191,6 +195,14 @@ impl Mcp {
             .is_some_and(|version| version >= "2026-07-28");
         let named = request.headers().get("mcp-session-id");
         let opens = request.method() == Method::POST && opens_session(request.body());
+        if opens && request.body().len() > MAX_INITIALIZE {
+            let message = format!(
+                "the initialize request has {} bytes, and at most {MAX_INITIALIZE} are allowed; send shorter client \
+                 information and capabilities",
+                request.body().len()
+            );
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
         if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
             let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));

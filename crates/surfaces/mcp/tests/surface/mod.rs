@@ -123,6 +123,11 @@ impl Surface {
         Self { mcp, caller, tools, registration: Some(registration).into(), _dir: dir }
     }
 
+    /// Returns the number of sessions.
+    pub(crate) fn sessions(&self) -> usize {
+        self.mcp.sessions()
+    }
+
     pub(crate) fn release(&self) {
         self.tools.release.notify_one();
     }
