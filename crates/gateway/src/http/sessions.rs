@@ -12,7 +12,8 @@ use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{RawJson, View};
 use sa_relay::{News, Sessions};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use super::body::Payload;
@@ -115,14 +116,47 @@ pub(crate) async fn message(
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let args: Map<String, Value> = parse(&body)?;
-    let status = if is_new(&args) { StatusCode::CREATED } else { StatusCode::OK };
-    call(&app, identity, &headers, sa_relay::MESSAGE, args, status).await
+    // A message without a session id, or with an empty one, starts a session.
+    let is_new = parse::<Named<'_>>(&body)?.id().is_none_or(|id| id.is_empty());
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    call(&app, identity, &headers, sa_relay::MESSAGE, arguments(&body)?, status).await
 }
 
-/// Returns whether a message starts a session: it names none, or an empty id.
-fn is_new(args: &Map<String, Value>) -> bool {
-    args.get("session_id").and_then(Value::as_str).is_none_or(str::is_empty)
+/// The session that a body names. The rest of a body stays text, because parsed JSON takes many
+/// times its size in memory.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    session_id: Option<&'a RawValue>,
+}
+
+impl Named<'_> {
+    fn id(&self) -> Option<String> {
+        serde_json::from_str(self.session_id?.get()).ok()
+    }
+}
+
+fn arguments(json: &[u8]) -> Result<RawJson, Problem> {
+    let unreadable =
+        |why: String| Problem::bad_request(format!("the request body cannot be read: {why}"));
+    let text = std::str::from_utf8(json).map_err(|error| unreadable(error.to_string()))?;
+    RawJson::parse(text).map_err(|error| unreadable(error.to_string()))
+}
+
+/// Returns the arguments with the session id of the path.
+fn with_session(body: &[u8], id: &str) -> Result<RawJson, Problem> {
+    let named: Named<'_> = parse(body)?;
+    match named.session_id {
+        Some(_) if named.id().is_some_and(|named| named == id) => arguments(body),
+        Some(_) => Err(Problem::bad_request("the body names another session than the path")
+            .hint("leave session_id out of the body")),
+        None => {
+            let rest = body.trim_ascii_start().strip_prefix(b"{").unwrap_or_default();
+            let comma = if rest.trim_ascii_start().starts_with(b"}") { "" } else { "," };
+            let first = format!("{{\"session_id\":{}{comma}", Value::from(id));
+            arguments(&[first.as_bytes(), rest].concat())
+        }
+    }
 }
 
 /// The arguments of the tool `caller_tool_response`, without the session id.
@@ -170,8 +204,7 @@ pub(crate) async fn respond(
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    let mut args: Map<String, Value> = parse(&body)?;
-    args.insert("session_id".into(), id.into());
+    let args = with_session(&body, &id)?;
     call(&app, identity, &headers, sa_relay::RESPOND, args, StatusCode::ACCEPTED).await
 }
 
@@ -184,7 +217,7 @@ pub(crate) async fn end(
     Segment(id): Segment,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let args = Map::from_iter([("session_id".to_owned(), Value::from(id))]);
+    let args = RawJson::of(&serde_json::json!({ "session_id": id }));
     call(&app, identity, &headers, sa_relay::END, args, StatusCode::OK).await
 }
 
@@ -259,16 +292,13 @@ async fn call(
     identity: Identity,
     headers: &HeaderMap,
     tool: &str,
-    args: Map<String, Value>,
+    args: RawJson,
     status: StatusCode,
 ) -> Result<Response, Problem> {
     sessions(app)?;
-    let args = RawJson::parse(&Value::Object(args).to_string());
     let request = CallRequest {
         tool: tool.into(),
-        args: args.map_err(|error| {
-            Problem::bad_request(format!("the request body cannot be read: {error}"))
-        })?,
+        args,
         view: View::of(identity.principal),
         surface: "rest",
         session_key: None,
@@ -301,16 +331,23 @@ fn json(value: &impl Serialize) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_message_without_a_session_id_or_with_an_empty_one_starts_a_session() {
-        for (id, expected) in [(json!(null), true), (json!(""), true), (json!("ses_1"), false)] {
-            let args = Map::from_iter([("session_id".to_owned(), id.clone())]);
-            assert_eq!(is_new(&args), expected, "{id}");
+    fn the_session_of_the_path_is_added_to_the_body() {
+        for (body, expected) in [
+            ("{}", Some(r#"{"session_id":"s\"1"}"#)),
+            (" { } ", Some(r#"{"session_id":"s\"1" } "#)),
+            (r#"{"result":[1]}"#, Some(r#"{"session_id":"s\"1","result":[1]}"#)),
+            (r#"{"a":1,"session_id":"s\"1"}"#, Some(r#"{"a":1,"session_id":"s\"1"}"#)),
+            (r#"{"session_id":"other"}"#, None),
+            (r#"{"session_id":1}"#, None),
+            ("[]", None),
+            ("", None),
+        ] {
+            let found = with_session(body.as_bytes(), "s\"1").ok();
+            let found = found.as_ref().map(|json| json.as_str().trim());
+            assert_eq!(found, expected.map(str::trim), "{body}");
         }
-        assert!(is_new(&Map::new()));
     }
 }

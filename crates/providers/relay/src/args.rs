@@ -1,10 +1,12 @@
 //! The arguments of the session tools, in both forms that clients use.
 
+use std::fmt;
 use std::time::Duration;
 
 use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
 use sa_text::json::{object, why};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The maximum number of tools that one caller may lend.
@@ -21,6 +23,7 @@ pub(crate) struct NewMessage {
     pub(crate) session_id: Option<String>,
     pub(crate) context: Option<Context>,
     pub(crate) caller_id: Option<String>,
+    #[serde(default, deserialize_with = "few")]
     pub(crate) caller_tools: Option<Vec<ToolSpec>>,
     pub(crate) agent: Option<String>,
     /// The name that other gateways use for an agent and its workspace. It is used as an agent
@@ -33,6 +36,7 @@ pub(crate) struct NewMessage {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Context {
     pub(crate) caller_id: Option<String>,
+    #[serde(default, deserialize_with = "few")]
     pub(crate) caller_tools: Option<Vec<ToolSpec>>,
     pub(crate) timeout_ms: Option<u64>,
 }
@@ -49,6 +53,42 @@ pub(crate) struct ToolSpec {
     output_schema: Option<Box<RawValue>>,
     annotations: Option<Box<RawValue>>,
     timeout_ms: Option<u64>,
+}
+
+/// Reads a list of tools. Stops at the first tool that is too many, so that a long list takes no
+/// memory.
+fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ToolSpec>>, D::Error> {
+    struct Few;
+
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<ToolSpec>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of tools")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<ToolSpec>, A::Error> {
+            let mut tools = Vec::new();
+            while let Some(tool) = list.next_element()? {
+                if tools.len() == MAX_TOOLS {
+                    let message = format_args!("a caller can offer at most {MAX_TOOLS} tools");
+                    return Err(A::Error::custom(message));
+                }
+                tools.push(tool);
+            }
+            Ok(tools)
+        }
+    }
+
+    /// A list that may be null.
+    #[derive(Deserialize)]
+    struct List(#[serde(deserialize_with = "list")] Vec<ToolSpec>);
+
+    fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ToolSpec>, D::Error> {
+        deserializer.deserialize_seq(Few)
+    }
+
+    Ok(Option::<List>::deserialize(deserializer)?.map(|List(tools)| tools))
 }
 
 /// The caller's part of a message: its name, its tools and their timeout.
@@ -89,12 +129,6 @@ struct Typed {
 }
 
 fn checked(tools: Vec<ToolSpec>) -> Result<Vec<ToolSpec>, CallError> {
-    if tools.len() > MAX_TOOLS {
-        return Err(invalid(format!(
-            "a caller can offer at most {MAX_TOOLS} tools, not {}",
-            tools.len()
-        )));
-    }
     let mut names = std::collections::HashSet::new();
     for tool in &tools {
         let name = tool.name.chars().take(128).flat_map(char::escape_debug).collect::<String>();
