@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -22,6 +23,7 @@ use super::middleware::{
 use super::tools::{JSON, ProviderDoc, raw};
 use super::{App, Params, Problem, query};
 use crate::config::NodeTokens;
+use crate::config::values::split_port;
 use crate::hosts::Machine;
 use crate::journal::node_event;
 use crate::json::to_json;
@@ -294,11 +296,27 @@ fn admit(
             Err(_) => {}
         }
     }
-    if admits_anyone(tokens, &app.tokens) && ends.remote.ip().to_canonical().is_loopback() {
+    if admits_anyone(tokens, &app.tokens)
+        && ends.remote.ip().to_canonical().is_loopback()
+        && !is_forwarded(request.headers())
+    {
         return Ok((admission(Grant::none(), None), None));
     }
     let tried = !presented.is_empty() || request.headers().contains_key(header::AUTHORIZATION);
     Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
+}
+
+/// Returns whether a proxy on this machine may forward the request for a client on another one. A
+/// direct client names a local address as its host, and has no headers of a proxy.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    const BY_PROXIES: [&str; 5] =
+        ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let (host, _) = split_port(host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_local = address
+        .map_or(host.eq_ignore_ascii_case("localhost"), |ip| ip.to_canonical().is_loopback());
+    !is_local || BY_PROXIES.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Returns the grants with which nodes can connect now.
@@ -393,6 +411,25 @@ mod tests {
         tokens_of(&format!("/v1/nodes/ws?{query}").parse().unwrap(), &headers).ok()
     }
 
+    #[test]
+    fn a_request_through_a_proxy_is_forwarded() {
+        let check = |host: &'static str, name: &'static str, expected: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            headers.insert(name, HeaderValue::from_static("x"));
+            assert_eq!(is_forwarded(&headers), expected, "{host} with {name}");
+        };
+        for host in ["localhost:3210", "LocalHost", "127.0.0.1:3210", "127.1.2.3", "[::1]:3210"] {
+            check(host, "accept", false);
+            for name in ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-forwarded-host"] {
+                check(host, name, true);
+            }
+        }
+        for host in ["gw.example.com", "10.0.0.1:3210", "localhost.example.com", ""] {
+            check(host, "accept", true);
+        }
+    }
+
     struct Nobody;
 
     impl sa_core::Provider for Nobody {
@@ -407,7 +444,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_is_away_keeps_no_names_once_its_token_is_over() {
-        let store = Tokens::load(Arc::new(crate::memory::MemoryRecords::default())).await.unwrap();
+        let store = Tokens::load(Arc::new(crate::records_for_tests::MemoryRecords::default()))
+            .await
+            .unwrap();
         let directory =
             Directory::new(sa_core::Notices::new(), std::time::Duration::from_secs(600));
         let attach = |id: &str, token: &str| {
