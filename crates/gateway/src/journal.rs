@@ -334,7 +334,9 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> S
             object.text("id", id).text("name", name).text("role", role.as_str())
         })
         .text("surface", record.surface)
-        .maybe(record.session_key.as_deref(), |object, key| object.text("session_key", key))
+        .maybe(record.session_key.as_deref(), |object, key| {
+            object.text("session_key", &redact::mask_text(key))
+        })
         .text("trace_id", record.trace.encode_trace_id(&mut [0; 32]))
         .plain("at_ms", record.at_ms)
         .maybe(record.waited, |object, waited| object.plain("waited_us", waited.as_micros() as u64))
@@ -370,7 +372,9 @@ pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
         })
         .value("principal", &Who::from(&*call.principal))
         .text("surface", call.surface)
-        .maybe(call.session_key.as_deref(), |object, key| object.text("session_key", key))
+        .maybe(call.session_key.as_deref(), |object, key| {
+            object.text("session_key", &redact::mask_text(key))
+        })
         .text("trace_id", call.trace.encode_trace_id(&mut [0; 32]))
         .plain("at_ms", call.at_ms)
         .maybe(dispatched.as_ref(), |object, (_, waited)| {
@@ -431,7 +435,7 @@ mod tests {
             provider: None,
             principal: Arc::clone(&principal),
             surface: "http",
-            session_key: None,
+            session_key: Some(tool.into()),
             trace: sa_core::call::TraceContext::root(),
             args: RawJson::parse("{}").unwrap(),
             at_ms: 1,
@@ -444,10 +448,10 @@ mod tests {
         let written = |tool: &str| ended(&record(tool), "id", 100, String::new());
         assert!(!written(&token).contains("a1a1"), "{}", written(&token));
         let read: serde_json::Value = serde_json::from_str(&written(&token)).unwrap();
-        let texts =
-            [&read["tool"], &read["exposed"], &read["error"]["message"], &read["error"]["hint"]];
+        let (error, key) = (&read["error"], &read["session_key"]);
+        let texts = [&read["tool"], &read["exposed"], key, &error["message"], &error["hint"]];
         let masked = texts.map(|text| text.as_str().unwrap().contains(redact::MASK));
-        assert_eq!(masked, [true; 4], "{read}");
+        assert_eq!(masked, [true; 5], "{read}");
         for tool in ["demo.echo", "sb_search", "search__find_pages"] {
             let read: serde_json::Value = serde_json::from_str(&written(tool)).unwrap();
             assert_eq!((&read["tool"], &read["exposed"]), (&tool.into(), &tool.into()));

@@ -26,15 +26,21 @@ const PARTS: [&str; 12] = [
 
 /// Words of secret keys. They must match a whole word, because they are short: `shipping` contains
 /// `pin`.
-const WORDS: [&str; 6] = ["pwd", "bearer", "jwt", "otp", "pin", "dsn"];
+const WORDS: [&str; 11] =
+    ["pwd", "pw", "bearer", "jwt", "otp", "totp", "mfa", "pin", "cvv", "cvc", "dsn"];
 
-/// Query parameters that name secrets only in URLs.
+/// The last words of query parameters that name secrets only in URLs.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
 
 /// The prefix of the gateway's tokens, and the minimum length of the rest. Real tokens have 43
 /// characters after the prefix.
 const TOKEN: &str = "sb_";
 const TOKEN_LEAST: usize = 32;
+
+/// The scheme before a credential in a header, and the minimum length of the credential. An English
+/// sentence has no word of this length after "bearer".
+const BEARER: &[u8] = b"bearer ";
+const BEARER_LEAST: usize = 20;
 
 /// Masks the secrets in a JSON text. Most texts contain none and are not parsed.
 pub fn mask_json(text: &str) -> Cow<'_, str> {
@@ -51,10 +57,11 @@ pub fn mask_json(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Masks the gateway's tokens, the credentials of URLs, and the secrets of JSON documents in a text.
+/// Masks the gateway's tokens, the credentials of URLs, and the secrets of JSON documents in a
+/// text.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
-    for find in [token_in, user_in, parameter_in] {
+    for find in [token_in, bearer_in, user_in, parameter_in] {
         let mut from = 0;
         while let Some((start, end)) = find(&shown, from) {
             shown.to_mut().replace_range(start..end, MASK);
@@ -144,6 +151,26 @@ fn token_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
+/// Finds the next credential of an `Authorization: Bearer` header, starting at `from`.
+fn bearer_in(text: &str, from: usize) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut at = from;
+    while let Some(found) =
+        bytes[at..].windows(BEARER.len()).position(|part| part.eq_ignore_ascii_case(BEARER))
+    {
+        let start = at + found + BEARER.len();
+        let length = bytes[start..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte))
+            .count();
+        if length >= BEARER_LEAST {
+            return Some((start, start + length));
+        }
+        at = start;
+    }
+    None
+}
+
 /// Finds the next user and password in a URL, starting at `from`.
 fn user_in(text: &str, from: usize) -> Option<(usize, usize)> {
     let mut at = from;
@@ -174,7 +201,10 @@ fn parameter_in(text: &str, from: usize) -> Option<(usize, usize)> {
         let name = &text[rest.len()..start - 1];
         let in_url = rest.ends_with(['?', '&', ';', '#']);
         let secret = is_secret_key(name)
-            || (in_url && PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known)));
+            || (in_url
+                && words(name).last().is_some_and(|last| {
+                    PARAMETERS.iter().any(|known| last.eq_ignore_ascii_case(known))
+                }));
         let value = text[start..]
             .split(|c: char| is_end(c) || "&;#".contains(c))
             .next()

@@ -53,8 +53,8 @@ fn value_after(text: &str, colon: usize, key_level: u32) -> Option<Range<usize>>
     Some(start..start + length)
 }
 
-/// Returns the length of a string, an object or an array with quotes of this level. It ends with the
-/// string around it if it was cut off.
+/// Returns the length of a string, an object or an array with quotes of this level. It ends with
+/// the string around it if it was cut off.
 fn length(value: &str, own_level: u32) -> usize {
     let (mut depth, mut in_string, mut run) = (0_usize, false, 0);
     for (at, byte) in value.bytes().enumerate() {

@@ -21,6 +21,18 @@ fn secrets_are_masked_by_the_name_of_their_key() {
 }
 
 #[test]
+fn credentials_in_headers_and_signed_urls_are_masked() {
+    let bearer = |rest: &str| json!({ "log": format!("> Authorization: Bearer {rest}\r\n") });
+    for scheme in ["aaaaaaaaaaaaaaaaaaaa", "eyJhbGciOi.JIUzI1NiJ9-_~+/=="] {
+        check(&bearer(scheme).to_string(), &bearer(MASK).to_string());
+    }
+    check(r#"{"a":"a bearer of bad news"}"#, r#"{"a":"a bearer of bad news"}"#);
+    let signed = |value: &str| json!(format!("https://s3.example/a?X-Amz-Signature={value}&b=1"));
+    check(&signed("0123abcd").to_string(), &signed(MASK).to_string());
+    check(r#"{"a":"?designature=1"}"#, r#"{"a":"?designature=1"}"#);
+}
+
+#[test]
 fn short_names_are_masked_as_whole_words() {
     for key in [
         "pwd",
@@ -40,6 +52,12 @@ fn short_names_are_masked_as_whole_words() {
         "JWTValue",
         "bearer",
         "bearer_value",
+        "pw",
+        "db_pw",
+        "totp",
+        "mfaCode",
+        "cvv",
+        "cvc",
         "dsn",
         "connection_string",
         "connectionString",
