@@ -1,9 +1,12 @@
 //! Project rules that the compiler does not check.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use support::{root, tracked};
 
 /// The layers, and the layers on which the crates of each may depend. A crate belongs to the layer
 /// with the longest matching folder prefix in this list.
@@ -199,24 +202,4 @@ fn lock_files_hold_every_platform_and_no_registry() {
             );
         }
     }
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-/// Returns the project's files that git knows, including new ones.
-fn tracked(patterns: &[&str]) -> Vec<PathBuf> {
-    let root = root();
-    let output = Command::new("git")
-        .current_dir(root)
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "--"])
-        .args(patterns)
-        .output()
-        .unwrap();
-    let files = String::from_utf8(output.stdout).unwrap();
-    let files: Vec<PathBuf> =
-        files.lines().map(|line| root.join(line)).filter(|file| file.exists()).collect();
-    assert!(!files.is_empty(), "git lists no file for {patterns:?}");
-    files
 }

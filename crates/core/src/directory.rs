@@ -27,7 +27,7 @@
 mod definitions;
 mod index;
 #[cfg(test)]
-mod leaks;
+mod leak_tests;
 mod reserved;
 mod resolve;
 mod saved;

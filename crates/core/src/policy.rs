@@ -20,8 +20,8 @@ impl Policy {
     /// it has or claims.
     ///
     /// A rule that denies any of the names denies the tool, and ignores case. A token includes the
-    /// tool only by a leading name. Another tool may hold the other names, and the token was created
-    /// for that one.
+    /// tool only by a leading name. Another tool may hold the other names, and the token was
+    /// created for that one.
     ///
     /// The error names the tool, so it is for principals that see it: see [`Policy::shows`].
     pub fn authorise(

@@ -386,7 +386,7 @@ async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
     pause().await;
     let (_, three) = gateway.start(keyed("k"));
     pause().await;
-    assert_eq!(requests(&connection), [first], "whoever leaves ends its own waiting alone");
+    assert_eq!(requests(&connection), [first], "a caller that disconnects ends only its own wait");
     assert!(cancels(&connection).is_empty());
     connection.complete(first, ok("1"));
     for task in [one, three] {

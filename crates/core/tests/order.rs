@@ -1,9 +1,9 @@
 //! Rule: names follow from the claims and their ages, not from the order in which they arrive.
 //!
 //! Providers of different kinds and grants contest ids, too. In two cases the result depends on
-//! time by nature, so these events stay in order. A grant that takes over an id continues the claims
-//! of the grant before it. A provider that was refused an id gets the id only if it attaches again
-//! after the other one was forgotten.
+//! time by nature, so these events stay in order. A grant that takes over an id continues the
+//! claims of the grant before it. A provider that was refused an id gets the id only if it attaches
+//! again after the other one was forgotten.
 
 mod support;
 

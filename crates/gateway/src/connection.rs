@@ -290,7 +290,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Returns a socket and its other end, with this buffer size.
-    fn placed(room: usize) -> (Connection<DuplexStream>, DuplexStream) {
+    fn with_slot(room: usize) -> (Connection<DuplexStream>, DuplexStream) {
         let (here, there) = tokio::io::duplex(room);
         (ConnectionGuard::new(None, Arc::new(Metrics::default()), TIMEOUT).with(here), there)
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_for_too_long_is_hung_up_on() {
-        let (mut here, there) = placed(7);
+        let (mut here, there) = with_slot(7);
         let error = here.write_all(&[1; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(refused(&here));
@@ -310,7 +310,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_a_little_now_and_then_is_not_and_nor_is_who_is_written_nothing() {
-        let (mut here, mut there) = placed(7);
+        let (mut here, mut there) = with_slot(7);
         let taking = tokio::spawn(async move {
             for _ in 0..100 {
                 tokio::time::sleep(TIMEOUT * 9 / 10).await;
@@ -337,7 +337,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_only_sounds_like_one_makes_no_web_socket() {
-        let (mut here, mut there) = placed(50);
+        let (mut here, mut there) = with_slot(50);
         here.write_all(SWITCHED).await.unwrap();
         there.read_exact(&mut [0; SWITCHED.len()]).await.unwrap();
         let error = here.write_all(&[1; 100]).await.unwrap_err();
@@ -346,7 +346,7 @@ mod tests {
 
     /// Returns a socket that has switched to WebSocket.
     async fn switched(room: usize) -> (Connection<DuplexStream>, DuplexStream) {
-        let (mut here, mut there) = placed(room);
+        let (mut here, mut there) = with_slot(room);
         here.agreed().store(true, Ordering::Relaxed);
         let answer = b"HTTP/1.1 101 Switching Protocols\r\n\r\n";
         let mut heard = [0; 36];

@@ -355,7 +355,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_of_an_earlier_version_is_taken_up_and_split() {
-        let records: Arc<dyn Records> = Arc::new(crate::memory::MemoryRecords::default());
+        let records: Arc<dyn Records> =
+            Arc::new(crate::records_for_tests::MemoryRecords::default());
         let old = r#"{"pool":"Token n","tools":[{"name":"n.a","definition":{"title":"Reads."}}]}"#;
         records.put(BUCKET, "node/n", old.into(), Expect::Anything).await.unwrap();
         let (_, definitions) = start(&records).await;

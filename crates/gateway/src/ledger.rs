@@ -212,8 +212,8 @@ impl StoreLedger {
         Err(CallError::new(CallErrorKind::Store, message).hint(hint).retryable(room))
     }
 
-    /// Deletes some of the expired keys while the clock is trusted. If a key were deleted too early,
-    /// a retry would run the call again.
+    /// Deletes some of the expired keys while the clock is trusted. If a key were deleted too
+    /// early, a retry would run the call again.
     pub async fn sweep(&self, trimmer: &Trimmer) -> Result<(), StoreError> {
         let Some(since_ms) = trimmer.since_ms(MEMORY) else { return Ok(()) };
         let aged = self.forget(since_ms).await?;

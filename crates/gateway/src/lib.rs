@@ -17,11 +17,11 @@ pub mod http;
 pub mod journal;
 pub mod json;
 pub mod ledger;
-#[cfg(test)]
-mod memory;
 pub mod memory_limit;
 pub mod metrics;
 pub mod recent;
+#[cfg(test)]
+mod records_for_tests;
 pub mod redact;
 mod refusals;
 mod remembered;

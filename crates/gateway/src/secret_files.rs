@@ -20,8 +20,8 @@ pub(crate) fn mark(config: &Config) {
     });
 }
 
-/// Marks files that were created or replaced since the start, such as a renewed TLS key. Errors were
-/// reported at the start.
+/// Marks files that were created or replaced since the start, such as a renewed TLS key. Errors
+/// were reported at the start.
 pub(crate) fn mark_again(config: &Config) {
     mark_each(config, |_, _| {});
 }

@@ -363,7 +363,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::memory::MemoryRecords;
+    use crate::records_for_tests::MemoryRecords;
 
     fn new(name: &str, role: Role) -> NewToken {
         NewToken::new(name, role)

@@ -27,7 +27,8 @@ pub struct Options {
     pub sandbox: Option<Sandbox>,
     /// The environment of commands. The node's own variables are removed from it.
     pub environment: Environment,
-    /// The program that supervises commands, if it is not this one: see [`supervisor`](crate::supervisor).
+    /// The program that supervises commands, if it is not this one: see
+    /// [`supervisor`](crate::supervisor).
     pub supervisor: Option<PathBuf>,
 }
 

@@ -95,7 +95,7 @@ test("a frame as it should be is read, whatever its payload is", () => {
   );
 });
 
-test("what is no text is refused like what is no JSON", () => {
+test("invalid text is refused in the same way as invalid JSON", () => {
   const frame = encodeBinary(JSON.stringify(MESSAGE), []);
   frame[8] = 0xff;
   expect(() => decodeFrame(frame)).toThrow(ValidationError);

@@ -10,8 +10,8 @@ const KINDS: [&str; 3] = ["definition.invisible_text", "name.contested", "node.c
 /// The maximum age of the events.
 const MAX_AGE_MS: i64 = 24 * 3_600 * 1_000;
 
-/// The maximum number of pages that are read. If this machine's clock is wrong, every event may seem
-/// new.
+/// The maximum number of pages that are read. If this machine's clock is wrong, every event may
+/// seem new.
 pub(super) const MAX_PAGES: usize = 400;
 
 /// The checked events, newest first.

@@ -75,9 +75,9 @@ pub(crate) struct Deadline {
     ends: AtomicU64,
     limit_ms: AtomicU64,
     cap_ms: u64,
-    /// Whether signs of life leave the limit as it is.
+    /// Whether progress does not extend the limit.
     hard: AtomicBool,
-    /// Wakes whoever sleeps until an end that has come nearer meanwhile.
+    /// Wakes the task that waits for the deadline, after the deadline was moved forward.
     moved: Notify,
 }
 

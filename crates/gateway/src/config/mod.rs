@@ -6,12 +6,12 @@
 
 mod bounds;
 #[cfg(test)]
-mod canary;
+mod canary_tests;
 pub mod environment;
 mod file;
 pub mod flags;
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 pub mod layers;
 pub mod named;
 mod node_tokens;

@@ -6,7 +6,7 @@ use sa_core::retention::{Reading, TrustedClock};
 use sa_core::{Output, RawJson};
 
 use super::*;
-use crate::memory::MemoryRecords;
+use crate::records_for_tests::MemoryRecords;
 
 fn ledger_on(records: &Arc<MemoryRecords>) -> StoreLedger {
     StoreLedger::new(Arc::clone(records) as _, 100 << 20)

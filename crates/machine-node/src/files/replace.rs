@@ -80,7 +80,7 @@ pub(super) fn replace(
     match new.take_place(old.is_some()) {
         // A file that is a mount point cannot be replaced.
         Err(Errno::BUSY) if old.is_some() => return overwrite(target, content, || true),
-        placed => placed?,
+        result => result?,
     }
     // A directory that is writable but not readable cannot be synced; the file is in it
     // nevertheless.

@@ -94,7 +94,8 @@ impl Leave {
 }
 
 impl Channel {
-    /// Opens a channel. `has_stale_presence` is set if participants were present when the gateway ended.
+    /// Opens a channel. `has_stale_presence` is set if participants were present when the gateway
+    /// ended.
     pub(crate) async fn open(
         hub: Arc<Channels>,
         name: &str,

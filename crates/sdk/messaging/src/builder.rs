@@ -121,8 +121,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the context that the channel must belong to. A channel without a context takes the first
-    /// one given.
+    /// Sets the context that the channel must belong to. A channel without a context takes the
+    /// first one given.
     pub fn context_id(mut self, context: impl Into<String>) -> Self {
         self.config.context_id = Some(context.into());
         self

@@ -210,6 +210,6 @@ async fn no_acknowledged_message_is_lost_or_doubled() {
         let change = if message["payload"]["action"] == "leave" { -1 } else { 1 };
         *here.entry(message["senderId"].as_str().unwrap()).or_insert(0) += change;
     }
-    assert!(here.values().all(|count| *count == 0), "ghosts: {here:?}");
+    assert!(here.values().all(|count| *count == 0), "stale_presence: {here:?}");
     gateway.stop().await;
 }

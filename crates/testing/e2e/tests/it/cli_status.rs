@@ -94,7 +94,7 @@ async fn commands_name_the_data_directory_unless_it_is_the_usual_one() {
         status["command"].as_str().unwrap().to_owned()
     };
     assert_eq!(command(None).await, "switchboard");
-    assert_eq!(command(usual.to_str()).await, "switchboard", "whoever names it or not");
+    assert_eq!(command(usual.to_str()).await, "switchboard", "with and without the directory");
     assert_eq!(
         command(other.to_str()).await,
         format!("switchboard --data-dir '{}'", other.display())

@@ -4,8 +4,8 @@
 //!
 //! Resident memory cannot decide that. A part of it is pages of the program's own file, which the
 //! kernel loads and drops at any time. Another part is freed memory that the allocator retains for
-//! a while. Both vary by tens of megabytes. So the tested program counts its live bytes and those of
-//! SQLite; resident memory is printed and has only a coarse limit.
+//! a while. Both vary by tens of megabytes. So the tested program counts its live bytes and those
+//! of SQLite; resident memory is printed and has only a coarse limit.
 //!
 //! The rounds are compared in thirds, by their medians. The first third fills structures that are
 //! bounded but empty at the start: caches, pools, the recorded calls and ended sessions. From the

@@ -57,7 +57,7 @@ async fn a_restricted_token_sees_what_it_may_call() {
     assert_eq!(
         listed(&at.agent(&token)).await,
         ["page"],
-        "its page does the work, for whoever is meant to have it"
+        "its page does the work, for every principal that may use it"
     );
     assert_eq!(listed(&at.new_agent("all").await).await, ["mail", "off", "page", "secret"]);
     let (_, token) = at.token(json!({ "name": "n", "role": "node" })).await;
