@@ -510,7 +510,7 @@ pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    secret_file::mark(&draft)?;
+    secret_file::mark_created(&file, &draft)?;
     fs::rename(&draft, path)
 }
 
@@ -518,6 +518,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
     let stop = gateway.housekeeping.clone();
     let mut rounds = Rounds::new();
     let mut confirmed = false;
+    let mut marking = secret_files::Detached::default();
     for round in 1_u64.. {
         rounds.run(&gateway, confirmed).await;
         confirmed = tokio::select! {
@@ -537,9 +538,8 @@ async fn keep_house(gateway: Arc<Gateway>) {
             }
         }
         if round.is_multiple_of(10) {
-            let marking = Arc::clone(&gateway);
-            let _ = tokio::task::spawn_blocking(move || secret_files::mark_again(&marking.config))
-                .await;
+            let config = gateway.config.clone();
+            marking.start(move || secret_files::mark_again(&config));
             let tokens = gateway.tokens.list();
             let known =
                 |id: &str| tokens.iter().any(|token| token.id == id && token.revoked_ms.is_none());

@@ -1,6 +1,7 @@
 //! Protects the gateway's secret files from sandboxed agents and from nodes.
 
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use sa_vault::secret_file;
 use tracing::warn;
@@ -26,12 +27,31 @@ pub(crate) fn mark_again(config: &Config) {
     mark_each(config, |_, _| {});
 }
 
+/// Runs a task in a separate thread, and never waits for it. A file system may not answer, such as
+/// one on the network.
+#[derive(Debug, Default)]
+pub(crate) struct Detached(Option<JoinHandle<()>>);
+
+impl Detached {
+    /// Starts a task unless the previous one is still running. Returns whether it was started. The
+    /// end of the program does not wait for the task either.
+    pub(crate) fn start(&mut self, task: impl FnOnce() + Send + 'static) -> bool {
+        if self.0.as_ref().is_some_and(|running| !running.is_finished()) {
+            return false;
+        }
+        let thread = std::thread::Builder::new().name("mark-secrets".into()).spawn(task);
+        self.0 = thread.inspect_err(|error| warn!(%error, "cannot mark new secret files")).ok();
+        self.0.is_some()
+    }
+}
+
 fn mark_each(config: &Config, failed: impl Fn(&Path, std::io::Error)) {
-    if let Err(error) = secret_file::mark_directory(&config.data_dir) {
+    let agents = sa_relay::agent_directories(&config.data_dir, &config.settings.sessions.agents);
+    if let Err(error) = secret_file::mark_directory_except(&config.data_dir, &agents) {
         failed(&config.data_dir, error);
     }
     for file in outside_data_dir(config) {
-        // Opening a pipe would block. A missing file is reported by its reader.
+        // A file that is missing or not a regular file is reported by its reader.
         if file.is_file()
             && let Err(error) = secret_file::mark_file(&file)
         {
@@ -157,5 +177,80 @@ mod tests {
             assert!(hidden.contains(&dir.path().join(name)), "{name}: {hidden:?}");
         }
         assert!(!hidden.contains(&dir.path().join("cert.pem")), "{hidden:?}");
+    }
+
+    /// Returns a configuration with agents that have their own, a configured and a shared directory.
+    fn with_agents(dir: &Path) -> Config {
+        let text = format!(
+            "[data]\ndir = \"{data}\"\n\
+             [sessions.agents.own]\ncommand = [\"x\"]\nsandbox = true\n\
+             [sessions.agents.project]\ncommand = [\"x\"]\nsandbox = true\ndir = \"{data}/projects/one\"\n\
+             [sessions.agents.free]\ncommand = [\"x\"]\ndir = \"{data}/attachments\"\n",
+            data = dir.join("data").display()
+        );
+        std::fs::write(dir.join("config.toml"), text).unwrap();
+        let nothing = std::iter::empty::<(std::ffi::OsString, std::ffi::OsString)>();
+        Config::resolve(&Layers::read(Some(&dir.join("config.toml")), nothing, &[]).unwrap())
+            .unwrap()
+    }
+
+    /// The working directories are created and removed while the gateway runs. An agent with marked
+    /// files in its directory cannot start again.
+    #[test]
+    fn directories_of_agents_are_not_marked() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let config = with_agents(dir.path());
+        for name in ["attachments/channel", "projects/one/src"] {
+            std::fs::create_dir_all(data.join(name)).unwrap();
+        }
+        mark(&config);
+        let sockets = sa_relay::socket_dir(&config.data_dir).unwrap();
+        let work = sockets.join("ses_0.work");
+        std::fs::create_dir_all(work.join("deep")).unwrap();
+        let project = data.join("projects/one");
+        let secrets = [data.join("attachments/channel/one"), data.join("switchboard.db")];
+        let own = [work.join("file"), work.join("deep/file"), project.join("src/main.rs")];
+        for file in secrets.iter().chain(&own) {
+            std::fs::write(file, "").unwrap();
+        }
+        mark_again(&config);
+        for secret in secrets.iter().chain([&data, &data.join("projects")]) {
+            assert!(secret_file::is_marked_path(secret), "{}", secret.display());
+        }
+        for path in own.iter().chain([&work, &work.join("deep"), &project, &project.join("src")]) {
+            assert!(!secret_file::is_marked_path(path), "{}", path.display());
+        }
+        let searched = sa_sandbox::marked::search([work.as_path(), project.as_path()]).unwrap();
+        assert!(!searched.iter().any(|found| found.starts_with(dir.path())), "{searched:?}");
+    }
+
+    #[test]
+    fn housekeeping_does_not_wait_for_marking() {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (ended, end) = std::sync::mpsc::channel();
+        let mut marking = Detached::default();
+        let done = ended.clone();
+        assert!(marking.start(move || {
+            let _ = released.recv();
+            done.send("first").unwrap();
+        }));
+        // Only one task runs at a time.
+        assert!(!marking.start(|| panic!("a second task was started")));
+        release.send(()).unwrap();
+        assert_eq!(end.recv(), Ok("first"));
+        let mut next = || {
+            let done = ended.clone();
+            marking.start(move || done.send("next").unwrap())
+        };
+        while !next() {
+            std::thread::yield_now();
+        }
+        assert_eq!(end.recv(), Ok("next"));
+    }
+
+    #[test]
+    fn all_of_this_holds_for_an_unprivileged_user() {
+        sa_test_needs::repeat_as_nobody(module_path!(), &[]);
     }
 }

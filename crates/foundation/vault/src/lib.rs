@@ -121,7 +121,7 @@ fn write_key(file: &Path) -> std::io::Result<String> {
     let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     open.write_all(key.as_bytes())?;
     open.sync_all()?;
-    secret_file::mark(&draft)?;
+    secret_file::mark_created(&open, &draft)?;
     fs::rename(&draft, file)?;
     if let Some(dir) = file.parent() {
         fs::File::open(dir)?.sync_all()?;

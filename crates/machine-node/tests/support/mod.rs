@@ -1,9 +1,7 @@
 //! A machine in a temporary directory. Its tools are called without a gateway.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// The time limit of every wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A user and a group that own nothing.
-const NOBODY: &str = "65534";
-/// The supervisor program in a directory that [`NOBODY`] can read.
+/// The supervisor program in a directory that every user can read.
 const SUPERVISOR: &str = "SA_TEST_SUPERVISOR";
 
 /// Returns the supervisor program.
@@ -33,31 +29,7 @@ pub(crate) fn supervisor() -> PathBuf {
 /// node then has no privileges. The name of the calling test must contain `unprivileged_user`.
 #[track_caller]
 pub(crate) fn repeat_as_nobody(module: &str) {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    // The build directory may be inaccessible to other users.
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let (tests, programs) = (dir.path().join("tests"), dir.path().join("supervisor"));
-    fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
-    fs::copy(supervisor(), &programs).unwrap();
-    let (_, names) = module.split_once("::").unwrap();
-    let ran = Command::new("setpriv")
-        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
-        .arg(&tests)
-        .args([&format!("{names}::"), "--skip", "unprivileged_user"])
-        .env(SUPERVISOR, &programs)
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    // Names that match no test would pass, too.
-    assert!(
-        ran.status.success() && !said.contains(" 0 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
+    sa_test_needs::repeat_as_nobody(module, &[(SUPERVISOR, &supervisor())]);
 }
 
 pub(crate) struct Rig {

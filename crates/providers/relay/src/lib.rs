@@ -42,7 +42,7 @@ pub use agent::{AgentCommand, Input};
 pub use asking::{Following, News};
 pub use events::Event;
 pub use record::SessionView;
-pub use sandbox::check as check_sandboxes;
+pub use sandbox::{agent_directories, check as check_sandboxes};
 pub use session::Session;
 pub use sessions::Sessions;
 pub use socket::socket_dir;

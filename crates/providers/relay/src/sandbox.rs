@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sa_sandbox::{Bind, Policy, marked};
 
 use crate::agent::AgentCommand;
+use crate::socket::DIRECTORY;
 
 /// The paths of the session's socket and of this program in a sandbox.
 pub(crate) const RELAY: &str = "/run/switchboard/relay.sock";
@@ -40,6 +41,17 @@ pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Poli
         policy.readable.push(path);
     }
     Ok(policy.hiding(secrets))
+}
+
+/// Returns the directories that sandboxed agents can write to and that may be in the data directory.
+/// The gateway must not mark anything there: an agent's files are not secrets of the gateway, and
+/// an agent cannot start in a directory with marked files.
+pub fn agent_directories(data_dir: &Path, agents: &BTreeMap<String, AgentCommand>) -> Vec<PathBuf> {
+    let configured = agents.values().filter(|agent| agent.sandbox && !agent.dir.is_empty());
+    // The directories of sessions. Their sockets are beside them, and need no mark.
+    std::iter::once(data_dir.join(DIRECTORY))
+        .chain(configured.map(|agent| PathBuf::from(&agent.dir)))
+        .collect()
 }
 
 /// Hides the marked secret files of other gateways, which are searched where the agent reads and

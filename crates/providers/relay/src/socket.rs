@@ -14,6 +14,8 @@ use crate::session::{Session, WORK};
 use crate::sessions::Sessions;
 use crate::{connection, rpc};
 
+/// The directory of the sockets and of the agents' own directories, in the data directory.
+pub(crate) const DIRECTORY: &str = "relay";
 /// The maximum number of connections to one session.
 const MAX_CONNECTIONS: usize = 32;
 /// The maximum length of a Unix socket's path, and the length of the file name in it.
@@ -25,7 +27,7 @@ const NAME: usize = "/ses_0123456789abcdef0123456789abcdef.sock".len();
 /// Removes files of an earlier gateway process.
 pub fn socket_dir(data_dir: &Path) -> io::Result<PathBuf> {
     let data_dir = std::path::absolute(data_dir)?;
-    let mut dir = data_dir.join("relay");
+    let mut dir = data_dir.join(DIRECTORY);
     let user = rustix::process::getuid().as_raw();
     if dir.as_os_str().len() + NAME > MAX_PATH {
         // Named after the data directory, so that two gateways use different directories.

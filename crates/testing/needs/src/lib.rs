@@ -2,6 +2,8 @@
 //! user has. This is a separate crate, because tests of crates that do not depend on the gateway
 //! need it.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,9 +34,21 @@ pub fn missing(need: &str, why: &str) {
 /// disappears with it.
 #[track_caller]
 pub fn run_on_small_disk(size: &str, test: &str) {
+    run_on("tmpfs", &format!("size={size}"), test);
+}
+
+/// Runs another test of this program, one that is ignored by default, on a file system without user
+/// attributes.
+#[track_caller]
+pub fn run_without_attributes(test: &str) {
+    run_on("ramfs", "mode=0755", test);
+}
+
+#[track_caller]
+fn run_on(kind: &str, options: &str, test: &str) {
     let dir = tempfile::tempdir().unwrap();
     let possible = |flags: &str| {
-        let script = format!("mount -t tmpfs none {}", dir.path().display());
+        let script = format!("mount -t {kind} none {}", dir.path().display());
         Command::new("unshare")
             .args([flags, "sh", "-c", &script])
             .status()
@@ -51,9 +65,11 @@ pub fn run_on_small_disk(size: &str, test: &str) {
             flags,
             "sh",
             "-c",
-            "mount -t tmpfs -o size=\"$0\" none \"$1\" && shift && exec \"$@\"",
+            "mount -t \"$0\" -o \"$1\" none \"$2\" && shift 2 && exec \"$@\"",
+            kind,
+            options,
         ])
-        .args([size.as_ref(), dir.path().as_os_str()])
+        .arg(dir.path())
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--ignored"])
         .env(SMALL_DISK, dir.path())
@@ -64,6 +80,53 @@ pub fn run_on_small_disk(size: &str, test: &str) {
     let said = String::from_utf8_lossy(&ran.stdout);
     // A name that matches no test would pass too.
     assert!(ran.status.success() && said.contains("1 passed"), "{test} failed: {said}");
+}
+
+/// A user and a group that own nothing.
+const NOBODY: &str = "65534";
+
+/// Runs the other tests of a module again as an unprivileged user, if this user is root. The name
+/// of the calling test must contain `unprivileged_user`. `module` is its `module_path!()`.
+///
+/// The build directory may be inaccessible to other users. Therefore the test program is copied,
+/// and so are the other programs. Each of them has an environment variable with the path of its
+/// copy.
+#[track_caller]
+pub fn repeat_as_nobody(module: &str, programs: &[(&str, &Path)]) {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let tests = dir.path().join("tests");
+    fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(&tests);
+    for (variable, program) in programs {
+        let copy = dir.path().join(variable);
+        fs::copy(program, &copy).unwrap();
+        command.env(variable, copy);
+    }
+    // A test in the main file of a program has no module besides the program's own.
+    let names = module.split_once("::").map(|(_, names)| format!("{names}::"));
+    let ran = command
+        .args(names)
+        .args(["--skip", "unprivileged_user"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    // Names that match no test would pass, too.
+    assert!(
+        ran.status.success() && !said.contains(" 0 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
+
+/// Whether this is root. The kernel gives a process's directory to its effective user.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|about| about.uid() == 0)
 }
 
 /// Returns the small disk's directory, or `None` when an ignored test runs without it.
@@ -107,7 +170,6 @@ impl MemoryGroup {
 
     /// Writes a script that runs the program within the group, with the same arguments.
     pub fn wrapping(&self, program: &str, dir: &Path) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt as _;
         let script = format!(
             "#!/bin/sh\necho $$ > {}/cgroup.procs && exec {program} \"$@\"\n",
             self.0.display()

@@ -1,0 +1,53 @@
+//! Rule: a sandboxed agent with its own directory starts again after the gateway marked its files
+//! as secret.
+
+mod kit;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kit::{Kit, principal};
+use sa_vault::secret_file;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("operator.token"), "").unwrap();
+    let agents: BTreeMap<String, sa_relay::AgentCommand> = serde_json::from_value(
+        json!({ "helper": { "command": ["x"], "sandbox": true, "input": "text" } }),
+    )
+    .unwrap();
+    let kit = Kit::with(
+        "read line; mkdir -p deep; echo kept > deep/file; echo \"$line\"",
+        Duration::ZERO,
+        |store| store,
+        |options| {
+            options.socket_dir = sa_relay::socket_dir(&data).unwrap();
+            options.data_dir.clone_from(&data);
+            options.agents.clone_from(&agents);
+        },
+    )
+    .await;
+    let owner = principal("owner");
+    let mut session = Value::Null;
+    for round in 0..3 {
+        let args = json!({
+            "message": format!("round {round}"), "agent": "helper", "session_id": session, "wait_ms": 20_000,
+        });
+        let answer = kit.call(&owner, "session_message", args).await.unwrap();
+        session = answer["session_id"].clone();
+        let said = format!("round {round}");
+        assert!(answer["events"].to_string().contains(&said), "{answer}");
+        secret_file::mark_directory_except(&data, &sa_relay::agent_directories(&data, &agents))
+            .unwrap();
+        assert!(secret_file::is_marked_path(&data.join("operator.token")));
+    }
+}
+
+#[test]
+fn this_holds_for_an_unprivileged_user() {
+    sa_test_needs::repeat_as_nobody(module_path!(), &[]);
+}
