@@ -177,7 +177,27 @@ fn sockets(policy: &Policy) -> Result<Calls, Error> {
     let others = others?;
     // A call without any rule is refused whatever its arguments are.
     let rules = if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] };
-    Ok(Calls::from([(libc::SYS_socket, rules)]))
+    let mut calls = Calls::from([(libc::SYS_socket, rules)]);
+    if !policy.unix_sockets {
+        calls.insert(libc::SYS_socketpair, unconnected_pairs()?);
+    }
+    Ok(calls)
+}
+
+/// Programs use pairs of connected sockets between their own processes. A datagram socket of a pair
+/// can still send to every other socket.
+fn unconnected_pairs() -> Result<Vec<SeccompRule>, Error> {
+    const TYPE: u64 = 0xf;
+    let of_type = |kind: i32| {
+        rule([SeccompCondition::new(1, Dword, MaskedEq(TYPE), kind.unsigned_abs().into())?])
+    };
+    let family = libc::AF_UNIX.unsigned_abs().into();
+    Ok(vec![
+        rule([SeccompCondition::new(0, Dword, Ne, family)?])?,
+        of_type(libc::SOCK_DGRAM)?,
+        // The kernel treats a raw socket of this family as a datagram socket.
+        of_type(libc::SOCK_RAW)?,
+    ])
 }
 
 fn forbidden() -> Result<Calls, Error> {

@@ -15,6 +15,7 @@ mod calls;
 mod files;
 pub mod handover;
 mod init;
+pub mod leftovers;
 pub mod marked;
 mod mounted;
 pub mod mounts;

@@ -1,5 +1,6 @@
 //! The permissions of a sandboxed command.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,10 @@ pub struct Policy {
     pub readable: Vec<PathBuf>,
     /// Directories that can be written to.
     pub writable: Vec<PathBuf>,
+    /// The real paths of some readable and writable paths, without symbolic links. Other paths are
+    /// resolved when a command starts. A path must be here if a sandboxed command can change a
+    /// directory above it: the command could replace a part of the path by a link.
+    pub pinned: BTreeMap<PathBuf, PathBuf>,
     /// Files and directories that are hidden, even if their directory is readable.
     pub hidden: Vec<PathBuf>,
     /// Directories in memory that are empty at the start and deleted at the end.
@@ -70,6 +75,7 @@ impl Policy {
         Self {
             readable,
             writable: Vec::new(),
+            pinned: BTreeMap::new(),
             hidden: secrets::of_the_system(),
             private: PRIVATE.iter().map(PathBuf::from).collect(),
             binds: Vec::new(),
@@ -177,6 +183,7 @@ mod tests {
         let policy = Policy {
             readable: vec!["/usr".into(), "/srv".into()],
             writable: vec!["/data/work".into()],
+            pinned: BTreeMap::new(),
             hidden: vec!["/data".into(), "/srv/secret".into()],
             private: vec!["/tmp".into()],
             binds: Vec::new(),

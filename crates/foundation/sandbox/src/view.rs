@@ -4,12 +4,15 @@
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
-    mount_change, unmount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind, mount_change, move_mount, open_tree, unmount,
 };
 use rustix::process::pivot_root;
 
@@ -74,15 +77,21 @@ pub(crate) fn enter(policy: &Policy, terminal: Option<&Path>) -> io::Result<()> 
 
 /// One entry of the new root. Entries with the same path are applied in the order of these
 /// variants.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 enum Kind {
     Hidden,
     Private,
-    Link { to: PathBuf },
-    Bound { source: PathBuf, writable: bool },
+    Link {
+        to: PathBuf,
+    },
+    /// The source is open, so that nothing can replace it by a link.
+    Bound {
+        source: OwnedFd,
+        writable: bool,
+    },
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Step {
     target: PathBuf,
     kind: Kind,
@@ -97,12 +106,10 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
         .map(|path| (path, false))
         .chain(policy.writable.iter().map(|path| (path, true)));
     for (path, writable) in given {
-        let source = path.canonicalize().map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("{} cannot be a part of the sandbox: {error}", path.display()),
-            )
-        })?;
+        let source = match policy.pinned.get(path) {
+            Some(source) => source.clone(),
+            None => path.canonicalize().map_err(|error| no_part(path, &error))?,
+        };
         if source != *path {
             if policy.hidden.iter().any(|hidden| source.starts_with(hidden)) {
                 let (path, source) = (path.display(), source.display());
@@ -122,7 +129,8 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
                 continue;
             }
         }
-        steps.push(Step { target: source.clone(), kind: Kind::Bound { source, writable } });
+        let opened = open(&source).map_err(|error| no_part(path, &error))?;
+        steps.push(Step { target: source, kind: Kind::Bound { source: opened, writable } });
     }
     for bind in &policy.binds {
         let source = bind.source.canonicalize()?;
@@ -135,7 +143,7 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
         }
         steps.push(Step {
             target: bind.target.clone(),
-            kind: Kind::Bound { source, writable: false },
+            kind: Kind::Bound { source: open(&source)?, writable: false },
         });
     }
     steps.extend(
@@ -143,8 +151,36 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
     );
     steps
         .extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
-    steps.sort_by(|a, b| (depth(&a.target), &a.kind).cmp(&(depth(&b.target), &b.kind)));
+    steps.sort_by_key(|step| (depth(&step.target), step.kind.order()));
     Ok(steps)
+}
+
+fn no_part(path: &Path, error: &io::Error) -> io::Error {
+    let why = format!("{} cannot be a part of the sandbox: {error}", path.display());
+    io::Error::new(error.kind(), why)
+}
+
+/// Opens a path that has no symbolic links.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(|error| match error
+    {
+        Errno::LOOP => {
+            io::Error::other(format!("a symbolic link has replaced a part of {}", path.display()))
+        }
+        error => error.into(),
+    })
+}
+
+impl Kind {
+    fn order(&self) -> u8 {
+        match self {
+            Self::Hidden => 0,
+            Self::Private => 1,
+            Self::Link { .. } => 2,
+            Self::Bound { .. } => 3,
+        }
+    }
 }
 
 impl Step {
@@ -164,12 +200,19 @@ impl Step {
             }
             Kind::Link { .. } => {}
             Kind::Bound { source, .. } => {
-                if source.is_dir() {
+                if FileType::from_raw_mode(fstat(source)?.st_mode).is_dir() {
                     directory(&at)?;
                 } else {
                     file(&at)?;
                 }
-                mount_bind_recursive(source, &at).map_err(|error| failed("bind", source, error))?;
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_RECURSIVE
+                    | OpenTreeFlags::AT_EMPTY_PATH;
+                let from_open = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                open_tree(source, "", flags)
+                    .and_then(|tree| move_mount(tree, "", CWD, &at, from_open))
+                    .map_err(|error| failed("bind", &self.target, error))?;
             }
         }
         Ok(())
@@ -184,7 +227,7 @@ impl Step {
                 let holds_more = plan.iter().any(|step| {
                     step.target != self.target
                         && step.target.starts_with(&self.target)
-                        && step.kind != Kind::Hidden
+                        && !matches!(step.kind, Kind::Hidden)
                 });
                 if holds_more {
                     new("tmpfs", &self.target, MountFlags::NODEV, c"mode=0711,size=1m")

@@ -1,12 +1,13 @@
 //! Private directories of commands.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat, unlinkat};
+use sa_sandbox::leftovers;
 
 /// The prefix of the names of such directories.
 const PREFIX: &str = "switchboard-command-";
@@ -66,13 +67,9 @@ pub(super) fn temporary(private: &Path) -> PathBuf {
     private.join("tmp")
 }
 
-/// Removes a command's directory.
+/// Removes a command's directory. A directory that cannot be removed is left.
 pub(super) fn remove(path: &Path) {
-    if std::fs::remove_dir_all(path).is_err() && path.exists() {
-        // A command may have removed the permissions of its own directories.
-        unlock(path);
-        let _ = std::fs::remove_dir_all(path);
-    }
+    let _ = leftovers::remove(path);
 }
 
 /// The removal of a command's directory by a process that joins the mount namespace of the
@@ -118,15 +115,6 @@ fn remove_abandoned_below(base: &Path) {
     }
 }
 
-fn unlock(directory: &Path) {
-    let _ = std::fs::set_permissions(directory, Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            unlock(&entry.path());
-        }
-    }
-}
-
 /// Locks a directory of this user, unless another process has locked it or it was moved.
 fn lock(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -142,6 +130,9 @@ fn lock(path: &Path) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) ->
     let home = home.filter(among).filter(outside);
     let place = if options.read_only { &mut policy.readable } else { &mut policy.writable };
     place.push(options.workspace.clone());
+    // It is a real path already. Another command may be able to change a directory above it.
+    policy.pinned.insert(options.workspace.clone(), options.workspace.clone());
     policy.hiding(options.hidden.iter().cloned().chain(home))
 }
 

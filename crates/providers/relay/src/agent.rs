@@ -20,9 +20,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use crate::Options;
+use crate::sandbox::{self, Paths};
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
-use crate::{Options, sandbox};
 
 /// The maximum length of an output line in one event. A longer line is split into several events.
 const MAX_OUTPUT_LINE: u64 = 64 * 1024;
@@ -224,12 +225,14 @@ async fn start(
     session: &Session,
     command: &AgentCommand,
 ) -> std::io::Result<Child> {
-    let mut dir = PathBuf::from(&command.dir);
-    if command.dir.is_empty() {
-        dir = session.own_dir();
-        std::fs::create_dir_all(&dir)?;
-    }
-    let options = &sessions.options;
+    let (options, paths) = (&sessions.options, sessions.paths_of(session, command));
+    let dir = match &paths.dir {
+        Some(dir) => dir.clone(),
+        None => {
+            std::fs::create_dir_all(session.own_dir())?;
+            session.own_dir().canonicalize()?
+        }
+    };
     let mut supervisor = Command::new(&options.program);
     supervisor.arg("agent-supervisor").current_dir(&dir).env_clear();
     let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
@@ -237,7 +240,7 @@ async fn start(
     supervisor.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
     let mut program = options.program.clone();
     if command.sandbox {
-        let policy = session_policy(options, session, command, dir.canonicalize()?).await?;
+        let policy = session_policy(options, session, (command, paths), dir.clone()).await?;
         supervisor.arg("--sandbox").arg(serde_json::to_string(&policy)?);
         supervisor.env("SWITCHBOARD_RELAY_SOCKET", sandbox::RELAY).env("TMPDIR", "/tmp");
         program = PathBuf::from(sandbox::PROGRAM);
@@ -267,7 +270,7 @@ async fn start(
 async fn session_policy(
     options: &Options,
     session: &Session,
-    command: &AgentCommand,
+    (command, paths): (&AgentCommand, Paths),
     dir: PathBuf,
 ) -> std::io::Result<Policy> {
     let home = command
@@ -284,7 +287,7 @@ async fn session_policy(
         (command.clone(), session.socket.clone(), options.program.clone());
     // Both steps read many files, so they run on a blocking thread.
     let search = move || {
-        let mut policy = sandbox::policy(&command, &secrets)?;
+        let mut policy = sandbox::policy(&command, &paths, &secrets)?;
         policy.private.extend(home.filter(|home| home.is_absolute()));
         let policy = sandbox::of_session(policy, &dir, &socket, &program);
         sandbox::check_program(&policy, &command).map_err(|error| error.to_string())?;

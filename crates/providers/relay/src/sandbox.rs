@@ -14,14 +14,85 @@ use crate::socket::DIRECTORY;
 pub(crate) const RELAY: &str = "/run/switchboard/relay.sock";
 pub(crate) const PROGRAM: &str = "/run/switchboard/switchboard";
 
+/// The configured paths of an agent, with their real paths as they were when the gateway started.
+/// Another agent may be able to change a directory above them, and could replace a part of a path by
+/// a link.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Paths {
+    /// `None` if each session has its own directory.
+    pub(crate) dir: Option<PathBuf>,
+    read: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl Paths {
+    pub(crate) fn of(command: &AgentCommand) -> Self {
+        let read = command.read.iter().map(PathBuf::from);
+        Self {
+            dir: Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| pinned(Path::new(dir))),
+            read: read.map(|path| (path.clone(), pinned(&path))).collect(),
+        }
+    }
+
+    /// Returns the paths of all agents with a sandbox. No path may lead through a link in the
+    /// directory of such an agent, because that agent may have made the link.
+    pub(crate) fn of_all(
+        agents: &BTreeMap<String, AgentCommand>,
+    ) -> Result<BTreeMap<String, Self>, String> {
+        let confined = || agents.iter().filter(|(_, command)| command.sandbox);
+        let all: BTreeMap<String, Self> =
+            confined().map(|(name, command)| (name.clone(), Self::of(command))).collect();
+        for (name, command) in confined() {
+            let configured =
+                command.read.iter().chain([&command.dir]).filter(|path| !path.is_empty());
+            for path in configured.map(Path::new) {
+                let through = all.iter().find(|(_, owner)| {
+                    owner.dir.as_ref().is_some_and(|dir| leads_through_link_in(path, dir))
+                });
+                if let Some((owner, _)) = through {
+                    return Err(format!(
+                        "the path {} of the agent \"{name}\" leads through a symbolic link in the directory of the agent \
+                         \"{owner}\", which can change the link; use a path without links there",
+                        path.display()
+                    ));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Returns whether a path is below this real directory by its name, but not by its real path.
+fn leads_through_link_in(path: &Path, directory: &Path) -> bool {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let above = path.ancestors().find(|above| pinned(above) == *directory);
+    let below = above.and_then(|above| path.strip_prefix(above).ok());
+    below.is_some_and(|below| pinned(&path) != directory.join(below))
+}
+
+/// Returns the real path, also of a path that does not exist yet.
+fn pinned(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let found = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match found {
+        Some((above, real)) if above != path => {
+            real.join(path.strip_prefix(above).unwrap_or(Path::new("")))
+        }
+        Some((_, real)) => real,
+        None => path,
+    }
+}
+
 /// Returns the policy that all sessions of an agent share. The secrets are files and directories
 /// of the gateway, its data directory first. None of them may be in the agent's directory: the
 /// agent could rename a directory above a hidden file, and then read the file.
-pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Policy, String> {
+pub(crate) fn policy(
+    command: &AgentCommand,
+    paths: &Paths,
+    secrets: &[PathBuf],
+) -> Result<Policy, String> {
     let secrets: Vec<PathBuf> = secrets.iter().map(|path| real(path)).collect();
-    let dir = Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| real(Path::new(dir)));
     let within = |dir: &PathBuf| secrets.iter().find(|secret| secret.starts_with(dir));
-    if let Some((dir, secret)) = dir.as_ref().and_then(|dir| Some((dir, within(dir)?))) {
+    if let Some((dir, secret)) = paths.dir.as_ref().and_then(|dir| Some((dir, within(dir)?))) {
         return Err(format!(
             "dir: {} contains {}, a secret file of the gateway that the agent could read there; choose another dir, \
              such as one project's directory, or move the gateway's files elsewhere",
@@ -31,15 +102,16 @@ pub(crate) fn policy(command: &AgentCommand, secrets: &[PathBuf]) -> Result<Poli
     }
     let mut policy = Policy::new(command.network);
     policy.unix_sockets = true;
-    for path in command.read.iter().map(PathBuf::from) {
-        if secrets.iter().any(|secret| real(&path).starts_with(secret)) {
+    for (path, real) in &paths.read {
+        if secrets.iter().any(|secret| real.starts_with(secret)) {
             return Err(format!(
                 "read: {} is a secret file of the gateway, which agents must not read",
                 path.display()
             ));
         }
-        policy.readable.push(path);
+        policy.readable.push(path.clone());
     }
+    policy.pinned.clone_from(&paths.read);
     Ok(policy.hiding(secrets))
 }
 
@@ -66,9 +138,10 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Adds the directory, the socket and the program of one session to the policy.
+/// Adds the real directory, the socket and the program of one session to the policy.
 pub(crate) fn of_session(mut policy: Policy, dir: &Path, socket: &Path, program: &Path) -> Policy {
     policy.writable.push(dir.to_owned());
+    policy.pinned.insert(dir.to_owned(), dir.to_owned());
     for (source, target) in [(socket, RELAY), (program, PROGRAM)] {
         policy.binds.push(Bind { source: source.to_owned(), target: target.into() });
     }
@@ -92,24 +165,27 @@ pub(crate) fn check_program(policy: &Policy, command: &AgentCommand) -> io::Resu
 
 /// Checks that an agent may do no more than the sandboxed agent that asks for it. The error names
 /// the first additional permission.
-pub(crate) fn check_confinement(asking: &AgentCommand, asked: &AgentCommand) -> Result<(), String> {
+pub(crate) fn check_confinement(
+    (asking, own): (&AgentCommand, &Paths),
+    (asked, its): (&AgentCommand, &Paths),
+) -> Result<(), String> {
     if !asked.sandbox {
         return Err("has no sandbox".into());
     }
     if asked.network && !asking.network {
         return Err("has network access, which the calling agent does not have".into());
     }
-    let place = |path: &String| real(Path::new(path));
     let within =
-        |path: &String, roots: &[PathBuf]| roots.iter().any(|root| place(path).starts_with(root));
-    let mut roots: Vec<PathBuf> =
-        [&asking.dir].into_iter().filter(|dir| !dir.is_empty()).map(place).collect();
-    if !asked.dir.is_empty() && !within(&asked.dir, &roots) {
+        |path: &PathBuf, roots: &[&PathBuf]| roots.iter().any(|root| path.starts_with(root));
+    let mut roots: Vec<&PathBuf> = own.dir.iter().collect();
+    if its.dir.as_ref().is_some_and(|dir| !within(dir, &roots)) {
         return Err(format!("works in {}, which is not in the calling agent's dir", asked.dir));
     }
-    roots.extend(asking.read.iter().map(place));
-    match asked.read.iter().find(|path| !within(path, &roots)) {
-        Some(path) => Err(format!("reads {path}, which the calling agent cannot read")),
+    roots.extend(own.read.values());
+    match its.read.iter().find(|(_, real)| !within(real, &roots)) {
+        Some((path, _)) => {
+            Err(format!("reads {}, which the calling agent cannot read", path.display()))
+        }
         None => Ok(()),
     }
 }
@@ -121,8 +197,8 @@ pub fn check(
     secrets: &[PathBuf],
     agents: &BTreeMap<String, AgentCommand>,
 ) -> Result<(), String> {
-    for (name, command) in agents.iter().filter(|(_, command)| command.sandbox) {
-        policy(command, secrets).and_then(|policy| sa_sandbox::probe(program, &policy)).map_err(|why| {
+    for (name, paths) in &Paths::of_all(agents)? {
+        policy(&agents[name], paths, secrets).and_then(|policy| sa_sandbox::probe(program, &policy)).map_err(|why| {
             format!("cannot set up the sandbox of the agent \"{name}\": {why}; to run the agent without a sandbox, set sandbox = false")
         })?;
     }
@@ -157,7 +233,8 @@ mod tests {
         for (dir, secrets) in
             [("home", &data[..]), ("link", &data), ("home/sub/data", &data), ("home", &config)]
         {
-            let why = policy(&agent(&at(dir), &[]), secrets).unwrap_err();
+            let command = agent(&at(dir), &[]);
+            let why = policy(&command, &Paths::of(&command), secrets).unwrap_err();
             let secret = secrets.last().unwrap().display().to_string();
             assert!(
                 why.contains(&secret) && why.contains(&real(&at(dir)).display().to_string()),
@@ -167,9 +244,50 @@ mod tests {
             let why = check(Path::new("/bin/true"), secrets, &all).unwrap_err();
             assert!(why.contains("\"helper\"") && why.contains(&secret), "{why}");
         }
-        let allowed = policy(&agent(&at("home/work"), &[&at("home")]), &data).unwrap();
+        let of = |command: AgentCommand| policy(&command, &Paths::of(&command), &data);
+        let allowed = of(agent(&at("home/work"), &[&at("home")])).unwrap();
         assert!(allowed.hidden.contains(&data[0]));
-        assert!(policy(&agent(&at("home/work"), &[&at("home/sub/data")]), &data).is_err());
+        assert!(of(agent(&at("home/work"), &[&at("home/sub/data")])).is_err());
+    }
+
+    #[test]
+    fn an_agent_cannot_move_the_paths_of_another_one() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for dir in ["a/sub", "a/lib", "victim"] {
+            std::fs::create_dir_all(at(dir)).unwrap();
+        }
+        std::os::unix::fs::symlink(at("a"), at("name-of-a")).unwrap();
+        let agents = |dir: &str, read: &str| {
+            BTreeMap::from([
+                ("a".to_owned(), agent(&at("a"), &[])),
+                ("b".to_owned(), agent(&at(dir), &[&at(read)])),
+            ])
+        };
+        let before = Paths::of_all(&agents("a/sub", "a/lib")).unwrap();
+        // Links outside of an agent's directory are not in its power.
+        assert!(Paths::of_all(&agents("name-of-a/sub", "victim")).is_ok());
+        let check = |asked: &Paths| {
+            let (asking, b) = (agent(&at("a"), &[]), agent(&at("a/sub"), &[&at("a/lib")]));
+            check_confinement((&asking, &before["a"]), (&b, asked))
+        };
+        assert_eq!(check(&before["b"]), Ok(()));
+
+        for name in ["sub", "lib"] {
+            std::fs::rename(at("a").join(name), at("a").join("old")).unwrap();
+            std::os::unix::fs::symlink(at("victim"), at("a").join(name)).unwrap();
+            // The real paths of the start still apply, and the sandbox refuses the link.
+            assert_eq!(check(&before["b"]), Ok(()));
+            let why = Paths::of_all(&agents("a/sub", "a/lib")).unwrap_err();
+            assert!(why.contains("symbolic link in the directory of the agent \"a\""), "{why}");
+            std::fs::remove_file(at("a").join(name)).unwrap();
+            std::fs::rename(at("a/old"), at("a").join(name)).unwrap();
+        }
+        // A missing directory is created later, and is not a link.
+        assert!(Paths::of_all(&agents("a/new/deep", "a/lib")).is_ok());
+        let command = agent(&at("a/sub"), &[&at("a/lib")]);
+        let policy = policy(&command, &before["b"], &[]).unwrap();
+        assert_eq!(policy.pinned, BTreeMap::from([(at("a/lib"), real(&at("a/lib")))]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One session: its owner, the tools that its agent may use, and its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use sa_core::{
     Scope, View, clock,
 };
 use sa_limits::budget::Holder;
+use sa_sandbox::leftovers;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::time::Instant;
@@ -286,7 +287,8 @@ impl Session {
 
     /// Removes the files that its agents have left.
     pub(crate) async fn clear_away(&self) {
-        let _ = tokio::fs::remove_dir_all(self.own_dir()).await;
+        let dir = self.own_dir();
+        let _ = tokio::task::spawn_blocking(move || remove_own_dir(&dir)).await;
     }
 
     /// Returns whether an agent is connected.
@@ -381,5 +383,12 @@ impl Working {
 impl Drop for Working {
     fn drop(&mut self) {
         self.0.agents.send_modify(|agents| *agents -= 1);
+    }
+}
+
+/// Removes the working directory of a session's agents.
+pub(crate) fn remove_own_dir(dir: &Path) {
+    if let Err(error) = leftovers::remove(dir) {
+        tracing::warn!(path = %dir.display(), %error, "cannot remove the files of an agent");
     }
 }

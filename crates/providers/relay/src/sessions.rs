@@ -1,6 +1,6 @@
 //! All sessions of a gateway.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +22,10 @@ use crate::archive::{self, Archive, Space};
 use crate::args::{self, invalid};
 use crate::events::Events;
 use crate::record::{Record, SessionView};
+use crate::sandbox::{self, Paths};
 use crate::session::{NewSession, Session};
 use crate::warnings::Warnings;
-use crate::{Options, agent, builtin, sandbox, socket, turn, watch};
+use crate::{AgentCommand, Options, agent, builtin, socket, turn, watch};
 
 /// The maximum nesting depth of sessions that agents start.
 const MAX_DEPTH: usize = 4;
@@ -38,6 +39,8 @@ pub struct Sessions {
     pub(crate) options: Options,
     pub(crate) tasks: TaskTracker,
     pub(crate) archive: Arc<Archive>,
+    /// The real paths of the agents with a sandbox.
+    paths: BTreeMap<String, Paths>,
     open: Mutex<HashMap<Arc<str>, Open>>,
     budget: Arc<SharedBudget>,
     /// Wakes the task that tracks the presence of callers.
@@ -105,10 +108,13 @@ impl Sessions {
         };
         let trimmer = Arc::clone(&options.trimmer);
         let (archive, left_open) = Archive::load(log, records, trimmer, limits).await?;
+        let confined = options.agents.iter().filter(|(_, command)| command.sandbox);
+        let paths = confined.map(|(name, command)| (name.clone(), Paths::of(command))).collect();
         let sessions = Arc::new(Self {
             router,
             notices,
             options,
+            paths,
             tasks: TaskTracker::new(),
             archive,
             open: Mutex::default(),
@@ -317,6 +323,12 @@ impl Sessions {
         Err(unknown(id))
     }
 
+    /// Returns the real paths of a session's agent.
+    pub(crate) fn paths_of(&self, session: &Session, command: &AgentCommand) -> Paths {
+        let known = session.agent.as_ref().and_then(|name| self.paths.get(name));
+        known.cloned().unwrap_or_else(|| Paths::of(command))
+    }
+
     /// Checks that a sandboxed agent uses only agents that are at least as confined. Otherwise it
     /// could leave the sandbox by asking another agent. An agent that connects by itself counts
     /// as one without a sandbox.
@@ -341,7 +353,8 @@ impl Sessions {
             return Err(refused(format!("no agent was named, and \"{own}\" has a sandbox")));
         };
         let Some(other) = agents.get(name) else { return Ok(()) };
-        sandbox::check_confinement(command, other)
+        let paths = |name: &str| self.paths.get(name).cloned().unwrap_or_default();
+        sandbox::check_confinement((command, &paths(own)), (other, &paths(name)))
             .map_err(|why| refused(format!("the agent \"{name}\" {why} (asked by \"{own}\")")))
     }
 

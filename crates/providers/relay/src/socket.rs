@@ -10,7 +10,7 @@ use sa_core::{CallError, CallErrorKind};
 use tokio::net::{UnixListener, UnixStream};
 use tracing::warn;
 
-use crate::session::{Session, WORK};
+use crate::session::{Session, WORK, remove_own_dir};
 use crate::sessions::Sessions;
 use crate::{connection, rpc};
 
@@ -48,7 +48,7 @@ pub fn socket_dir(data_dir: &Path) -> io::Result<PathBuf> {
         match path.extension().and_then(OsStr::to_str) {
             Some("sock") => std::fs::remove_file(path)?,
             // An agent may have left files that cannot be removed; they do no harm.
-            Some(WORK) => drop(std::fs::remove_dir_all(path)),
+            Some(WORK) => remove_own_dir(&path),
             _ => {}
         }
     }

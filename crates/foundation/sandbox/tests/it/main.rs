@@ -3,5 +3,7 @@
 mod attacks;
 mod lifetime;
 mod missing;
+mod pinned;
 mod rig;
 mod secrets;
+mod sockets;
