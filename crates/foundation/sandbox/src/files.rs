@@ -18,32 +18,38 @@ const REQUIRED: ABI = ABI::V1;
 /// The newest version, used if the kernel supports it. Other layers replace its missing features:
 /// read-only mounts for truncation, the PID namespace for signals, and the network namespace for
 /// abstract sockets.
-const NEWEST: ABI = ABI::V9;
+pub(crate) const NEWEST: i32 = ABI::V9 as i32;
 
-pub(crate) fn restrict(policy: &Policy, terminal: bool) -> io::Result<()> {
+/// Restricts this process. `highest` is the highest version of Landlock to use.
+pub(crate) fn restrict(policy: &Policy, terminal: bool, highest: i32) -> io::Result<()> {
     let missing = |error: RulesetError| {
         io::Error::other(format!(
             "Landlock is not available (it needs Linux 5.13 and must be among the kernel's security modules, see \
              /sys/kernel/security/lsm): {error}"
         ))
     };
-    let status =
-        rules(policy, terminal).and_then(RulesetCreated::restrict_self).map_err(missing)?;
+    let status = rules(policy, terminal, highest.into())
+        .and_then(RulesetCreated::restrict_self)
+        .map_err(missing)?;
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(io::Error::other("Landlock is not enforced by this kernel"));
     }
     Ok(())
 }
 
-fn rules(policy: &Policy, terminal: bool) -> Result<RulesetCreated, RulesetError> {
+fn rules(policy: &Policy, terminal: bool, highest: ABI) -> Result<RulesetCreated, RulesetError> {
+    let all = AccessFs::from_all(highest);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED))?
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?
-        .create()?;
-    let read = AccessFs::from_read(NEWEST) | AccessFs::ResolveUnix;
+        .handle_access(all)?;
+    let scopes = Scope::from_all(highest);
+    if !scopes.is_empty() {
+        rules = rules.scope(scopes)?;
+    }
+    let mut rules = rules.create()?;
+    let read = (AccessFs::from_read(highest) | AccessFs::ResolveUnix) & all;
     for path in &policy.readable {
         for path in without(path, &policy.hidden) {
             rules = allow(rules, &path, read)?;
@@ -56,12 +62,12 @@ fn rules(policy: &Policy, terminal: bool) -> Result<RulesetCreated, RulesetError
     rules = allow(rules, Path::new("/"), AccessFs::ReadDir.into())?;
     rules = allow(rules, Path::new("/proc"), AccessFs::ReadFile | AccessFs::ReadDir)?;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    let device = device & all;
     for path in DEVICES.into_iter().chain([TERMINALS]).chain(terminal.then_some(TERMINAL)) {
         rules = allow(rules, Path::new(path), device)?;
     }
     // No device can be created there, even by root.
-    let write = AccessFs::from_all(NEWEST)
-        & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
+    let write = all & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
     let own = policy.writable.iter().chain(policy.private_directories()).map(PathBuf::as_path);
     for path in own.chain([Path::new(SHARED_MEMORY)]) {
         rules = allow(rules, path, write)?;
@@ -77,7 +83,8 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     let Ok(handle) = PathFd::new(path) else { return Ok(rules) };
     // Rights for directories are meaningless for a file, and the kernel refuses them.
-    let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    let access =
+        if path.is_dir() { access } else { access & AccessFs::from_file(ABI::from(NEWEST)) };
     rules.add_rule(PathBeneath::new(handle, access))
 }
 

@@ -31,6 +31,8 @@ const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 pub(crate) struct Launch {
     pub(crate) policy: Policy,
     pub(crate) command: Option<Command>,
+    /// The highest version of Landlock to use.
+    pub(crate) landlock: i32,
 }
 
 /// The messages from `init` to the supervisor, one per line.
@@ -86,7 +88,7 @@ fn close_inherited() {
 /// Enters the sandbox and starts the command in it.
 fn start(socket: &UnixStream) -> io::Result<Option<Pid>> {
     let [launch, mut input, output, errors] = handover::receive(socket)?;
-    let Launch { policy, command } = handover::from_memory(launch)?;
+    let Launch { policy, command, landlock } = handover::from_memory(launch)?;
     // The new session has no access to the terminal from which the supervisor was started.
     setsid()?;
     let mut terminal = None;
@@ -103,7 +105,7 @@ fn start(socket: &UnixStream) -> io::Result<Option<Pid>> {
     }
     privileges::drop_all()?;
     stay_with_supervisor(socket)?;
-    files::restrict(&policy, terminal.is_some())?;
+    files::restrict(&policy, terminal.is_some(), landlock)?;
     calls::filter(&policy)?;
     let Some(command) = command else { return Ok(None) };
     let child = std::process::Command::new(&command.program)

@@ -13,12 +13,12 @@ use rustix::net::{
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
-    set_capabilities,
+    set_capabilities, set_thread_groups,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::init::{Ended, Launch, Report};
-use crate::{INIT, Policy, handover};
+use crate::{INIT, Policy, files, handover};
 
 /// The command to run. It uses the supervisor's directory and environment.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +33,7 @@ pub struct Command {
 #[derive(Debug)]
 pub struct Namespaces {
     policy: Policy,
+    landlock: i32,
 }
 
 /// A command that runs in a sandbox.
@@ -49,6 +50,15 @@ const FORBIDDEN: &str = "user namespaces are not available to this user (see the
 kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; most container runtimes forbid them \
 by default, and root needs CAP_SETFCAP)";
 
+/// The namespaces besides the user namespace: flag, name, and the middle part of the setting with
+/// their maximum number.
+const OTHERS: [(CloneFlags, &str, &str); 3] = [
+    (CloneFlags::CLONE_NEWNS, "mount", "mnt"),
+    (CloneFlags::CLONE_NEWIPC, "IPC", "ipc"),
+    (CloneFlags::CLONE_NEWUTS, "UTS", "uts"),
+];
+const NETWORK: [(CloneFlags, &str, &str); 1] = [(CloneFlags::CLONE_NEWNET, "network", "net")];
+
 /// The maximum length of a report's line, in bytes.
 const MAX_REPORT: u64 = 16 * 1024;
 
@@ -61,17 +71,16 @@ impl Namespaces {
     /// also gets a new network namespace. The process must not have other threads yet: the kernel
     /// refuses a user namespace to a process with several threads.
     pub fn enter(policy: Policy) -> io::Result<Self> {
+        let policy = policy.resolved();
         policy.check().map_err(io::Error::other)?;
         let (user, group) =
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let mut flags = CloneFlags::CLONE_NEWUSER
-            | CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWIPC
-            | CloneFlags::CLONE_NEWUTS;
-        flags.set(CloneFlags::CLONE_NEWNET, !policy.network);
+        // Only root can do this. Otherwise the groups stay, and `secrets` hides the files that they
+        // give.
+        let _ = set_thread_groups(&[]);
         let forbidden =
             |error: &dyn std::fmt::Display| io::Error::other(format!("{FORBIDDEN}: {error}"));
-        unshare(flags).map_err(|error| forbidden(&error))?;
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(|error| forbidden(&error))?;
         // Maps one user and one group to the same numbers as outside, so files of the workspace
         // keep their owner.
         std::fs::write("/proc/self/setgroups", "deny").map_err(|error| forbidden(&error))?;
@@ -79,12 +88,24 @@ impl Namespaces {
             .map_err(|error| forbidden(&error))?;
         std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
             .map_err(|error| forbidden(&error))?;
+        let network = NETWORK.into_iter().filter(|_| !policy.network);
+        // One after the other, so that the error names the missing one.
+        for (flag, name, setting) in OTHERS.into_iter().chain(network) {
+            unshare(flag).map_err(|error| missing(name, setting, error))?;
+        }
         if !policy.network {
             // Programs that connect to themselves need the loopback device. Without it, the sandbox
             // is still secure.
             let _ = raise_loopback();
         }
-        Ok(Self { policy })
+        Ok(Self { policy, landlock: files::NEWEST })
+    }
+
+    /// Uses no newer version of Landlock than this one. Only tests need this: they run on a newer
+    /// kernel than the oldest that is supported.
+    #[must_use]
+    pub fn with_landlock(self, highest: i32) -> Self {
+        Self { landlock: highest, ..self }
     }
 
     /// Starts a command with this input, output and error output. The process can start no thread
@@ -95,9 +116,7 @@ impl Namespaces {
         command: Option<Command>,
         files: [BorrowedFd<'_>; 3],
     ) -> io::Result<Started> {
-        unshare(CloneFlags::CLONE_NEWPID).map_err(|error| {
-            io::Error::other(format!("PID namespaces are not available: {error}"))
-        })?;
+        unshare(CloneFlags::CLONE_NEWPID).map_err(|error| missing("PID", "pid", error))?;
         pass_on_capabilities()?;
         let (ours, theirs) = UnixStream::pair()?;
         let init = std::process::Command::new("/proc/self/exe")
@@ -107,7 +126,8 @@ impl Namespaces {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let launch = handover::in_memory(&Launch { policy: self.policy, command })?;
+        let launch =
+            handover::in_memory(&Launch { policy: self.policy, command, landlock: self.landlock })?;
         let [input, output, errors] = files;
         handover::send(&ours, &[launch.as_fd(), input, output, errors])?;
         let mut report = BufReader::new(ours);
@@ -138,6 +158,13 @@ impl Report {
         lines.take(MAX_REPORT).read_line(&mut line)?;
         Ok(serde_json::from_str(&line).ok())
     }
+}
+
+fn missing(name: &str, setting: &str, error: nix::Error) -> io::Error {
+    io::Error::other(format!(
+        "{name} namespaces are not available in a user namespace (see the settings user.max_{setting}_namespaces and \
+         kernel.apparmor_restrict_unprivileged_userns; a container's runtime may also forbid them): {error}"
+    ))
 }
 
 /// Lets the next program keep the required capabilities. When a program starts, the kernel drops

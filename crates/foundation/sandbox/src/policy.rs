@@ -21,6 +21,9 @@ pub struct Policy {
     pub pinned: BTreeMap<PathBuf, PathBuf>,
     /// Files and directories that are hidden, even if their directory is readable.
     pub hidden: Vec<PathBuf>,
+    /// Files and directories of the system that this user can read and other users cannot. They are
+    /// hidden, except those that are given by name or by a directory above them.
+    pub(crate) not_public: Vec<PathBuf>,
     /// Directories in memory that are empty at the start and deleted at the end.
     pub private: Vec<PathBuf>,
     /// Files that appear at another path.
@@ -76,7 +79,8 @@ impl Policy {
             readable,
             writable: Vec::new(),
             pinned: BTreeMap::new(),
-            hidden: secrets::of_the_system(),
+            hidden: secrets::known(),
+            not_public: secrets::not_public(),
             private: PRIVATE.iter().map(PathBuf::from).collect(),
             binds: Vec::new(),
             network,
@@ -105,7 +109,30 @@ impl Policy {
             paths.iter().filter(|root| path.starts_with(root)).map(|root| depth(root)).max()
         };
         within(&self.readable).max(within(&self.writable))
-            > within(&self.hidden).max(within(&self.private))
+            > within(&self.hidden).max(within(&self.private)).max(within(&self.not_given()))
+    }
+
+    /// Returns this policy with all hidden paths in one list. No path may be given after this.
+    pub(crate) fn resolved(mut self) -> Self {
+        let not_given = self.not_given();
+        self.hidden.extend(not_given);
+        self.hidden.sort();
+        // A path must not be covered twice.
+        self.hidden.dedup();
+        self.not_public.clear();
+        self
+    }
+
+    /// Returns the system's files that other users cannot read and that the policy does not give.
+    fn not_given(&self) -> Vec<PathBuf> {
+        let named = self.readable.iter().chain(&self.writable);
+        let named = named.filter(|path| !SYSTEM.iter().any(|system| *path == Path::new(system)));
+        let given: Vec<PathBuf> = named
+            .flat_map(|path| [path.canonicalize().ok(), Some(path.clone())])
+            .flatten()
+            .collect();
+        let is_given = |path: &PathBuf| given.iter().any(|root| path.starts_with(root));
+        self.not_public.iter().filter(|path| !is_given(path)).cloned().collect()
     }
 
     /// Returns the private directories that the sandbox creates. A private directory inside a bound
@@ -185,14 +212,17 @@ mod tests {
             writable: vec!["/data/work".into()],
             pinned: BTreeMap::new(),
             hidden: vec!["/data".into(), "/srv/secret".into()],
+            not_public: vec!["/srv/closed".into(), "/data/work/own".into()],
             private: vec!["/tmp".into()],
             binds: Vec::new(),
             network: false,
             unix_sockets: false,
         };
-        for visible in ["/usr", "/usr/bin/env", "/srv/x", "/data/work/file"] {
+        for visible in ["/usr", "/usr/bin/env", "/srv/x", "/data/work/file", "/data/work/own"] {
             assert!(policy.shows(Path::new(visible)), "{visible}");
         }
+        // The directory `/srv` itself is given, so nothing below it is hidden as not public.
+        assert!(policy.shows(Path::new("/srv/closed")));
         for hidden in
             ["/data", "/data/token", "/srv/secret", "/srv/secret/x", "/tmp/x", "/home", "/usrx"]
         {
@@ -214,5 +244,30 @@ mod tests {
         for fine in ["/srv", "/tmp", "/dev/shm/x", "/usr/src/x"] {
             assert_eq!(Policy::new(false).with_writable(Path::new(fine)).check(), Ok(()), "{fine}");
         }
+    }
+
+    #[test]
+    fn what_is_not_public_is_hidden_unless_it_is_given() {
+        let mut policy = Policy::new(false);
+        let paths =
+            ["/opt/closed", "/opt/project", "/opt/tool/key", "/opt/file"].map(PathBuf::from);
+        policy.not_public = paths.to_vec();
+        assert!(policy.readable.contains(&"/opt".into()), "this test needs the directory /opt");
+        assert_eq!(policy.not_given(), paths);
+        policy.readable.extend(["/opt/tool".into(), "/opt/file".into()]);
+        policy.writable.extend(["/opt/project".into(), "/opt/closed/inner".into()]);
+        assert_eq!(policy.not_given(), ["/opt/closed"].map(PathBuf::from));
+        for (path, is_shown) in [
+            ("/opt/closed/x", false),
+            ("/opt/closed/inner/x", true),
+            ("/opt/project/x", true),
+            ("/opt/tool/key", true),
+        ] {
+            assert_eq!(policy.shows(Path::new(path)), is_shown, "{path}");
+        }
+        assert_eq!(policy.check(), Ok(()));
+        let resolved = policy.hiding(["/opt/closed".into()]).resolved();
+        assert_eq!(resolved.hidden.iter().filter(|path| path.ends_with("closed")).count(), 1);
+        assert_eq!(resolved.check(), Ok(()));
     }
 }

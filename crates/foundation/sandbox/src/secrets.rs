@@ -1,11 +1,14 @@
 //! Secrets among the files of the operating system.
 
 use std::collections::VecDeque;
+use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Directory trees in which root's private files are hidden. The rest, such as most of `/usr`,
-/// contains the files of packages.
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+/// Directory trees in which the files that only this user or its groups can read are hidden. The
+/// rest, such as most of `/usr`, contains the files of packages.
 const SEARCHED: [&str; 3] = ["/etc", "/usr/local", "/opt"];
 
 /// Hidden for every user, whatever the modes of these files are.
@@ -30,31 +33,33 @@ const SSH: &str = "/etc/ssh";
 /// The maximum number of entries searched in one tree. Directories beyond it are hidden.
 const MAX_ENTRIES: usize = 500_000;
 
-/// Returns the known secrets that exist. For root, also returns everything in the searched trees
-/// that other users cannot read. Root owns these files, and needs no capability to read them.
-pub(crate) fn of_the_system() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> =
-        KNOWN.iter().map(PathBuf::from).filter(|path| path.symlink_metadata().is_ok()).collect();
-    let keys = entries(Path::new(SSH)).filter(|path| is_host_key(path));
-    found.extend(keys);
-    if rustix::process::geteuid().is_root() {
-        found.extend(SEARCHED.iter().flat_map(|tree| unreadable(Path::new(tree), MAX_ENTRIES)));
-    }
-    // These paths may be symbolic links, and a file is hidden at its real path.
-    let mut found: Vec<PathBuf> =
-        found.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())).collect();
-    found.sort();
-    found.dedup();
-    found
+/// Returns the known secrets that exist.
+pub(crate) fn known() -> Vec<PathBuf> {
+    let known = KNOWN.iter().map(PathBuf::from).filter(|path| path.symlink_metadata().is_ok());
+    real(known.chain(entries(Path::new(SSH)).filter(|path| is_host_key(path))))
+}
+
+/// Returns everything in the searched trees that this user can read and other users cannot. A
+/// command runs as the same user, and needs no capability to read these files.
+pub(crate) fn not_public() -> Vec<PathBuf> {
+    real(SEARCHED.iter().flat_map(|tree| not_public_below(Path::new(tree), MAX_ENTRIES)))
+}
+
+/// The paths may be symbolic links, and a file is hidden at its real path.
+fn real(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut real: Vec<PathBuf> = paths.map(|path| path.canonicalize().unwrap_or(path)).collect();
+    real.sort();
+    real.dedup();
+    real
 }
 
 fn is_host_key(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"_key"))
 }
 
-/// Returns everything below a directory that other users cannot read. Such a directory is hidden as
-/// a whole without a search. Directories beyond the limit are hidden, too.
-fn unreadable(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
+/// Returns everything below a directory that this user can read and other users cannot. Such a
+/// directory is hidden as a whole without a search. Directories beyond the limit are hidden, too.
+fn not_public_below(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
     let (mut found, mut directories, mut looked_at) =
         (Vec::new(), VecDeque::from([tree.to_owned()]), 0_usize);
     // The search is breadth-first, so that the limit only cuts off deep directories.
@@ -69,11 +74,10 @@ fn unreadable(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
                 return found;
             }
             let Ok(file) = path.symlink_metadata() else { continue };
-            let needed = if file.is_dir() { 0o005 } else { 0o004 };
             if file.is_symlink() {
                 continue;
             }
-            if file.permissions().mode() & needed != needed {
+            if gives_more(&path, &file) {
                 found.push(path);
             } else if file.is_dir() {
                 directories.push_back(path);
@@ -81,6 +85,16 @@ fn unreadable(tree: &Path, max_entries: usize) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Returns whether this user can read a file, or list or enter a directory, and other users cannot.
+/// The user may own it, be in its group, be on its access control list, or be root.
+fn gives_more(path: &Path, file: &Metadata) -> bool {
+    let mode = file.permissions().mode();
+    let gives = |others: u32, access: Access| {
+        mode & others == 0 && accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
+    };
+    gives(0o004, Access::READ_OK) || file.is_dir() && gives(0o001, Access::EXEC_OK)
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -112,7 +126,7 @@ mod tests {
         let deep = dir.path().join("1/2/3/4/5/6/7/8/9/10/11/12");
         fs::create_dir_all(&deep).unwrap();
         file("1/2/3/4/5/6/7/8/9/10/11/12/key", 0o600);
-        let mut found = unreadable(dir.path(), 1_000);
+        let mut found = not_public_below(dir.path(), 1_000);
         found.sort();
         let expected = ["closed", "open/secret", "secret"].map(|name| dir.path().join(name));
         assert_eq!(found, [&[deep.join("key")], &expected[..]].concat());
@@ -125,17 +139,17 @@ mod tests {
             fs::create_dir(dir.path().join(name)).unwrap();
             fs::write(dir.path().join(name).join("file"), "x").unwrap();
         }
-        assert_eq!(unreadable(dir.path(), 6), Vec::<PathBuf>::new());
+        assert_eq!(not_public_below(dir.path(), 6), Vec::<PathBuf>::new());
         // The last directory is not searched, wherever the others are.
         for limit in 2..6 {
-            let found = unreadable(dir.path(), limit);
+            let found = not_public_below(dir.path(), limit);
             assert!(
                 found.iter().any(|path| dir.path().join("a/b").starts_with(path)),
                 "{limit}: {found:?}"
             );
             assert!(!found.contains(&dir.path().to_owned()), "{limit}: {found:?}");
         }
-        assert_eq!(unreadable(dir.path(), 1)[0], dir.path());
+        assert_eq!(not_public_below(dir.path(), 1)[0], dir.path());
     }
 
     #[test]

@@ -93,6 +93,20 @@ fn user_namespaces() {
 }
 
 #[test]
+fn every_other_namespace_by_its_name() {
+    let parts =
+        [("mnt", "mount"), ("ipc", "IPC"), ("uts", "UTS"), ("net", "network"), ("pid", "PID")];
+    for user in users() {
+        for (setting, part) in parts {
+            let change = format!("echo 0 > /proc/sys/user/max_{setting}_namespaces");
+            let said = probe(&Rig::new(*user), &change);
+            let expected = format!("{part} namespaces are not available");
+            assert!(said.starts_with(&expected), "{user:?} {setting}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_private_proc() {
     for user in users() {
         let said = probe(&Rig::new(*user), "mount -t tmpfs none /proc/bus");

@@ -11,7 +11,7 @@ use sa_sandbox::Policy;
 use tempfile::TempDir;
 
 /// A user and a group that own nothing.
-const NOBODY: &str = "65534";
+pub(crate) const NOBODY: &str = "65534";
 /// The timeout after which a test fails because an event did not happen.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -26,24 +26,68 @@ pub(crate) fn users() -> &'static [User] {
     if rustix::process::geteuid().is_root() { &[User::This, User::Nobody] } else { &[User::This] }
 }
 
+/// A user, and the highest version of Landlock to use. Without one, it is the kernel's newest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) user: User,
+    pub(crate) landlock: Option<i32>,
+}
+
+impl From<User> for Case {
+    fn from(user: User) -> Self {
+        Self { user, landlock: None }
+    }
+}
+
+/// Returns every user with the oldest version that is required, the version of Linux 6.1, and the
+/// newest one of this kernel.
+pub(crate) fn cases() -> Vec<Case> {
+    let versions = [Some(1), Some(2), None];
+    users()
+        .iter()
+        .flat_map(|user| versions.map(|landlock| Case { user: *user, landlock }))
+        .collect()
+}
+
 pub(crate) struct Rig {
     dir: TempDir,
     pub(crate) user: User,
+    landlock: Option<i32>,
+    /// The supplementary group of the supervisor. Only root can set it.
+    pub(crate) group: Option<u32>,
     pub(crate) policy: Policy,
 }
 
 impl Rig {
     /// Creates a rig with a writable workspace and no network.
-    pub(crate) fn new(user: User) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    pub(crate) fn new(case: impl Into<Case>) -> Self {
+        Self::within(&std::env::temp_dir(), case)
+    }
+
+    /// Creates a rig in a directory of this directory.
+    pub(crate) fn within(parent: &Path, case: impl Into<Case>) -> Self {
+        let Case { user, landlock } = case.into();
+        let dir = tempfile::tempdir_in(parent).unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let workspace = dir.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
         fs::set_permissions(&workspace, Permissions::from_mode(0o777)).unwrap();
-        // The build directory may be inaccessible to other users.
-        fs::copy(env!("CARGO_BIN_EXE_sa-sandbox-run"), dir.path().join("run")).unwrap();
-        let policy = Policy::new(false).with_writable(&workspace);
-        Self { dir, user, policy }
+        // The build directory may be inaccessible to other users. A program cannot start while it is
+        // open for writing, and a child of another test would inherit the open copy.
+        let mut copy = Command::new("cp");
+        copy.arg(env!("CARGO_BIN_EXE_sa-sandbox-run")).arg(dir.path().join("run"));
+        assert!(copy.status().unwrap().success());
+        let mut rig = Self { dir, user, landlock, group: None, policy: Policy::new(false) };
+        rig.policy = rig.default_policy();
+        rig
+    }
+
+    /// Returns the policy that the supervisor's user gets by default, with a writable workspace.
+    pub(crate) fn default_policy(&self) -> Policy {
+        let made = self.supervisor().arg("policy").output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let policy: Policy = serde_json::from_slice(&made.stdout).unwrap();
+        policy.with_writable(&self.workspace())
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -58,20 +102,28 @@ impl Rig {
         command
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LC_ALL", "C.UTF-8");
+        if let Some(highest) = self.landlock {
+            command.env("SA_TEST_LANDLOCK", highest.to_string());
+        }
         command
     }
 
     /// Returns the supervisor program, run as the rig's user.
     pub(crate) fn supervisor(&self) -> Command {
         let run = self.dir.path().join("run");
-        match self.user {
-            User::This => Command::new(run),
-            User::Nobody => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(run);
-                command
-            }
+        if self.user == User::This && self.group.is_none() {
+            return Command::new(run);
         }
+        let mut command = Command::new("setpriv");
+        if self.user == User::Nobody {
+            command.args(["--reuid", NOBODY, "--regid", NOBODY]);
+        }
+        match self.group {
+            Some(group) => command.args(["--groups", &group.to_string()]),
+            None => command.arg("--clear-groups"),
+        };
+        command.arg(run);
+        command
     }
 
     pub(crate) fn run(&self, script: &str) -> Output {
