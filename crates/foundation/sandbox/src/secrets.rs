@@ -11,6 +11,9 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 /// rest, such as most of `/usr`, contains the files of packages.
 const SEARCHED: [&str; 3] = ["/etc", "/usr/local", "/opt"];
 
+/// The same among the kernel's own files. A private `/proc` contains them, too.
+const KERNEL: [&str; 4] = ["/proc/sys", "/proc/tty", "/proc/irq", "/proc/fs"];
+
 /// Hidden for every user, whatever the modes of these files are.
 const KNOWN: [&str; 14] = [
     "/etc/shadow",
@@ -42,7 +45,8 @@ pub(crate) fn known() -> Vec<PathBuf> {
 /// Returns everything in the searched trees that this user can read and other users cannot. A
 /// command runs as the same user, and needs no capability to read these files.
 pub(crate) fn not_public() -> Vec<PathBuf> {
-    real(SEARCHED.iter().flat_map(|tree| not_public_below(Path::new(tree), MAX_ENTRIES)))
+    let trees = SEARCHED.iter().chain(&KERNEL);
+    real(trees.flat_map(|tree| not_public_below(Path::new(tree), MAX_ENTRIES)))
 }
 
 /// The paths may be symbolic links, and a file is hidden at its real path.

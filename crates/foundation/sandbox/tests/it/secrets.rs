@@ -14,6 +14,16 @@ fn open_dir() -> tempfile::TempDir {
 }
 
 #[test]
+fn no_file_of_the_kernel_is_readable_that_other_users_cannot_read() {
+    for user in users() {
+        let rig = Rig::new(*user);
+        let readable = "find /proc/sys /proc/tty /proc/irq /proc/fs -type f ! -perm -004 -readable";
+        assert_eq!(rig.output(&format!("{readable} 2>/dev/null")), "", "{user:?}");
+        assert!(rig.output("cat /proc/sys/kernel/ostype").starts_with("Linux"), "{user:?}");
+    }
+}
+
+#[test]
 fn passwords_and_homes_are_not_there() {
     for case in cases() {
         let rig = Rig::new(case);
