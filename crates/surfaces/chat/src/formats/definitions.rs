@@ -85,6 +85,8 @@ fn declaration(tool: &Definition) -> Value {
     declared
 }
 
+/// Returns the definition without an output schema. Clients would validate results by it, and
+/// results for models are shortened.
 fn mcp(tool: &Definition) -> Value {
     let inner = &tool.tool.tool;
     let mut schema = input(&tool.tool).filter(Value::is_object).unwrap_or_else(|| json!({}));
@@ -97,15 +99,6 @@ fn mcp(tool: &Definition) -> Value {
     let optional = [
         ("title", inner.title.as_ref().map(|title| json!(title))),
         ("description", inner.description.as_ref().map(|text| json!(text))),
-        (
-            "outputSchema",
-            inner
-                .output
-                .as_ref()
-                .filter(|schema| schema.look().is_ok())
-                .and_then(|schema| parsed(schema.raw()))
-                .filter(|schema| schema["type"] == "object"),
-        ),
         ("annotations", inner.annotations.as_ref().and_then(parsed).filter(Value::is_object)),
     ];
     for (field, value) in optional {
@@ -185,6 +178,20 @@ mod tests {
             search(),
             json!({ "tools": [{ "functionDeclarations": [declared] }] }),
         );
+    }
+
+    #[test]
+    fn no_format_promises_an_output_schema() {
+        let schema = Schema::new(RawJson::of(&json!({ "type": "object", "title": "promise" })));
+        let mut bare = Tool::named("search");
+        bare.output = Some(schema);
+        let with_output = ToolView { tool: Arc::new(bare), ..tool("search", None, None) };
+        let all =
+            [Format::OpenAi, Format::OpenAiLegacy, Format::Anthropic, Format::Gemini, Format::Mcp];
+        for format in all {
+            let defined = definitions(format, &[Definition::new(format, with_output.clone())]);
+            assert!(!defined.to_string().contains("promise"), "{format:?}: {defined}");
+        }
     }
 
     #[test]
