@@ -20,9 +20,10 @@ impl TraceContext {
         Self { trace_id: Uuid::new_v4().as_u128(), parent: 0, span: span ^ trace_id, sampled: true }
     }
 
-    /// Continues the caller's trace. Starts a new one if the header is missing or malformed.
-    pub fn continue_from(traceparent: Option<&str>) -> Self {
-        traceparent.and_then(Self::parse).unwrap_or_else(Self::root)
+    /// Continues the caller's trace, from the first well-formed header. Starts a new one if there
+    /// is none.
+    pub fn continue_from<'a>(traceparents: impl IntoIterator<Item = &'a str>) -> Self {
+        traceparents.into_iter().find_map(Self::parse).unwrap_or_else(Self::root)
     }
 
     fn parse(header: &str) -> Option<Self> {
@@ -95,6 +96,7 @@ mod tests {
         check_trace("zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false);
         check_trace("00-é", false);
         check_trace("", false);
+        assert_eq!(TraceContext::continue_from(["", good]).parent, 0x00f0_67aa_0ba9_02b7);
         let trace = TraceContext::continue_from(Some(good));
         assert!(trace.traceparent().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
         assert!(trace.traceparent().ends_with("-01"));
@@ -107,8 +109,8 @@ mod tests {
         #[test]
         fn no_trace_header_breaks_the_reader(header in proptest::prelude::any::<String>(), hex in "[0-9a-fA-F-]{0,60}") {
             for header in [header, hex] {
-                let trace = TraceContext::continue_from(Some(&header));
-                proptest::prop_assert_eq!(TraceContext::continue_from(Some(&trace.traceparent())).trace_id, trace.trace_id);
+                let trace = TraceContext::continue_from(Some(header.as_str()));
+                proptest::prop_assert_eq!(TraceContext::continue_from([&*trace.traceparent()]).trace_id, trace.trace_id);
             }
         }
 

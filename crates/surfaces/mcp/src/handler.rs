@@ -14,7 +14,7 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use sa_core::call::{CallRequest, TraceContext};
+use sa_core::call::CallRequest;
 use sa_core::directory::{Route, ToolView};
 use sa_core::{Asking, LogLevel, Principal, RawJson};
 use sa_limits::offload;
@@ -31,6 +31,7 @@ use crate::questions::{self, Back, Whose};
 use crate::search;
 use crate::sessions::Session;
 use crate::shared::Shared;
+use crate::trace::trace;
 use crate::unread;
 
 /// The maximum number of tools on one page of a list.
@@ -145,10 +146,8 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
         client: Option<ClientCapabilities>,
     ) -> Running {
-        // The message's own trace takes precedence: the header may be that of a proxy.
-        let header =
-            || context.extensions.get::<Parts>()?.headers.get("traceparent")?.to_str().ok();
-        let trace = context.meta.0.get("traceparent").and_then(Value::as_str).or_else(header);
+        let traceparent = context.meta.0.get("traceparent").and_then(Value::as_str);
+        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let request = CallRequest {
             tool: tool.to_owned(),
             args,
@@ -158,7 +157,7 @@ impl McpHandler {
             timeout: None,
             idle_timeout: None,
             idempotency_key: None,
-            trace: TraceContext::continue_from(trace),
+            trace: trace(traceparent, headers),
         };
         let log = if is_new_era(context) {
             // Clients that set no level want no log messages.

@@ -28,6 +28,7 @@ mod shared;
 mod short;
 mod sole;
 mod tasks;
+mod trace;
 mod unasked;
 mod unread;
 

@@ -21,7 +21,7 @@ use rmcp::model::{
     CallToolResponse, ClientCapabilities, ErrorCode, JsonRpcMessage, JsonRpcResponse,
     JsonRpcVersion2_0, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
-use sa_core::call::{CallRequest, TraceContext};
+use sa_core::call::CallRequest;
 use sa_core::router::Finished;
 use sa_core::{Asking, RawJson, Schema};
 use sa_text::json::{self, Object};
@@ -34,6 +34,7 @@ use crate::caller::Caller;
 use crate::convert;
 use crate::questions::{self, Whose};
 use crate::shared::Shared;
+use crate::trace::trace;
 
 const METHOD: &str = "tools/call";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -72,7 +73,6 @@ impl PlainCall {
             Some(_) => return None,
             None => RawJson::empty_object(),
         };
-        let header = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
         Some(Self {
             id,
             request: CallRequest {
@@ -84,7 +84,7 @@ impl PlainCall {
                 timeout: None,
                 idle_timeout: None,
                 idempotency_key: None,
-                trace: TraceContext::continue_from(params.meta.0.traceparent.or(header)),
+                trace: trace(params.meta.0.traceparent, Some(request.headers())),
             },
             capabilities: params.meta.0.capabilities,
         })

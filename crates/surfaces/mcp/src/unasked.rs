@@ -8,12 +8,13 @@ use axum::http::Method;
 use axum::http::Request;
 use bytes::Bytes;
 use sa_core::RawJson;
-use sa_core::call::{CallRequest, TraceContext};
+use sa_core::call::CallRequest;
 use sa_text::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::caller::Caller;
+use crate::trace::trace;
 
 const RESPOND: &str = "caller_tool_response";
 
@@ -53,10 +54,8 @@ pub(crate) fn call(request: &Request<Bytes>, caller: &Caller) -> Option<CallRequ
         return None;
     }
     let args = RawJson::parse(params.arguments.get()).ok()?;
-    // The message's own trace takes precedence: the header may be that of a proxy.
     let meta = params.meta.and_then(|meta| serde_json::from_str::<Meta<'_>>(meta.get()).ok());
-    let header = || request.headers().get("traceparent")?.to_str().ok();
-    let trace = meta.as_ref().map(|meta| &*meta.traceparent).or_else(header);
+    let traceparent = meta.as_ref().map(|meta| &*meta.traceparent);
     Some(CallRequest {
         tool: RESPOND.to_owned(),
         args,
@@ -66,6 +65,6 @@ pub(crate) fn call(request: &Request<Bytes>, caller: &Caller) -> Option<CallRequ
         timeout: None,
         idle_timeout: None,
         idempotency_key: None,
-        trace: TraceContext::continue_from(trace),
+        trace: trace(traceparent, Some(request.headers())),
     })
 }

@@ -59,6 +59,7 @@ async fn it_continues_the_trace_of_its_message_or_else_that_of_its_request() {
         (json!({ "traceparent": parent(of_message) }), of_message),
         (json!({ "progressToken": 7 }), of_header),
         (json!({ "traceparent": 1 }), of_header),
+        (json!({ "traceparent": "00-malformed" }), of_header),
         (Value::Null, of_header),
     ] {
         let mut message = answer();
@@ -66,5 +67,5 @@ async fn it_continues_the_trace_of_its_message_or_else_that_of_its_request() {
         surface.send("POST", &[("traceparent", &parent(of_header))], &message).await;
         assert!(surface.traces().last().unwrap().contains(expected), "{message}");
     }
-    assert_eq!(surface.traces().len(), 4);
+    assert_eq!(surface.traces().len(), 5);
 }

@@ -1,5 +1,5 @@
-//! Rule: a call continues the trace of its message (`_meta.traceparent`), or else that of its HTTP
-//! request.
+//! Rule: a call continues the trace of its message (`_meta.traceparent`). If that is missing or
+//! malformed, it continues that of its HTTP request.
 
 mod surface;
 
@@ -50,9 +50,12 @@ async fn the_message_comes_before_the_header() {
         message["params"]["_meta"]["traceparent"] = json!(traceparent(OF_MESSAGE));
         message["params"]["_meta"]["tracestate"] = json!("a=b");
         assert_eq!(surface.send("POST", headers, &message).await.status(), 200);
+        message["params"]["_meta"]["traceparent"] = json!("00-malformed");
+        assert_eq!(surface.send("POST", headers, &message).await.status(), 200);
         let traces = surface.traces();
-        let [.., without, with] = &*traces else { panic!("{traces:?}") };
+        let [.., without, with, malformed] = &*traces else { panic!("{traces:?}") };
         assert!(without.contains(OF_HEADER) && with.contains(OF_MESSAGE), "{message}: {traces:?}");
+        assert!(malformed.contains(OF_HEADER), "{message}: {traces:?}");
     }
-    assert_eq!(surface.traces().len(), 6);
+    assert_eq!(surface.traces().len(), 9);
 }
