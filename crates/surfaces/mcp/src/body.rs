@@ -3,11 +3,15 @@
 //! rmcp parses arguments into a tree, which sorts keys and rounds long numbers. A tool receives its
 //! arguments unchanged, on this surface as on every other.
 
+use std::error::Error;
+
+use axum::body::Body as Sent;
 use axum::http::request::Parts;
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use sa_limits::offload::Weight;
+use sa_limits::offload::{Turns, Weight};
 use sa_text::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,6 +27,18 @@ pub(crate) fn weigh(context: &RequestContext<RoleServer>, bytes: usize) {
     {
         weight.add(bytes);
     }
+}
+
+/// Returns the body of an answer that is produced while it is read. It may be large, too.
+pub(crate) fn offloaded<E>(
+    mut pieces: impl Stream<Item = Result<Bytes, E>> + Send + Unpin + 'static,
+    weight: Weight,
+) -> Sent
+where
+    E: Into<Box<dyn Error + Send + Sync>> + 'static,
+{
+    let mut turns = Turns::at(weight);
+    Sent::from_stream(stream::poll_fn(move |cx| turns.poll(cx, |cx| pieces.poll_next_unpin(cx))))
 }
 
 /// Returns the arguments of a call exactly as the client sent them, if they can be found.

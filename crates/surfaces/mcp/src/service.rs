@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -17,7 +16,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_core::store::Records;
 use sa_core::{Notices, Principal, Router, Trimmer};
 use sa_limits::budget::SharedBudget;
-use sa_limits::offload::{Offloaded, Turns, Weight};
+use sa_limits::offload::{Offloaded, Weight};
 use sa_text::json::object;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -78,6 +77,8 @@ pub struct Mcp {
     with_sessions: StreamableHttpService<McpHandler, Sessions>,
     sessions: Arc<Sessions>,
     shared: Arc<Shared>,
+    /// Ends the responses that still wait for an answer when the gateway closes.
+    over: CancellationToken,
 }
 
 impl Mcp {
@@ -96,12 +97,13 @@ impl Mcp {
         let sessions =
             Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
         let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
+        let over = shortly_after(closing.clone());
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             // Sessions send this hint themselves, to the clients that support it.
             .with_sse_retry(None)
             .with_max_request_body_bytes(options.max_body_bytes)
-            .with_cancellation_token(shortly_after(closing.clone()))
+            .with_cancellation_token(over.clone())
             .disable_allowed_hosts()
             .disable_allowed_origins();
         let make = {
@@ -117,7 +119,7 @@ impl Mcp {
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
         tokio::spawn(news::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
         tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
-        Self { stateless, with_sessions, sessions, shared }
+        Self { stateless, with_sessions, sessions, shared, over }
     }
 
     pub async fn handle(&self, caller: Caller, mut request: Request<Bytes>) -> Response<Body> {
@@ -160,7 +162,7 @@ impl Mcp {
         let takes_leave = request.method() == Method::DELETE;
         let handled = async {
             let response = PRINCIPAL.scope(principal, self.with_sessions.handle(request)).await;
-            let answer = sole.response(response.headers());
+            let answer = sole.response(response.headers(), weight.clone(), &self.over);
             (response, answer)
         };
         let (mut response, answer) = Offloaded::once(weight.clone(), handled).await;
@@ -230,33 +232,32 @@ impl std::fmt::Debug for Mcp {
     }
 }
 
-/// Converts the body of an answer. A stream is produced while it is read, and may be large, too.
+/// Converts the body of an answer.
 fn written(response: Response<BoxBody<Bytes, Infallible>>, weight: Weight) -> Response<Body> {
     let is_stream = response
         .headers()
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind == "text/event-stream");
     response.map(|body| {
-        if !is_stream {
-            return Body::new(body);
-        }
-        let (mut turns, mut pieces) = (Turns::at(weight), body.into_data_stream());
-        Body::from_stream(stream::poll_fn(move |cx| {
-            turns.poll(cx, |cx| pieces.poll_next_unpin(cx))
-        }))
+        if is_stream { body::offloaded(body.into_data_stream(), weight) } else { Body::new(body) }
     })
 }
 
-/// Sets the `Accept` header of a client that accepts anything to both possible media types, because
-/// rmcp looks for their names.
+/// Sets the `Accept` header of a client that accepts both possible media types, because rmcp looks
+/// for their names. Without the header, a client accepts anything.
 fn accept_both(headers: &mut HeaderMap) {
-    let anything = |value: &HeaderValue| {
-        let ranges = value.to_str().unwrap_or_default().split(',');
-        ranges
-            .map(|range| range.split(';').next().unwrap_or_default().trim())
-            .any(|range| range == "*/*")
+    let ranges = || {
+        let values = headers.get_all(header::ACCEPT).iter();
+        let ranges = values.flat_map(|value| value.to_str().unwrap_or("invalid").split(','));
+        ranges.map(|range| range.split(';').next().unwrap_or_default().trim())
     };
-    if headers.get_all(header::ACCEPT).iter().any(anything) {
+    let accepts = |group: &str, name: &str| {
+        let accepted = ["*/*", group, name];
+        ranges().any(|range| accepted.iter().any(|name| range.eq_ignore_ascii_case(name)))
+    };
+    let both =
+        || accepts("application/*", "application/json") && accepts("text/*", "text/event-stream");
+    if ranges().all(str::is_empty) || both() {
         headers.insert(
             header::ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),

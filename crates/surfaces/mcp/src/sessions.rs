@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use rmcp::model::{
-    ClientJsonRpcMessage, ErrorData, GetExtensions as _, ProtocolVersion, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, GetMeta as _,
+    JsonRpcRequest, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::transport::WorkerTransport;
 use rmcp::transport::streamable_http_server::session::local::{
@@ -39,8 +39,9 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::news::Outbox;
-use crate::sessions::watched::{Watched, is_answer};
-use crate::sole::SoleAnswer;
+use crate::questions;
+use crate::sessions::watched::Watched;
+use crate::sole::{SoleAnswer, is_answer};
 
 /// The delay after which a client should reopen its broken stream.
 const RETRY: Duration = Duration::from_secs(3);
@@ -71,6 +72,8 @@ pub(crate) struct Session {
     owner: OnceLock<Arc<Principal>>,
     /// The negotiated revision.
     revision: OnceLock<ProtocolVersion>,
+    /// Whether the client can answer questions, which are sent on the stream of the call.
+    answers_questions: OnceLock<bool>,
     /// Its share of the budget of sessions, until it ends.
     permit: Mutex<Permit>,
     /// The list of tools in the view in which the owner opened the session.
@@ -326,6 +329,13 @@ impl Session {
         self.revision.get().is_some_and(|revision| *revision >= ProtocolVersion::V_2025_11_25)
     }
 
+    /// Returns whether only its answer can be sent on the stream of a request. Log messages have
+    /// the stream of the session.
+    fn streams_only_the_answer(&self, request: &JsonRpcRequest<ClientRequest>) -> bool {
+        let wants_progress = request.request.get_meta().get_progress_token().is_some();
+        !wants_progress && self.answers_questions.get() == Some(&false)
+    }
+
     fn permit(&self) -> parking_lot::MutexGuard<'_, Permit> {
         self.permit.lock()
     }
@@ -395,6 +405,7 @@ impl SessionManager for Sessions {
             handle,
             owner: OnceLock::new(),
             revision: OnceLock::new(),
+            answers_questions: OnceLock::new(),
             // The principal is set a moment later, and its permit was already checked.
             permit: Mutex::new(self.budget.charge(&Holder::anonymous(), 1)),
             shown: OnceLock::new(),
@@ -424,6 +435,10 @@ impl SessionManager for Sessions {
                 session.bind(&caller, &self.router);
             }
             extensions.insert(Arc::clone(&session));
+            if let ClientRequest::InitializeRequest(opening) = &request.request {
+                let answers = questions::answers_some(&opening.params.capabilities);
+                let _ = session.answers_questions.set(answers);
+            }
         }
         let answer = session.handle.initialize(message).await?;
         if let ServerJsonRpcMessage::Response(response) = &answer
@@ -452,21 +467,25 @@ impl SessionManager for Sessions {
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
         let session = self.session(id)?;
-        let sole = match &message {
-            ClientJsonRpcMessage::Request(request) => {
-                SoleAnswer::find(request.request.extensions()).cloned()
-            }
-            _ => None,
+        let (sole, only_answer) = match &message {
+            ClientJsonRpcMessage::Request(request) => (
+                SoleAnswer::find(request.request.extensions()).cloned(),
+                session.streams_only_the_answer(request),
+            ),
+            _ => (None, false),
         };
         let mut stream = session.begin(message).await?;
-        let first = stream.first().await;
-        if let Some(sole) = sole
-            && let Some(answer) =
-                first.last().and_then(|event| event.message.clone()).filter(|last| is_answer(last))
-        {
-            sole.set(answer);
+        let mut first = stream.first().await;
+        let mut rest = None;
+        match (sole, first.last().and_then(|event| event.message.clone()), stream.request_id()) {
+            (Some(sole), None, Some(id)) if only_answer => {
+                first.clear();
+                sole.set_later(id, stream.boxed());
+            }
+            (Some(sole), Some(answer), _) if is_answer(&answer) => sole.set(answer),
+            _ => rest = Some(stream),
         }
-        Ok(stream::iter(first).chain(stream))
+        Ok(stream::iter(first).chain(stream::iter(rest).flatten()))
     }
 
     async fn accept_message(

@@ -10,11 +10,14 @@ use axum::http::Response;
 use futures_util::StreamExt as _;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::surface::{NEWER, Surface, call};
 
 const OLDER: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
 const PRIMED: &str = "2025-11-25";
+/// The default timeout of Python's HTTP clients.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn kind(response: &Response<Body>) -> &str {
     response.headers()["content-type"].to_str().unwrap()
@@ -75,20 +78,88 @@ async fn what_comes_before_the_answer_is_streamed_without_empty_events_for_older
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_takes_long_gets_a_stream_that_is_kept_alive() {
+async fn a_call_with_a_progress_token_gets_a_stream_that_is_kept_alive() {
     let surface = Surface::new();
     for revision in [OLDER[0], PRIMED] {
         let (session, _) = surface.open(revision).await;
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let response =
             surface.send("POST", &[("mcp-session-id", &session)], &call("wait", &json!({}))).await;
-        // The default timeout of Python's HTTP clients.
-        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        assert!(started.elapsed() < READ_TIMEOUT, "{:?}", started.elapsed());
         surface.release();
         let data = data(response).await;
         assert_eq!(data.len(), 1 + usize::from(revision == PRIMED), "{revision}: {data:?}");
         assert!(data.last().unwrap().contains("structuredContent"), "{revision}: {data:?}");
     }
+}
+
+/// A call to which only its answer can be sent.
+fn quiet(args: &Value) -> Value {
+    let mut call = call("wait", args);
+    call["params"].as_object_mut().unwrap().remove("_meta");
+    call
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_call_gets_json_that_is_kept_alive_by_whitespace() {
+    let surface = Surface::new();
+    for revision in OLDER.into_iter().chain([PRIMED]) {
+        let (session, _) = surface.open(revision).await;
+        let started = Instant::now();
+        let large = quiet(&json!({ "bytes": 2 << 20 }));
+        let response = surface.send("POST", &[("mcp-session-id", &session)], &large).await;
+        assert!(started.elapsed() < READ_TIMEOUT, "{:?}", started.elapsed());
+        assert_eq!((response.status().as_u16(), kind(&response)), (200, "application/json"));
+        let mut body = response.into_body().into_data_stream();
+        for _ in 0..3 {
+            let piece = tokio::time::timeout(READ_TIMEOUT, body.next()).await;
+            assert_eq!(piece.unwrap().unwrap().unwrap(), " ", "{revision}");
+        }
+        surface.release();
+        let answer: Vec<_> = body.map(|piece| piece.unwrap()).collect().await;
+        let answer: Value = serde_json::from_slice(&answer.concat()).unwrap();
+        let text = answer["result"]["structuredContent"]["text"].as_str().unwrap();
+        assert_eq!((answer["id"].as_i64(), text.len()), (Some(2), 2 << 20), "{revision}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_call_that_a_message_could_precede_gets_a_stream() {
+    let surface = Surface::new();
+    for capability in ["sampling", "elicitation", "roots"] {
+        let (session, _) = surface.open_with(OLDER[0], &json!({ capability: {} })).await;
+        let header = [("mcp-session-id", &*session)];
+        let response = surface.send("POST", &header, &quiet(&json!({}))).await;
+        surface.release();
+        assert_eq!(data(response).await.len(), 1, "{capability}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_call_that_fails_or_ends_with_its_session_is_an_error_in_the_json() {
+    let surface = Surface::new();
+    let (session, _) = surface.open(OLDER[0]).await;
+    let header = [("mcp-session-id", &*session)];
+    let response = surface.send("POST", &header, &quiet(&json!({ "fails": true }))).await;
+    surface.release();
+    let failed = json(response).await;
+    assert_eq!((&failed["id"], &failed["error"]["code"]), (&json!(2), &json!(-32002)));
+    let response = surface.send("POST", &header, &quiet(&json!({}))).await;
+    assert_eq!(surface.send("DELETE", &header, &Value::Null).await.status(), 204);
+    let ended = json(response).await;
+    assert_eq!((&ended["id"], &ended["error"]["code"]), (&json!(2), &json!(-32603)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_a_silent_call_cancels_it() {
+    let surface = Surface::new();
+    let (session, _) = surface.open(OLDER[0]).await;
+    let header = [("mcp-session-id", &*session)];
+    let response = surface.send("POST", &header, &quiet(&json!({}))).await;
+    let mut body = response.into_body().into_data_stream();
+    assert_eq!(body.next().await.unwrap().unwrap(), " ");
+    drop(body);
+    surface.abandoned().await;
 }
 
 #[tokio::test]
@@ -111,7 +182,9 @@ async fn the_stream_of_a_session_begins_with_an_empty_event_in_one_revision() {
 #[tokio::test]
 async fn a_client_that_accepts_anything_is_served() {
     let surface = Surface::new();
-    for accept in ["*/*", "text/html, */*;q=0.8"] {
+    for accept in
+        ["", "*/*", "text/html, */*;q=0.8", "application/*, text/*", "Text/*,application/json"]
+    {
         let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
         let listed = json(surface.send("POST", &[("accept", accept)], &list).await).await;
         assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 6);
@@ -121,12 +194,20 @@ async fn a_client_that_accepts_anything_is_served() {
         assert_eq!(kind(&surface.send("GET", &headers, &Value::Null).await), "text/event-stream");
     }
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
-    assert_eq!(surface.send("POST", &[("accept", "text/html")], &list).await.status(), 406);
+    for accept in ["text/html", "application/*", "text/*", "ü"] {
+        let refused = surface.send("POST", &[("accept", accept)], &list).await;
+        assert_eq!(refused.status(), 406, "{accept}");
+    }
     let discover = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": {
         "io.modelcontextprotocol/protocolVersion": NEWER, "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": { "name": "t", "version": "0" },
     } } });
-    let headers =
-        [("accept", "*/*"), ("mcp-protocol-version", NEWER), ("mcp-method", "server/discover")];
-    assert!(json(surface.send("POST", &headers, &discover).await).await["result"].is_object());
+    for accept in ["", "*/*"] {
+        let headers = [
+            ("accept", accept),
+            ("mcp-protocol-version", NEWER),
+            ("mcp-method", "server/discover"),
+        ];
+        assert!(json(surface.send("POST", &headers, &discover).await).await["result"].is_object());
+    }
 }

@@ -4,24 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
-    RequestId, ServerJsonRpcMessage,
+    RequestId,
 };
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use sa_core::Attendance;
 use tokio::sync::mpsc;
 
 use super::Session;
-
-/// The time after which an unanswered request gets a stream, which has keep-alive comments and can
-/// be resumed. Clients depend on a response that begins early. An `httpx` client without a timeout,
-/// as many Python programs create it for their token, gives up after 5 s without data. The Rust SDK
-/// before 3.2 sends no other request and no cancellation until a response begins.
-const FIRST_MESSAGE: Duration = Duration::from_secs(4);
+use crate::sole::{KEEP_ALIVE, is_answer};
 
 /// A stream to the client. It detects when the client leaves before its end.
 pub(super) struct Watched {
@@ -66,7 +60,12 @@ impl Stream for Watched {
 }
 
 impl Watched {
-    /// Waits for the first message, at most for [`FIRST_MESSAGE`]. Returns the events received by
+    /// Returns the request that is still to be answered.
+    pub(super) fn request_id(&self) -> Option<RequestId> {
+        self.request.as_ref().map(|(_, id)| id.clone())
+    }
+
+    /// Waits for the first message, at most for [`KEEP_ALIVE`]. Returns the events received by
     /// then, which may include an empty one before the message.
     pub(super) async fn first(&mut self) -> Vec<ServerSseMessage> {
         let mut events = Vec::new();
@@ -79,13 +78,9 @@ impl Watched {
                 }
             }
         };
-        let _ = tokio::time::timeout(FIRST_MESSAGE, message).await;
+        let _ = tokio::time::timeout(KEEP_ALIVE, message).await;
         events
     }
-}
-
-pub(super) fn is_answer(message: &ServerJsonRpcMessage) -> bool {
-    matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
 }
 
 impl Drop for Watched {

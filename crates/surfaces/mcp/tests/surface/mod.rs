@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use sa_core::audit::NoJournal;
 use sa_core::retention::{Reading, TrustedClock};
 use sa_core::{
-    Attach, Call, Catalog, Directory, Grant, Notices, Outcome, Output, Policy, Principal, Provider,
-    ProviderId, RawJson, Registration, Role, Router, RouterOptions, Schema, Scope, Tool, Trimmer,
-    Update, Updates,
+    Attach, Call, CallError, CallErrorKind, Catalog, Directory, Grant, Notices, Outcome, Output,
+    Policy, Principal, Provider, ProviderId, RawJson, Registration, Role, Router, RouterOptions,
+    Schema, Scope, Tool, Trimmer, Update, Updates,
 };
 use sa_mcp::{Caller, Mcp, Options};
 use sa_store::{OpenOptions, Store};
@@ -26,12 +26,13 @@ pub(crate) const NEWER: &str = "2026-07-28";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// `text` returns as many bytes as `bytes` says, `short` too, with an output schema that allows
-/// three; `report` reports progress first, `wait` waits for [`Surface::release`], and so does
-/// `late`, which has the same output schema.
+/// three; `report` reports progress first, `wait` waits for [`Surface::release`] and fails with a
+/// protocol error if `fails` says so, and `late` waits, too, with the same output schema.
 #[derive(Default)]
 struct Tools {
     waits: Notify,
     release: Notify,
+    abandoned: Notify,
     traces: Mutex<Vec<String>>,
 }
 
@@ -48,15 +49,30 @@ impl Provider for ToolsProvider {
                 }
                 "wait" | "late" => {
                     tools.waits.notify_one();
+                    let abandoned = Abandoned(&tools.abandoned);
                     tools.release.notified().await;
+                    std::mem::forget(abandoned);
                 }
                 _ => {}
+            }
+            if call.args.to_value().unwrap()["fails"] == true {
+                let error = RawJson::of(&json!({ "error": { "code": -32002, "message": "gone" } }));
+                return Err(CallError::new(CallErrorKind::Failed, "gone").with_native(error));
             }
             let bytes = call.args.to_value().unwrap()["bytes"].as_u64().unwrap_or(1);
             Ok(Output::json(RawJson::of(
                 &json!({ "text": "x".repeat(usize::try_from(bytes).unwrap()) }),
             )))
         })
+    }
+}
+
+/// Reports a call that is dropped before it ends.
+struct Abandoned<'a>(&'a Notify);
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.0.notify_one();
     }
 }
 
@@ -137,6 +153,11 @@ impl Surface {
         tokio::time::timeout(MINUTE, self.tools.waits.notified()).await.unwrap();
     }
 
+    /// Waits until a call is cancelled that waited for [`Self::release`].
+    pub(crate) async fn abandoned(&self) {
+        tokio::time::timeout(2 * MINUTE, self.tools.abandoned.notified()).await.unwrap();
+    }
+
     /// Takes the provider offline. Its running calls continue.
     pub(crate) fn disconnect(&self) {
         self.registration.lock().take();
@@ -168,7 +189,8 @@ impl Surface {
             .uri("http://gateway/mcp")
             .header("host", "gateway")
             .header("content-type", "application/json");
-        for (name, value) in headers {
+        // An empty value stands for an absent header.
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
             request = request.header(*name, *value);
         }
         if !headers.iter().any(|(name, _)| *name == "accept") {
@@ -179,7 +201,16 @@ impl Surface {
 
     /// Opens a session of this revision.
     pub(crate) async fn open(&self, revision: &str) -> (String, Response<Body>) {
-        let params = json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": { "name": "t", "version": "0" } });
+        self.open_with(revision, &json!({})).await
+    }
+
+    /// Opens a session of a client with these capabilities.
+    pub(crate) async fn open_with(
+        &self,
+        revision: &str,
+        capabilities: &Value,
+    ) -> (String, Response<Body>) {
+        let params = json!({ "protocolVersion": revision, "capabilities": capabilities, "clientInfo": { "name": "t", "version": "0" } });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
         let response = self.send("POST", &[], &body).await;
         assert_eq!(response.status(), 200);

@@ -88,6 +88,7 @@ mod mcp_scopes;
 mod mcp_search;
 mod mcp_sessions;
 mod mcp_short;
+mod mcp_silent;
 mod mcp_stdio;
 mod mcp_support;
 mod mcp_tasks;

@@ -66,23 +66,28 @@ fn check(said: &Value, word: &str) {
 
 /// Returns the official clients in old and new major versions, without their last argument.
 pub(crate) fn clients(gateway: &Gateway) -> Vec<(&'static str, Command)> {
+    clients_of(&format!("{}/mcp", gateway.url), &gateway.operator)
+}
+
+/// The same with another address.
+pub(crate) fn clients_of(url: &str, token: &str) -> Vec<(&'static str, Command)> {
     let client = |program: &str, args: &[&str]| {
         let mut command = Command::new(peers().join(program));
         command.args(args);
         command
     };
-    let (url, peers) = (format!("{}/mcp", gateway.url), peers().display().to_string());
+    let peers = peers().display().to_string();
     let scripts =
         ["client.py", "client1.py", "client.mjs"].map(|name| script(name).display().to_string());
     let [python, python1, typescript] = scripts.each_ref().map(String::as_str);
     let (python_2, python_1, node) =
         ("venv/bin/python", "venv1/bin/python", "node_modules/node/bin/node");
     vec![
-        ("Python 2, older era", client(python_2, &[python, &url, &gateway.operator, "legacy"])),
-        ("Python 2", client(python_2, &[python, &url, &gateway.operator, "auto"])),
-        ("Python 1", client(python_1, &[python1, &url, &gateway.operator])),
-        ("TypeScript 2", client(node, &[typescript, &peers, "2", &url, &gateway.operator])),
-        ("TypeScript 1", client(node, &[typescript, &peers, "1", &url, &gateway.operator])),
+        ("Python 2, older era", client(python_2, &[python, url, token, "legacy"])),
+        ("Python 2", client(python_2, &[python, url, token, "auto"])),
+        ("Python 1", client(python_1, &[python1, url, token])),
+        ("TypeScript 2", client(node, &[typescript, &peers, "2", url, token])),
+        ("TypeScript 1", client(node, &[typescript, &peers, "1", url, token])),
     ]
 }
 
