@@ -11,7 +11,7 @@ use crate::calls::GATEWAY_METADATA;
 use crate::channel::{Channel, Member, presence_body};
 use crate::declared::{methods_in, with_methods};
 use crate::gateway::GatewayEntry;
-use crate::methods::{Metadata, with_valid_methods};
+use crate::methods::{Metadata, with_valid_methods, without_null_methods};
 use crate::pipeline::Item;
 use crate::publish::{AROUND, Refusal, Sender};
 
@@ -38,7 +38,11 @@ impl Channel {
             self.hub.router.journal().count("channel", "bad_method");
         }
         let declares = sent.methods.is_some();
-        let usable = (!sent.left_out.is_empty()).then(|| with_valid_methods(metadata));
+        let usable = if declares {
+            (!sent.left_out.is_empty()).then(|| with_valid_methods(metadata))
+        } else {
+            without_null_methods(metadata)
+        };
         let metadata = usable.as_deref().unwrap_or(metadata);
         // Metadata without methods declares nothing: the earlier declaration of this program
         // stays valid.

@@ -15,7 +15,7 @@ use sa_core::{
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::{CapabilityError, push_string, validate_tool_name};
 use sa_text::json::{object, why};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tracing::warn;
 
@@ -33,18 +33,11 @@ const MAX_DESCRIPTION: usize = 8_192;
 pub(crate) struct Metadata<'a> {
     pub(crate) handle: Option<String>,
     /// `None` if the participant declares no list, which differs from an empty list.
-    #[serde(borrow, default, deserialize_with = "declared")]
+    #[serde(borrow)]
     pub(crate) methods: Option<Vec<Method<'a>>>,
     /// The names of methods that are left out because their names are invalid.
     #[serde(skip)]
     pub(crate) left_out: Vec<(String, CapabilityError)>,
-}
-
-/// Reads a list; `null` is an error.
-fn declared<'de: 'a, 'a, D: Deserializer<'de>>(
-    methods: D,
-) -> Result<Option<Vec<Method<'a>>>, D::Error> {
-    Vec::deserialize(methods).map(Some)
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,14 +95,24 @@ pub(crate) fn with_valid_methods(metadata: &str) -> String {
         let named = serde_json::from_str::<Named<'_>>(method.get());
         named.is_ok_and(|method| validate_tool_name(&method.name).is_ok())
     };
-    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> =
-        serde_json::from_str(metadata).unwrap_or_default();
+    let mut fields = fields(metadata);
     let methods = fields.get("methods").map_or("[]", |methods| methods.get());
     let mut methods: Vec<&RawValue> = serde_json::from_str(methods).unwrap_or_default();
     methods.retain(is_valid);
     let methods = to_raw_value(&methods).unwrap_or_default();
     fields.insert("methods".into(), &methods);
     serde_json::to_string(&fields).unwrap_or_default()
+}
+
+/// Removes methods that are `null`, which declare nothing. Returns `None` if there are none.
+pub(crate) fn without_null_methods(metadata: &str) -> Option<String> {
+    let mut fields = fields(metadata);
+    fields.remove("methods").filter(|methods| methods.get() == "null")?;
+    serde_json::to_string(&fields).ok()
+}
+
+fn fields(metadata: &str) -> BTreeMap<Cow<'_, str>, &RawValue> {
+    serde_json::from_str(metadata).unwrap_or_default()
 }
 
 /// The methods that a participant offers.

@@ -63,6 +63,24 @@ async fn a_provider_that_declares_nothing_answers_for_itself() {
 }
 
 #[tokio::test]
+async fn methods_that_are_null_declare_nothing() {
+    let server = Server::start().await;
+    let mut ann = server.join("token=ann").await;
+    let mut worker = server.join("token=worker").await;
+    let null = json!({ "name": "Worker", "methods": null });
+    let updated = worker.update(null.clone()).await;
+    assert_eq!(updated["payload"]["metadata"], json!({ "name": "Worker" }));
+    reaches(&mut ann, &mut worker, call("c1", "worker", "search")).await;
+    // The earlier declaration stays valid.
+    worker.update(json!({ "methods": search() })).await;
+    let updated = worker.update(null).await;
+    let expected = json!({ "name": "Worker", "methods": search() });
+    assert_eq!(updated["payload"]["metadata"], expected);
+    refused(&mut ann, call("c2", "worker", "dance"), "method-not-found").await;
+    reaches(&mut ann, &mut worker, call("c3", "worker", "search")).await;
+}
+
+#[tokio::test]
 async fn a_refused_call_is_seen_by_its_caller_alone() {
     let server = Server::start().await;
     let mut ann = server.join("token=ann").await;
