@@ -213,8 +213,10 @@ pub(super) fn is_open(path: &str) -> bool {
 /// There is none, so the response is 404. Clients would read 401 as an authority that refuses to
 /// register them.
 fn is_oauth_discovery(path: &str) -> bool {
-    path.starts_with("/.well-known/oauth-")
-        || path.starts_with("/.well-known/openid-configuration")
+    // Some clients append the well-known path to that of the resource.
+    let well_known = path.strip_prefix("/mcp").unwrap_or(path);
+    well_known.starts_with("/.well-known/oauth-")
+        || well_known.starts_with("/.well-known/openid-configuration")
         || path == "/register"
 }
 

@@ -149,6 +149,9 @@ async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
         ("GET", "/.well-known/oauth-authorization-server"),
         ("GET", "/.well-known/openid-configuration"),
         ("GET", "/.well-known/openid-configuration/mcp"),
+        ("GET", "/mcp/.well-known/oauth-protected-resource"),
+        ("GET", "/mcp/.well-known/oauth-authorization-server"),
+        ("GET", "/mcp/.well-known/openid-configuration"),
         ("POST", "/register"),
     ] {
         for (headers, expected) in [
@@ -161,8 +164,10 @@ async fn there_is_no_oauth_authority_and_clients_learn_it_without_a_token() {
             assert_eq!(status, expected, "{method} {path} with {headers:?}: {answer}");
         }
     }
-    let (status, answer) = RawHttp::ask(&gateway, "GET", "/registers", &[("host", own)]).await;
-    assert_eq!(status, 401, "{answer}");
+    for path in ["/registers", "/mcp/register", "/mcp", "/v1/.well-known/openid-configuration"] {
+        let (status, answer) = RawHttp::ask(&gateway, "GET", path, &[("host", own)]).await;
+        assert_eq!(status, 401, "{path}: {answer}");
+    }
 }
 
 #[tokio::test]
