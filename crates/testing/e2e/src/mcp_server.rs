@@ -7,6 +7,8 @@
 
 #![expect(deprecated, reason = "sampling has no future, but servers that use it")]
 
+mod task_server;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -425,6 +427,7 @@ async fn main() {
         Some("hang") => std::future::pending().await,
         Some("fail") => std::process::exit(3),
         Some("http") => http().await,
+        Some("tasks") => task_server::run(note),
         _ => {
             let service =
                 Server::start().serve((tokio::io::stdin(), tokio::io::stdout())).await.unwrap();

@@ -180,6 +180,7 @@ mod upstream_oauth;
 mod upstream_questions;
 mod upstream_restart;
 mod upstream_said;
+mod upstream_tasks;
 mod upstream_trouble;
 mod upstream_unlisted;
 mod upstream_unreadable;

@@ -17,7 +17,7 @@ use crate::upstream::{SERVER, noted, stdio, until};
 use crate::upstream_http::HttpServer;
 
 /// A client that answers every question.
-struct Client {
+pub(crate) struct Client {
     answer: Value,
     asked: Mutex<Vec<Question>>,
 }
@@ -37,12 +37,17 @@ fn client(answer: Value) -> Arc<Client> {
     Arc::new(Client { answer, asked: Mutex::default() })
 }
 
-fn named(name: &str) -> Arc<Client> {
+pub(crate) fn named(name: &str) -> Arc<Client> {
     client(json!({ "action": "accept", "content": { "name": name } }))
 }
 
 /// Calls a tool that asks questions, as this principal.
-async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>>) -> Outcome {
+pub(crate) async fn call(
+    gateway: &Gateway,
+    who: &str,
+    tool: &str,
+    sink: Option<Arc<Client>>,
+) -> Outcome {
     let principal = Principal::new(who, who, Role::Agent);
     let request = CallRequest {
         tool: tool.into(),
@@ -59,7 +64,7 @@ async fn call(gateway: &Gateway, who: &str, tool: &str, sink: Option<Arc<Client>
 }
 
 #[track_caller]
-fn text(outcome: Outcome) -> String {
+pub(crate) fn text(outcome: Outcome) -> String {
     let content = outcome.unwrap().content.to_value().unwrap();
     content["content"][0]["text"].as_str().unwrap().to_owned()
 }
