@@ -46,9 +46,9 @@ fn script(model: &ScriptedModel) {
         );
 }
 
-async fn converse(program: &Path, arguments: &[&Path], mode: &str, gateway: &Gateway) -> Value {
+async fn converse(program: &Path, arguments: &[&Path], mode: &[&str], gateway: &Gateway) -> Value {
     let mut command = Command::new(program);
-    command.args(arguments).args([&format!("{}/v1", gateway.url), &gateway.operator, mode]);
+    command.args(arguments).args([&format!("{}/v1", gateway.url), &gateway.operator]).args(mode);
     command
         .env("HOME", gateway.dir.path())
         .current_dir(gateway.dir.path())
@@ -72,7 +72,7 @@ async fn check(program: &Path, arguments: &[&Path]) {
         let gateway = behind(&model, "").await;
         let _node = Hello::new("mac").describe(tool.clone()).connect(&gateway).await.echo();
         script(&model);
-        let said = converse(program, arguments, mode, &gateway).await;
+        let said = converse(program, arguments, &[mode], &gateway).await;
         let expected = json!({
             "models": ["scripted"],
             "calls": [{ "name": "get_time", "arguments": "{\"zone\":\"UTC\"}" }],
@@ -142,7 +142,8 @@ async fn check_responses(program: &Path, arguments: &[&Path]) {
         let gateway = behind(&model, "").await;
         let _node = Hello::new("mac").describe(tool.clone()).connect(&gateway).await.echo();
         responses_script(&model, mode);
-        let printed = converse(program, arguments, mode, &gateway).await;
+        let (_, barred) = gateway.token(json!({ "name": "barred", "role": "monitor" })).await;
+        let printed = converse(program, arguments, &[mode, &barred], &gateway).await;
         let expected = json!({
             "text": "Let me look.",
             "calls": [{ "name": "get_time", "arguments": "{\"zone\":\"UTC\"}" }],
@@ -152,6 +153,7 @@ async fn check_responses(program: &Path, arguments: &[&Path]) {
                 [400, "unsupported_parameter", "previous_response_id", true],
                 [404, "not_found", null, true],
                 [401, "unauthorized", null, true],
+                [403, "not_allowed", null, true],
             ],
         });
         assert_eq!(printed, expected, "{mode}");

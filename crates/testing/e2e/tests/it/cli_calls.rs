@@ -1,6 +1,8 @@
 //! `switchboard call` prints only the result on stdout and progress on stderr. Ctrl-C cancels, and
 //! each kind of failure has its exit code.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use sa_testkit::{Cli, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
@@ -137,6 +139,45 @@ async fn every_kind_of_failure_has_its_exit_code() {
     for code in ["0 success", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "7 ", "8 ", "9 ", "10 ", "130 "] {
         assert!(help.stdout.contains(code), "the help names the codes: {}", help.stdout);
     }
+    gateway.stop().await;
+}
+
+/// `--timeout` is a hard limit, and each progress report restarts `--idle-timeout`.
+#[tokio::test]
+async fn progress_extends_the_idle_timeout_and_not_the_timeout() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
+    let started = gateway.cli(&["call", "a.b", "--idle-timeout", "1s", "--timeout", "1m"]).start();
+    let request = node.request().await;
+    let mut beat = tokio::time::interval(Duration::from_millis(100));
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(1_500) {
+        beat.tick().await;
+        node.progress(&request.id, 1.0).await;
+    }
+    node.answer(&request.id, json!({ "done": true })).await;
+    assert_eq!(started.end().await.assert_code(0).json(), json!({ "done": true }));
+
+    let started = gateway.cli(&["call", "a.b", "--timeout", "500"]).start();
+    let request = node.request().await;
+    let mut reports = 0;
+    loop {
+        tokio::select! {
+            frame = node.recv() => {
+                assert_eq!((&frame["type"], &frame["reason"]), (&json!("tool_cancel"), &json!("deadline")), "{frame}");
+                break;
+            }
+            _ = beat.tick() => {
+                reports += 1;
+                assert!(reports < 100, "the progress extends the timeout");
+                node.progress(&request.id, 1.0).await;
+            }
+        }
+    }
+    started.end().await.assert_code(7);
+
+    let silent = gateway.cli(&["call", "a.b", "--idle-timeout", "50ms"]).run().await;
+    silent.assert_code(7);
     gateway.stop().await;
 }
 

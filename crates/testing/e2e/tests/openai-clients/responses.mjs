@@ -1,9 +1,9 @@
-// A conversation over the Responses API with OpenAI's JavaScript client: where it is installed, URL, TOKEN and MODE (whole
-// or stream) are its arguments.
+// A conversation over the Responses API with OpenAI's JavaScript client: where it is installed, URL, TOKEN, MODE (whole
+// or stream) and BARRED, a token that may not use it, are its arguments.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [place, baseURL, apiKey, mode] = process.argv.slice(2);
+const [place, baseURL, apiKey, mode, barred] = process.argv.slice(2);
 const entry = createRequire(`${place}/`).resolve("openai");
 const { default: OpenAI } = await import(pathToFileURL(entry).href);
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
@@ -46,6 +46,7 @@ const errors = [
   await failure(client.responses.create({ model: "scripted", input: "x", previous_response_id: "resp_1" })),
   await failure(client.responses.retrieve("resp_1")),
   await failure(stranger.responses.create({ model: "scripted", input: "x" })),
+  await failure(client.withOptions({ apiKey: barred }).responses.create({ model: "scripted", input: "x" })),
 ];
 const functions = calls.map(({ name, arguments: text }) => ({ name, arguments: text }));
 console.log(JSON.stringify({ text: first.output_text, calls: functions, answer: second.output_text, errors }));

@@ -1,4 +1,7 @@
-"""A conversation over the Responses API with OpenAI's Python client: URL, TOKEN and MODE (whole or stream) are its arguments."""
+"""A conversation over the Responses API with OpenAI's Python client.
+
+URL, TOKEN, MODE (whole or stream) and BARRED, a token that may not use it, are its arguments.
+"""
 
 import json
 import sys
@@ -42,7 +45,7 @@ def failure(request) -> list:
     return []
 
 
-def main(url: str, token: str, mode: str) -> None:
+def main(url: str, token: str, mode: str, barred: str) -> None:
     client = openai.OpenAI(base_url=url, api_key=token, max_retries=0)
     items = [{"role": "user", "content": "What time is it?"}]
     first = ask(client, items, mode)
@@ -58,6 +61,7 @@ def main(url: str, token: str, mode: str) -> None:
         failure(lambda: client.responses.create(model="scripted", input="x", previous_response_id="resp_1")),
         failure(lambda: client.responses.retrieve("resp_1")),
         failure(lambda: stranger.responses.create(model="scripted", input="x")),
+        failure(lambda: client.with_options(api_key=barred).responses.create(model="scripted", input="x")),
     ]
     functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
     print(json.dumps({"text": first.output_text, "calls": functions, "answer": second.output_text, "errors": errors}))
