@@ -226,12 +226,11 @@ async fn start(
     command: &AgentCommand,
 ) -> std::io::Result<Child> {
     let (options, paths) = (&sessions.options, sessions.paths_of(session, command));
-    let dir = match &paths.dir {
-        Some(dir) => dir.clone(),
-        None => {
-            std::fs::create_dir_all(session.own_dir())?;
-            session.own_dir().canonicalize()?
-        }
+    let dir = if let Some(dir) = &paths.dir {
+        dir.clone()
+    } else {
+        std::fs::create_dir_all(session.own_dir())?;
+        session.own_dir().canonicalize()?
     };
     let mut supervisor = Command::new(&options.program);
     supervisor.arg("agent-supervisor").current_dir(&dir).env_clear();
