@@ -188,3 +188,8 @@ async fn a_refused_write_makes_no_directory() {
         assert!(!place.path(made).exists(), "{made}");
     }
 }
+
+#[test]
+fn all_of_this_holds_for_an_unprivileged_user() {
+    sa_test_needs::repeat_as_nobody(module_path!(), &[]);
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::libc;
 
-use crate::rig::{Rig, users};
+use crate::rig::{Rig, User, users};
 
 /// Runs the probe of a sandbox in a changed environment, as root of a user namespace.
 fn probe(rig: &Rig, change: &str) -> String {
@@ -78,6 +78,16 @@ fn seccomp_filters() {
                 assert!(said.contains(part), "{user:?} {error}: {said}");
             }
         }
+    }
+}
+
+/// A filter of a container's runtime may refuse the call.
+#[test]
+fn capabilities() {
+    // The program that changes the user needs the call itself.
+    let rig = Rig::new(User::This);
+    for said in without_call(&rig, libc::SYS_capset, libc::EPERM) {
+        assert!(said.contains("capabilities are not available"), "{said}");
     }
 }
 

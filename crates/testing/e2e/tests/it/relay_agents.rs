@@ -1,7 +1,10 @@
 //! An agent that the gateway starts for a session can call its caller's tools from inside a
 //! sandbox. It ends with its session and its gateway, whatever the cause.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
 use sa_testkit::{Agent, Events, Gateway, Setup, eventually};
@@ -13,18 +16,22 @@ const AGENT: &str = env!("CARGO_BIN_EXE_e2e-relay-agent");
 
 /// A gateway with two agents: the same program, with and without a sandbox.
 pub(crate) fn setup() -> Setup {
-    let dir = Path::new(AGENT).parent().unwrap().display();
+    setup_with(Path::new(AGENT))
+}
+
+fn setup_with(agent: &Path) -> Setup {
+    let (dir, agent) = (agent.parent().unwrap().display(), agent.display());
     Setup::new().config(&format!(
         r#"
 [sessions]
 caller_grace_ms = 100
 default_agent = "boxed"
 [sessions.agents.boxed]
-command = ["{AGENT}"]
+command = ["{agent}"]
 sandbox = true
 read = ["{dir}"]
 [sessions.agents.free]
-command = ["{AGENT}"]
+command = ["{agent}"]
 [sessions.agents.oneshot]
 command = ["sh", "-c", "read word; echo got $word; echo $SA_SECRET; exit 3"]
 input = "text"
@@ -43,10 +50,41 @@ input = "text"
 sandbox = true
 network = false
 [sessions.agents.hidden]
-command = ["{AGENT}"]
+command = ["{agent}"]
 sandbox = true
 "#
     ))
+}
+
+/// A user and a group that own nothing.
+const NOBODY: u32 = 65534;
+
+/// Starts a gateway as this user and, if this user is root, one as an unprivileged user.
+async fn gateways() -> Vec<Gateway> {
+    let mut gateways = vec![setup().spawn(SWITCHBOARD).await];
+    if rustix::process::geteuid().is_root() {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        // The build directory may be inaccessible to other users.
+        let programs = dir.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        let run = programs.join("run");
+        let script = format!(
+            "#!/bin/sh\nexec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups {}/switchboard \"$@\"\n",
+            programs.display()
+        );
+        std::fs::write(&run, script).unwrap();
+        std::fs::set_permissions(&run, Permissions::from_mode(0o755)).unwrap();
+        for (program, name) in [(SWITCHBOARD, "switchboard"), (AGENT, "agent")] {
+            std::fs::copy(program, programs.join(name)).unwrap();
+        }
+        let setup = setup_with(&programs.join("agent")).in_dir(&dir);
+        let gateway = setup.spawn(run.to_str().unwrap()).await;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+        assert!(status.contains(&format!("Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}")), "{status}");
+        gateways.push(gateway);
+    }
+    gateways
 }
 
 struct Work {
@@ -119,50 +157,52 @@ fn is_alive(pid: &str) -> bool {
 
 #[tokio::test]
 async fn an_agent_in_a_sandbox_uses_its_callers_tools() {
-    let gateway = setup().spawn(SWITCHBOARD).await;
-    let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
-    work.order(r#"call ant_send {"text":"hi"}"#).await;
-    let request = work.request().await;
-    assert_eq!(request["arguments"], json!({ "text": "hi" }));
-    work.answer(&request, json!({ "result": "sent" })).await;
-    assert_eq!(work.said("ok").await, "sent");
-    // Errors are passed on, and wrong arguments never reach the caller.
-    work.order("call ant_recall {}").await;
-    let request = work.request().await;
-    work.answer(&request, json!({ "error": "no memory" })).await;
-    assert_eq!(work.said("error").await, "failed: no memory");
-    work.order("call ant_send {}").await;
-    assert_eq!(work.said("error").await, "invalid_args: missing \"text\" (string)");
-    // Concurrent calls, answered in reverse order.
-    work.order("all ant_recall 8").await;
-    let mut requests = Vec::new();
-    for _ in 0..8 {
-        requests.push(work.request().await);
+    for gateway in gateways().await {
+        let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
+        work.order(r#"call ant_send {"text":"hi"}"#).await;
+        let request = work.request().await;
+        assert_eq!(request["arguments"], json!({ "text": "hi" }));
+        work.answer(&request, json!({ "result": "sent" })).await;
+        assert_eq!(work.said("ok").await, "sent");
+        // Errors are passed on, and wrong arguments never reach the caller.
+        work.order("call ant_recall {}").await;
+        let request = work.request().await;
+        work.answer(&request, json!({ "error": "no memory" })).await;
+        assert_eq!(work.said("error").await, "failed: no memory");
+        work.order("call ant_send {}").await;
+        assert_eq!(work.said("error").await, "invalid_args: missing \"text\" (string)");
+        // Concurrent calls, answered in reverse order.
+        work.order("all ant_recall 8").await;
+        let mut requests = Vec::new();
+        for _ in 0..8 {
+            requests.push(work.request().await);
+        }
+        for request in requests.iter().rev() {
+            work.answer(request, json!({ "result": format!("n{}", request["arguments"]["n"]) }))
+                .await;
+        }
+        assert_eq!(work.said("ok n0").await, ",ok n1,ok n2,ok n3,ok n4,ok n5,ok n6,ok n7");
+        // Tools can change while the agent runs.
+        work.order("follow").await;
+        let change = json!({ "session_id": work.session["session_id"], "caller_tools": [{ "name": "ring" }] });
+        assert_eq!(work.caller.post("/v1/sessions", &change).await.status, 200);
+        assert_eq!(work.said("tools").await, "ant_ring session_events session_message");
     }
-    for request in requests.iter().rev() {
-        work.answer(request, json!({ "result": format!("n{}", request["arguments"]["n"]) })).await;
-    }
-    assert_eq!(work.said("ok n0").await, ",ok n1,ok n2,ok n3,ok n4,ok n5,ok n6,ok n7");
-    // Tools can change while the agent runs.
-    work.order("follow").await;
-    let change =
-        json!({ "session_id": work.session["session_id"], "caller_tools": [{ "name": "ring" }] });
-    assert_eq!(work.caller.post("/v1/sessions", &change).await.status, 200);
-    assert_eq!(work.said("tools").await, "ant_ring session_events session_message");
 }
 
 #[tokio::test]
 async fn a_sandbox_hides_what_is_not_the_agents() {
-    let gateway = setup().spawn(SWITCHBOARD).await;
-    let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
-    let token = gateway.data_dir().join("operator.token");
-    for (path, expected) in [
-        (token.display().to_string(), "false"),
-        ("/usr/bin/env".into(), "true"),
-        ("/sys/kernel".into(), "false"),
-    ] {
-        work.order(&format!("exists {path}")).await;
-        assert_eq!(work.said(&path).await, expected, "{path}");
+    for gateway in gateways().await {
+        let mut work = Work::start(&gateway.new_agent("ant").await, "boxed").await;
+        let token = gateway.data_dir().join("operator.token");
+        for (path, expected) in [
+            (token.display().to_string(), "false"),
+            ("/usr/bin/env".into(), "true"),
+            ("/sys/kernel".into(), "false"),
+        ] {
+            work.order(&format!("exists {path}")).await;
+            assert_eq!(work.said(&path).await, expected, "{path}");
+        }
     }
 }
 
@@ -184,26 +224,27 @@ const ATTACKS: [&str; 12] = [
 
 #[tokio::test]
 async fn an_agent_in_a_sandbox_does_not_get_out_of_it() {
-    let gateway = setup().spawn(SWITCHBOARD).await;
-    let caller = gateway.new_agent("ant").await;
-    let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
-    let mut script =
-        "grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | sort -u | xargs\n"
-            .to_owned();
-    for (number, attack) in ATTACKS.iter().enumerate() {
-        let attack = attack.replace("TOKEN", "DATA/operator.token");
-        let attack = attack.replace("DATA", gateway.data_dir().to_str().unwrap());
-        let attack = attack.replace("GATEWAY", &gateway.pid().to_string());
-        script += &format!("({attack}) && echo 'attack {number} worked'\n");
+    for gateway in gateways().await {
+        let caller = gateway.new_agent("ant").await;
+        let token = std::fs::read_to_string(gateway.data_dir().join("operator.token")).unwrap();
+        let mut script =
+            "grep -E '^Cap|NoNewPrivs|Seccomp:' /proc/self/status | cut -f 2 | sort -u | xargs\n"
+                .to_owned();
+        for (number, attack) in ATTACKS.iter().enumerate() {
+            let attack = attack.replace("TOKEN", "DATA/operator.token");
+            let attack = attack.replace("DATA", gateway.data_dir().to_str().unwrap());
+            let attack = attack.replace("GATEWAY", &gateway.pid().to_string());
+            script += &format!("({attack}) && echo 'attack {number} worked'\n");
+        }
+        let order = json!({ "message": script, "agent": "shell", "wait_ms": 20_000 });
+        let answer = caller.post("/v1/sessions", &order).await.body;
+        let said = texts(&answer);
+        assert!(said.contains(&"0000000000000000 1 2".to_owned()), "{answer}");
+        let worked: Vec<&String> = said.iter().filter(|line| line.ends_with("worked")).collect();
+        assert!(worked.is_empty(), "{worked:?}: {answer}");
+        assert!(!answer.to_string().contains(token.trim()), "{answer}");
+        assert!(!Path::new("/usr/switchboard-was-here").exists());
     }
-    let order = json!({ "message": script, "agent": "shell", "wait_ms": 20_000 });
-    let answer = caller.post("/v1/sessions", &order).await.body;
-    let said = texts(&answer);
-    assert!(said.contains(&"0000000000000000 1 2".to_owned()), "{answer}");
-    let worked: Vec<&String> = said.iter().filter(|line| line.ends_with("worked")).collect();
-    assert!(worked.is_empty(), "{worked:?}: {answer}");
-    assert!(!answer.to_string().contains(token.trim()), "{answer}");
-    assert!(!Path::new("/usr/switchboard-was-here").exists());
 }
 
 #[test]
