@@ -95,10 +95,14 @@ pub(crate) fn connect_reader(options: &OpenOptions) -> Result<Connection, StoreE
 /// Opens a connection for the writer, to a file with a checked layout.
 pub(crate) fn connect_writer(options: &OpenOptions) -> Result<Connection, StoreError> {
     let conn = connect(options)?;
-    conn.execute_batch("PRAGMA cache_size = -16000;")
+    conn.execute_batch(WRITER_CACHE)
         .map_err(|e| error::sql(&options.path, "open the database", &e))?;
     Ok(conn)
 }
+
+/// Limits the writer's cache to 16 MB. SQLite converts this into a number of pages, and keeps that
+/// number when the page size changes. So it is set again after that.
+const WRITER_CACHE: &str = "PRAGMA cache_size = -16000;";
 
 /// Syncs the WAL.
 ///
@@ -123,6 +127,7 @@ fn prepare(options: &OpenOptions, steps: &[Step]) -> Result<Connection, StoreErr
             // Large pages, because a journal is written page by page, twice, with three system
             // calls for each.
             conn.execute_batch("PRAGMA page_size = 16384; PRAGMA journal_mode = WAL;")
+                .and_then(|()| conn.execute_batch(WRITER_CACHE))
                 .map_err(|e| error::sql(path, "create the database", &e))?;
             schema::migrate(&mut conn, options, steps, 0)?;
         }
