@@ -98,6 +98,11 @@ impl Holder {
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
+
+    /// Returns whether the holder may acquire from the reserve.
+    pub fn is_operator(&self) -> bool {
+        self.operator
+    }
 }
 
 impl SharedBudget {
@@ -151,6 +156,15 @@ impl SharedBudget {
         self.state().held(holder)
     }
 
+    /// Returns whether a holder has more than an eighth. It is refused in a crowded budget.
+    pub fn is_above_share(&self, holder: &Holder) -> bool {
+        self.held_by(holder) > self.share_size()
+    }
+
+    fn share_size(&self) -> usize {
+        self.limit.total / SHARE
+    }
+
     /// Returns the number of holders.
     pub fn holders(&self) -> usize {
         self.state().held.len()
@@ -167,7 +181,7 @@ impl SharedBudget {
         }
         if after > self.largest() {
             Some(Why::Full)
-        } else if after > total - total / CROWDED && held > total / SHARE {
+        } else if after > total - total / CROWDED && held > self.share_size() {
             Some(Why::Share)
         } else {
             None

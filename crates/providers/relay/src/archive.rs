@@ -4,15 +4,16 @@
 //! and there may be more sessions than that, so a stream is used again after its session was
 //! deleted.
 //!
-//! The events of a session count for its owner in one budget. If the budget refuses more, the
-//! owner's oldest ended sessions are deleted, and then the oldest events of the session that
-//! writes. A session of another principal is never affected.
+//! The events of a session count for its owner in one budget. If the budget refuses more, old
+//! ended sessions are deleted. An owner above its share loses its own. An owner below its share
+//! gets the space from the largest owner above its share. If that is not enough, the oldest events
+//! of the session that writes are deleted.
 
 mod space;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ use crate::record::Record;
 const BUCKET: &str = "sessions";
 /// Deletes all entries of a stream.
 const NOTHING: Retention = Retention { entries: Some(0), bytes: None, aged: None };
+/// An older version of the gateway stored the events of all sessions in this number of streams.
+const OLD_STREAMS: u32 = 1_024;
 
 pub(crate) struct Archive {
     pub(crate) log: Arc<dyn Log>,
@@ -63,7 +66,9 @@ struct Stored {
 struct Ended {
     at_ms: i64,
     id: Arc<str>,
-    owner: Arc<str>,
+    owner: Holder,
+    /// The bytes that its deletion returns to the budget.
+    bytes: usize,
 }
 
 impl Archive {
@@ -83,9 +88,18 @@ impl Archive {
         });
         let streams = Arc::new(Streams::default());
         let (mut sessions, mut left_open) = (HashMap::new(), Vec::new());
-        for (_, record) in records.list(BUCKET).await? {
-            let Ok(record) = serde_json::from_slice::<Record>(&record.value) else { continue };
-            let holder = Holder::named(&*record.view.owner.id);
+        let mut unreadable = Vec::new();
+        for (id, record) in records.list(BUCKET).await? {
+            let record = match serde_json::from_slice::<Record>(&record.value) {
+                Ok(record) => record,
+                Err(error) => {
+                    unreadable.push((id, error));
+                    continue;
+                }
+            };
+            let owner = &*record.view.owner.id;
+            let holder =
+                if record.by_operator { Holder::operator(owner) } else { Holder::named(owner) };
             let space = Space::stored(&streams, record.stream, budget.empty(&holder));
             space.charge(record.event_bytes);
             let stored = Stored { space, ended_ms: record.view.ended_ms };
@@ -96,7 +110,34 @@ impl Archive {
         }
         let sessions = Mutex::new(sessions);
         let archive = Self { log, records, trimmer, limits, budget, streams, sessions };
+        archive.delete_unreadable(unreadable).await?;
         Ok((Arc::new(archive), left_open))
+    }
+
+    /// Deletes records that this version cannot read, and the events that belong to no session.
+    async fn delete_unreadable(
+        &self,
+        unreadable: Vec<(String, serde_json::Error)>,
+    ) -> Result<(), StoreError> {
+        let Some((_, error)) = unreadable.first() else { return Ok(()) };
+        let sessions = unreadable.len();
+        warn!(sessions, %error, "deleting sessions that an older version of the gateway stored");
+        for (id, _) in unreadable {
+            self.records.delete(BUCKET, &id).await?;
+        }
+        let used: HashSet<Arc<str>> =
+            self.sessions().values().map(|stored| Arc::clone(&stored.space.stream)).collect();
+        for number in 0..OLD_STREAMS {
+            let stream = space::stream_name(number);
+            if used.contains(&stream) {
+                continue;
+            }
+            let bounds = self.log.bounds(&stream).await?;
+            if bounds.first <= bounds.last {
+                self.log.trim(&stream, NOTHING).await?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn budget(&self) -> &Arc<SharedBudget> {
@@ -158,13 +199,12 @@ impl Archive {
         Ok(records.filter_map(|(_, record)| serde_json::from_slice(&record.value).ok()).collect())
     }
 
-    /// Deletes the owner's oldest ended sessions until the budget has space for the events of this
-    /// one. Returns the size to which its own events must be reduced.
+    /// Deletes ended sessions until the budget has space for the events of this one. Returns the
+    /// size to which its own events must be reduced.
     pub(crate) async fn make_space(&self, space: &Space, limit: u64) -> u64 {
         let owner = space.owner();
         while space.is_refused() {
-            let oldest = self.ended().into_iter().find(|ended| ended.owner == owner);
-            let Some(oldest) = oldest else { break };
+            let Some(oldest) = self.oldest_for(&owner) else { break };
             if let Err(error) = self.delete(&oldest.id).await {
                 warn!(session = &*oldest.id, %error, "cannot delete an old session");
                 break;
@@ -195,6 +235,19 @@ impl Archive {
         Ok(())
     }
 
+    /// Returns the session to delete for new events of this owner.
+    fn oldest_for(&self, owner: &Holder) -> Option<Ended> {
+        let (budget, mut ended) = (&self.budget, self.ended());
+        ended.retain(|session| session.bytes > 0);
+        let largest = ended
+            .iter()
+            .map(|session| &session.owner)
+            .filter(|other| !budget.is_above_share(owner) && budget.is_above_share(other))
+            .max_by_key(|other| budget.held_by(other));
+        let loser = largest.unwrap_or(owner).id().clone();
+        ended.into_iter().find(|session| *session.owner.id() == loser)
+    }
+
     async fn delete(&self, id: &str) -> Result<(), StoreError> {
         // Removed first, so that nothing else deletes it. Its stream is used again when the last
         // reader and writer have dropped it.
@@ -206,6 +259,8 @@ impl Archive {
         if let Err(error) = self.log.trim(&stored.space.stream, NOTHING).await {
             warn!(session = &*id, %error, "cannot delete the events of an old session");
         }
+        // A reader may still use the space.
+        stored.space.reduced(0);
         Ok(())
     }
 
@@ -213,8 +268,9 @@ impl Archive {
     fn ended(&self) -> Vec<Ended> {
         let sessions = self.sessions();
         let ended = sessions.iter().filter_map(|(id, stored)| {
-            let (id, owner) = (Arc::clone(id), stored.space.owner());
-            Some(Ended { at_ms: stored.ended_ms?, id, owner })
+            let (id, space) = (Arc::clone(id), &stored.space);
+            let at_ms = stored.ended_ms?;
+            Some(Ended { at_ms, id, owner: space.owner(), bytes: space.charged() })
         });
         let mut ended: Vec<Ended> = ended.collect();
         drop(sessions);
@@ -231,10 +287,10 @@ impl Archive {
 fn crowding(ended: &[Ended]) -> usize {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for session in ended {
-        *counts.entry(&session.owner).or_default() += 1;
+        *counts.entry(session.owner.id()).or_default() += 1;
     }
     let most = counts.values().copied().max().unwrap_or(0);
-    ended.iter().position(|session| counts[&*session.owner] == most).unwrap_or(0)
+    ended.iter().position(|session| counts[&**session.owner.id()] == most).unwrap_or(0)
 }
 
 impl fmt::Debug for Archive {

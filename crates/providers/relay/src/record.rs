@@ -16,6 +16,9 @@ pub(crate) struct Record {
     /// The size of its events. It is not known before its end.
     #[serde(default)]
     pub(crate) event_bytes: u64,
+    /// Whether its owner was an operator, whose events may also use the operators' reserve.
+    #[serde(default)]
+    pub(crate) by_operator: bool,
 }
 
 /// A session as its owner and operators see it.

@@ -309,6 +309,7 @@ impl Session {
             turn: self.turn.state(),
             stream: space.number,
             event_bytes: space.bytes(),
+            by_operator: space.owner().is_operator(),
         }
     }
 

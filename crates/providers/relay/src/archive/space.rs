@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use sa_limits::budget::{Permit, STEP};
+use sa_limits::budget::{Holder, Permit, STEP};
 
 /// The size that each session may use even if the budget is exhausted.
 const LEAST: u64 = 4 * STEP as u64;
@@ -68,12 +68,17 @@ impl Space {
 
     fn with(streams: &Arc<Streams>, number: u32, permit: Permit) -> Arc<Self> {
         let used = Mutex::new(Used { bytes: 0, permit });
-        let stream = format!("session:{number}").into();
+        let stream = stream_name(number);
         Arc::new(Self { stream, number, streams: Arc::clone(streams), used })
     }
 
-    pub(super) fn owner(&self) -> Arc<str> {
-        Arc::clone(self.used().permit.holder().id())
+    pub(crate) fn owner(&self) -> Holder {
+        self.used().permit.holder().clone()
+    }
+
+    /// Returns the size that counts in the budget.
+    pub(super) fn charged(&self) -> usize {
+        self.used().permit.amount()
     }
 
     /// Returns the size of the stored events.
@@ -126,6 +131,10 @@ impl Used {
     fn fit(&mut self) -> bool {
         self.permit.resize(steps(self.bytes)).is_ok()
     }
+}
+
+pub(super) fn stream_name(number: u32) -> Arc<str> {
+    format!("session:{number}").into()
 }
 
 /// Sizes count in whole steps, so that most events do not change the permit.

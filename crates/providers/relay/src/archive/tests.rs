@@ -1,5 +1,5 @@
 //! Rule: a session has a stream of its own, and its events count for its owner, also after a
-//! restart. No principal's sessions are deleted because of another one's.
+//! restart. A principal loses sessions to another one only above its share.
 
 use sa_core::retention::{Reading, TrustedClock};
 use sa_core::store::NewEntry;
@@ -24,10 +24,16 @@ fn open_store(dir: &tempfile::TempDir) -> Arc<Store> {
 
 /// Stores a session that ended at this time, with events of this size.
 async fn ended(archive: &Archive, id: &str, owner: &str, at_ms: i64, bytes: usize) {
-    let space = archive.create(&id.into(), &Holder::named(owner)).await.unwrap();
+    let space = grown(archive, id, &Holder::named(owner), bytes).await;
+    archive.write(&record(id, owner, Some(at_ms), &space)).await.unwrap();
+}
+
+/// Opens a session with events of this size.
+async fn grown(archive: &Archive, id: &str, owner: &Holder, bytes: usize) -> Arc<Space> {
+    let space = archive.create(&id.into(), owner).await.unwrap();
     space.grow(bytes);
     archive.make_space(&space, u64::MAX).await;
-    archive.write(&record(id, owner, Some(at_ms), &space)).await.unwrap();
+    space
 }
 
 fn record(id: &str, owner: &str, ended_ms: Option<i64>, space: &Space) -> Record {
@@ -47,7 +53,18 @@ fn record(id: &str, owner: &str, ended_ms: Option<i64>, space: &Space) -> Record
         created_ms: 0,
         ended_ms,
     };
-    Record { view, turn: State::default(), stream: space.number, event_bytes: space.bytes() }
+    Record {
+        view,
+        turn: State::default(),
+        stream: space.number,
+        event_bytes: space.bytes(),
+        by_operator: space.owner().is_operator(),
+    }
+}
+
+async fn write_event(store: &Store, stream: &Arc<str>) -> u64 {
+    let body = Bytes::from_static(b"{}");
+    store.append(NewEntry { stream: Arc::clone(stream), key: None, body }).await.unwrap().seq
 }
 
 async fn ids(archive: &Archive) -> Vec<String> {
@@ -69,6 +86,82 @@ async fn a_principal_loses_its_own_oldest_sessions_and_no_others() {
     assert_eq!((held(&archive, "greedy"), held(&archive, "other")), (40 * STEP, 4 * STEP));
     let after = load(&store).await;
     assert_eq!((held(&after, "greedy"), held(&after, "other")), (40 * STEP, 4 * STEP));
+}
+
+#[tokio::test]
+async fn a_modest_principal_gets_space_from_the_largest_and_a_greedy_one_from_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = load(&open_store(&dir)).await;
+    ended(&archive, "modest-1", "modest", 1, 4 * STEP).await;
+    for n in 2..6 {
+        ended(&archive, &format!("larger-{n}"), "larger", n, 10 * STEP).await;
+    }
+    ended(&archive, "large-6", "large", 6, 12 * STEP).await;
+    ended(&archive, "modest-7", "modest", 7, 4 * STEP).await;
+    // All that is not reserved is now in use.
+    assert_eq!(archive.budget().used(), archive.budget().largest());
+    ended(&archive, "modest-8", "modest", 8, 2 * STEP).await;
+    let after = ["large-6", "larger-3", "larger-4", "larger-5", "modest-1", "modest-7", "modest-8"];
+    assert_eq!(ids(&archive).await, after);
+    ended(&archive, "large-9", "large", 9, 8 * STEP).await;
+    let after = ["large-9", "larger-3", "larger-4", "larger-5", "modest-1", "modest-7", "modest-8"];
+    assert_eq!(ids(&archive).await, after);
+}
+
+#[tokio::test]
+async fn nobody_loses_sessions_to_others_within_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = load(&open_store(&dir)).await;
+    ended(&archive, "empty", "writer", 0, STEP / 2).await;
+    for n in 1..8 {
+        ended(&archive, &format!("other-{n}"), &format!("other-{n}"), n, 8 * STEP).await;
+    }
+    ended(&archive, "old", "writer", 8, 4 * STEP).await;
+    assert_eq!(archive.budget().used(), archive.budget().largest());
+    ended(&archive, "writer", "writer", 9, 2 * STEP).await;
+    let ids = ids(&archive).await;
+    assert!(ids.len() == 9 && !ids.contains(&"old".to_owned()), "{ids:?}");
+}
+
+#[tokio::test]
+async fn an_operator_keeps_its_reserve_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_store(&dir);
+    let archive = load(&store).await;
+    let space = grown(&archive, "own", &Holder::operator("boss"), 4 * STEP).await;
+    archive.write(&record("own", "boss", None, &space)).await.unwrap();
+    for n in 1..8 {
+        ended(&archive, &format!("other-{n}"), &format!("other-{n}"), n, 8 * STEP).await;
+    }
+    let after = load(&store).await;
+    assert_eq!(after.budget().used(), after.budget().largest());
+    let space = after.space("own").unwrap();
+    space.grow(2 * STEP);
+    assert_eq!(after.make_space(&space, u64::MAX).await, u64::MAX);
+    assert_eq!(ids(&after).await.len(), 8);
+}
+
+#[tokio::test]
+async fn a_session_of_an_older_version_is_deleted_with_its_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_store(&dir);
+    let archive = load(&store).await;
+    let space = grown(&archive, "new", &Holder::named("a"), STEP).await;
+    archive.write(&record("new", "a", Some(1), &space)).await.unwrap();
+    let mut old = serde_json::to_value(record("old", "a", Some(1), &space)).unwrap();
+    old.as_object_mut().unwrap().remove("stream");
+    let old = serde_json::to_vec(&old).unwrap();
+    store.put(BUCKET, "old", old.into(), Expect::Anything).await.unwrap();
+    let (of_old, of_other) = ("session:77".into(), "session:x".into());
+    for stream in [&space.stream, &of_old, &of_other] {
+        write_event(&store, stream).await;
+    }
+    let after = load(&store).await;
+    assert_eq!(ids(&after).await, ["new"]);
+    assert_eq!(store.list(BUCKET).await.unwrap().len(), 1);
+    for (stream, events) in [(&space.stream, 1), (&of_old, 0), (&of_other, 1)] {
+        assert_eq!(store.read(stream, 0, 10).await.unwrap().len(), events, "{stream}");
+    }
 }
 
 #[tokio::test]
@@ -113,10 +206,7 @@ async fn a_stream_is_empty_for_its_next_session_and_used_by_one_at_a_time() {
     let archive = load(&store).await;
     let holder = Holder::named("a");
     let first = archive.create(&"first".into(), &holder).await.unwrap();
-    let write = async |space: &Space| {
-        let body = Bytes::from_static(b"{}");
-        store.append(NewEntry { stream: Arc::clone(&space.stream), key: None, body }).await.unwrap()
-    };
+    let write = async |space: &Space| write_event(&store, &space.stream).await;
     write(&first).await;
     archive.write(&record("first", "a", Some(1), &first)).await.unwrap();
     archive.delete("first").await.unwrap();
@@ -125,12 +215,12 @@ async fn a_stream_is_empty_for_its_next_session_and_used_by_one_at_a_time() {
     write(&first).await;
     let second = archive.create(&"second".into(), &holder).await.unwrap();
     assert_ne!(first.number, second.number);
-    let (number, last) = (first.number, write(&first).await.seq);
+    let (number, last) = (first.number, write(&first).await);
     drop(first);
     let third = archive.create(&"third".into(), &holder).await.unwrap();
     assert_eq!(third.number, number);
     assert_eq!(store.read(&third.stream, 0, 10).await.unwrap(), []);
-    assert_eq!(write(&third).await.seq, last + 1);
+    assert_eq!(write(&third).await, last + 1);
     // A record is not written again after its deletion.
     archive.write(&record("first", "a", Some(1), &third)).await.unwrap();
     assert!(archive.read("first").await.unwrap().is_none());
