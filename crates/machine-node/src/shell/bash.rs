@@ -64,11 +64,12 @@ impl NodeTool for Bash {
             Some(0) => None,
             given => Some(Duration::from_millis(given.unwrap_or(DEFAULT_TIMEOUT_MS))),
         };
-        let owner = ctx.principal().map(|principal| principal.id);
-        let plan = self.plan(args, owner, background || window.is_some())?;
-        if background || window.is_some() {
-            self.shell.sessions.check_room()?;
+        let (principal, may_continue) = (ctx.principal(), background || window.is_some());
+        let mut plan = self.plan(args, may_continue)?;
+        if may_continue {
+            plan.slot = Some(self.shell.sessions.acquire(principal.as_ref())?);
         }
+        plan.owner = principal.map(|principal| principal.id);
         let session = self.shell.start(plan, limit).await?;
         if background {
             return Ok(self.leave(&session));
@@ -175,12 +176,8 @@ impl NodeTool for Bash {
 }
 
 impl Bash {
-    fn plan(
-        &self,
-        args: Arguments,
-        owner: Option<String>,
-        writable: bool,
-    ) -> Result<Plan, ToolError> {
+    /// Returns the plan of a command, without an owner and a slot.
+    fn plan(&self, args: Arguments, writable: bool) -> Result<Plan, ToolError> {
         let wrong = |why: String| Err(ToolError::InvalidArgs(why));
         if args.command.trim().is_empty() {
             return wrong("command must not be empty".to_owned());
@@ -209,7 +206,8 @@ impl Bash {
         let workdir = self.workdir(args.workdir.as_deref())?;
         Ok(Plan {
             session: uuid::Uuid::new_v4().to_string(),
-            owner,
+            owner: None,
+            slot: None,
             command: args.command,
             workdir,
             input,

@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use sa_limits::budget::Permit;
 use sa_node_sdk::ToolError;
 use sa_sandbox::handover;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
@@ -36,6 +37,8 @@ pub(super) struct Plan {
     pub(super) session: String,
     /// The id of the principal that starts it, if the gateway sent one.
     pub(super) owner: Option<String>,
+    /// The slot of a command that may continue in the background.
+    pub(super) slot: Option<Permit>,
     pub(super) command: String,
     pub(super) workdir: PathBuf,
     pub(super) input: Input,

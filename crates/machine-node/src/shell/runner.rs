@@ -38,8 +38,8 @@ pub(super) async fn start(
 ) -> Result<Arc<Session>, ToolError> {
     let launched = launch::launch(shell, &plan).await?;
     let stdin = Stdin::new(launched.input, matches!(plan.input, Input::Terminal { .. }));
-    let Plan { session: id, owner, command, workdir, .. } = plan;
-    let who = Identity { id, owner, command, workdir, pid: launched.pid };
+    let Plan { session: id, owner, slot, command, workdir, .. } = plan;
+    let who = Identity { id, owner, command, workdir, pid: launched.pid, slot };
     let (session, orders) = Session::new(who, stdin);
     let reader = Reader::new(launched.output);
     let (supervisor, private) = (launched.supervisor, launched.private);

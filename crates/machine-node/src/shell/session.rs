@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use sa_limits::budget::Permit;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -54,6 +55,8 @@ struct State {
     capture: Capture,
     background: bool,
     end: Option<End>,
+    /// The slot of a session that may run in the background.
+    slot: Option<Permit>,
 }
 
 /// The way in which a command has ended.
@@ -87,6 +90,7 @@ pub(super) struct Identity {
     pub(super) command: String,
     pub(super) workdir: PathBuf,
     pub(super) pid: i32,
+    pub(super) slot: Option<Permit>,
 }
 
 impl Session {
@@ -100,7 +104,7 @@ impl Session {
             pid: who.pid,
             started_ms: now_ms(),
             started: Instant::now(),
-            state: Mutex::default(),
+            state: Mutex::new(State { slot: who.slot, ..State::default() }),
             ended: CancellationToken::new(),
             orders,
             stdin,
@@ -155,6 +159,7 @@ impl Session {
         let mut state = self.state();
         state.capture.seal();
         state.end = Some(end.clone());
+        state.slot = None;
         if state.background {
             announce(end.event(), self.event_data(Some(&end)));
         }
@@ -292,6 +297,7 @@ mod tests {
             command: "é".repeat(300),
             workdir: "/w".into(),
             pid: 7,
+            slot: None,
         };
         Session::new(who, Stdin::new(None, false)).0
     }

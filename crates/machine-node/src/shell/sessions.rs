@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
 use sa_node_sdk::{Principal, ToolContext, ToolError};
 
 use super::session::Session;
@@ -13,12 +14,25 @@ use super::session::Session;
 pub(super) const RETENTION: Duration = Duration::from_secs(30 * 60);
 /// The maximum memory of ended sessions, in bytes. The session that ended first is removed first.
 const MAX_FINISHED_BYTES: usize = 64 << 20;
-/// The maximum number of running sessions.
-const MAX_RUNNING: usize = 64;
+/// The maximum number of running sessions, which their owners share.
+const RUNNING: Limit = Limit {
+    name: "background_sessions",
+    what: "background sessions",
+    key: "",
+    remedy: "end one with Process, action kill, or retry later",
+    total: 64,
+};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sessions {
     known: Mutex<HashMap<String, Arc<Session>>>,
+    running: Arc<SharedBudget>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { known: Mutex::default(), running: SharedBudget::new(RUNNING) }
+    }
 }
 
 /// The sessions that a call may see and control.
@@ -51,15 +65,22 @@ impl Access {
 }
 
 impl Sessions {
-    /// Returns an error if the limit of running sessions is reached.
-    pub(super) fn check_room(&self) -> Result<(), ToolError> {
-        let running = self.all().iter().filter(|session| session.end().is_none()).count();
-        if running < MAX_RUNNING {
-            return Ok(());
-        }
-        Err(ToolError::Failed(format!(
-            "{running} sessions are running in the background, which is the maximum; end one with Process, action kill"
-        )))
+    /// Acquires a slot for a session that may run in the background. Callers without a principal
+    /// share one part of the slots.
+    ///
+    /// The error does not reveal how many sessions of other principals are running.
+    pub(super) fn acquire(&self, principal: Option<&Principal>) -> Result<Permit, ToolError> {
+        let holder = match principal {
+            None => Holder::anonymous(),
+            Some(operator) if operator.is_operator() => Holder::operator(&*operator.id),
+            Some(other) => Holder::named(&*other.id),
+        };
+        self.running.acquire(&holder, 1).map_err(|_| {
+            let (running, Limit { what, remedy, .. }) = (self.running.held_by(&holder), RUNNING);
+            ToolError::Failed(format!(
+                "{running} {what} of this principal are running, and no more can start now; {remedy}"
+            ))
+        })
     }
 
     pub(super) fn insert(&self, session: &Arc<Session>) {
@@ -136,6 +157,7 @@ mod tests {
                 command: "true".into(),
                 workdir: "/".into(),
                 pid: 1,
+                slot: None,
             };
             sessions.insert(&Session::new(who, Stdin::new(None, false)).0);
         }
@@ -164,6 +186,34 @@ mod tests {
         tokio::time::sleep(RETENTION).await;
         tokio::task::yield_now().await;
         assert_eq!(sessions.all().len(), 1, "30 minutes later");
+    }
+
+    /// Acquires slots until no more are free.
+    fn acquire_all(sessions: &Sessions, principal: Option<&Principal>) -> Vec<Permit> {
+        std::iter::from_fn(|| sessions.acquire(principal).ok()).collect()
+    }
+
+    #[test]
+    fn one_owner_leaves_slots_to_others_and_does_not_learn_their_number() {
+        let sessions = Sessions::default();
+        let agent = |id| Principal::new(id, "agent");
+        let first = acquire_all(&sessions, Some(&agent("anna")));
+        assert_eq!(first.len(), 48, "three quarters");
+        let second = acquire_all(&sessions, Some(&agent("ben")));
+        assert_eq!(second.len(), 9, "more than an eighth is refused");
+        let nameless = acquire_all(&sessions, None);
+        let operator = acquire_all(&sessions, Some(&Principal::new("boss", "operator")));
+        assert_eq!((nameless.len(), operator.len()), (3, 4), "a sixteenth is for operators");
+        let error = sessions.acquire(Some(&agent("ben"))).unwrap_err();
+        let numbers: String = error
+            .message()
+            .chars()
+            .map(|letter| if letter.is_ascii_digit() { letter } else { ' ' })
+            .collect();
+        assert_eq!(numbers.split_whitespace().collect::<Vec<_>>(), ["9"], "{error}");
+        drop(second);
+        assert!(sessions.acquire(Some(&agent("ben"))).is_ok());
+        assert!(sessions.acquire(Some(&agent("anna"))).is_err());
     }
 
     #[track_caller]
