@@ -304,9 +304,27 @@ impl Directory {
         *self.revision.borrow()
     }
 
-    /// Returns the number of names that a view can see, including names that no list shows.
-    pub(crate) fn names(&self, view: &View) -> usize {
-        self.read(|index| index.scopes_of(view).iter().map(|scope| scope.names.len()).sum())
+    /// Returns the tools of a view's narrow scopes that match `keep`.
+    pub(crate) fn list_narrow(
+        &self,
+        view: &View,
+        keep: impl Fn(&ToolView) -> bool,
+    ) -> Vec<ToolView> {
+        self.read(|index| index.list_narrow(view, keep))
+    }
+
+    /// Returns the scopes with names, except the one for everyone.
+    pub(crate) fn narrow_scopes(&self) -> Vec<Scope> {
+        self.read(|index| {
+            index.scopes.keys().filter(|scope| **scope != Scope::Everyone).cloned().collect()
+        })
+    }
+
+    /// Returns the number of names in these scopes, including names that no list shows.
+    pub(crate) fn names<'s>(&self, scopes: impl Iterator<Item = &'s Scope>) -> usize {
+        self.read(|index| {
+            scopes.filter_map(|scope| index.scopes.get(scope)).map(|scope| scope.names.len()).sum()
+        })
     }
 
     /// Returns the number of changes that a provider announced.

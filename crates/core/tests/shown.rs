@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use sa_core::directory::Attach;
-use sa_core::shown::Shown;
+use sa_core::shown::{Shown, ShownNarrow};
 use sa_core::{
     Catalog, Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role,
     Router, RouterOptions, Scope, Tool, View,
@@ -162,6 +162,40 @@ fn a_change_reaches_those_who_are_shown_it() {
     assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
     let _other = directory.attach(attach("three", "i", tools(&["x.y"]), connection())).unwrap();
     assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false]);
+}
+
+#[test]
+fn a_change_in_a_channel_reaches_those_whose_list_of_that_channel_changed() {
+    let (directory, router, _) = router(&["*secret*"]);
+    let room = Scope::Channel("room".into());
+    let inside = |id: &str, names: &[&str]| {
+        let attach = Attach { scope: room.clone(), ..attach(id, id, tools(names), connection()) };
+        directory.attach(attach).unwrap()
+    };
+    let _before = inside("before", &["notes.old"]);
+    let lists = [
+        Principal::new("a", "all", Role::Agent),
+        limited("notes*"),
+        limited("mail*"),
+        Principal::new("n", "node", Role::Node),
+    ]
+    .map(|principal| ShownNarrow::new(&router, Arc::new(principal), |_| true));
+    let check = |may_see: bool, expected: [bool; 4]| {
+        assert_eq!(lists.each_ref().map(|list| list.changed(&router, &room, may_see)), expected);
+    };
+    let provider = inside("one", &["mail.send"]);
+    check(true, [true, false, true, false]);
+    provider.publish(tools(&["mail.send", "my.secret"]));
+    check(true, [false; 4]);
+    provider.publish(tools(&["mail.send", "notes.read"]));
+    check(true, [true, true, false, false]);
+    provider.publish(tools(&["notes.read"]));
+    check(false, [false; 4]);
+    provider.publish(tools(&["notes.write"]));
+    check(true, [true, true, false, false]);
+    // A change for everyone is no change of this list.
+    let _other = directory.attach(attach("two", "g", tools(&["notes.x"]), connection())).unwrap();
+    check(true, [false; 4]);
 }
 
 #[test]

@@ -11,9 +11,8 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use parking_lot::Mutex;
 use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
-use sa_core::shown::Shown;
 use sa_core::{
-    CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink, View,
+    CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink,
 };
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
@@ -21,7 +20,7 @@ use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::events::{is_for, words};
+use super::events::{Lists, words};
 use super::tools::{MAX_KEY, check_times, check_words};
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
@@ -223,7 +222,7 @@ impl Session {
             return;
         }
         let (session, mut notices) = (Arc::clone(self), self.app.notices.subscribe());
-        let shown = Shown::new(&self.app.router, View::of(Arc::clone(&self.identity.principal)));
+        let lists = Lists::new(&self.app, &self.identity);
         let attending = self.app.notices.attend(&self.identity.principal.id);
         tokio::spawn(async move {
             let _attending = attending;
@@ -236,7 +235,7 @@ impl Session {
                     () = session.over.cancelled() => return,
                 };
                 match notice {
-                    Ok(notice) if is_for(&session.app, &session.identity, &shown, &notice) => {
+                    Ok(notice) if lists.has_news(&session.app, &session.identity, &notice) => {
                         session.tell(&notice.body);
                     }
                     Ok(_) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use sa_core::shown::Shown;
+use sa_core::shown::{Shown, ShownNarrow};
 use sa_core::{Notice, NoticeBody, Role, Scope, SessionNews, View};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
@@ -52,7 +52,7 @@ pub(crate) async fn follow(
     let (events, body) = mpsc::channel(QUEUE);
     let mut feed = app.journal.follow();
     let mut notices = app.notices.subscribe();
-    let shown = Shown::new(&app.router, View::of(Arc::clone(&identity.principal)));
+    let lists = Lists::new(&app, &identity);
     // A reader of this feed receives the requests for its tools in all sessions.
     let attending = (!query.watch).then(|| app.notices.attend(&identity.principal.id));
     // The notices are already subscribed. A new notice may therefore be sent twice, but is never
@@ -88,7 +88,7 @@ pub(crate) async fn follow(
                     Err(RecvError::Closed) => return,
                 },
                 notice = notices.recv() => match notice {
-                    Ok(notice) if watches(&notice) || is_for(&app, &identity, &shown, &notice) => {
+                    Ok(notice) if watches(&notice) || lists.has_news(&app, &identity, &notice) => {
                         told(&notice.body)
                     }
                     Ok(_) | Err(RecvError::Lagged(_)) => continue,
@@ -103,28 +103,53 @@ pub(crate) async fn follow(
     Ok(sse_response(body))
 }
 
-/// Whether a notice is for this principal.
-///
-/// A change of tools is for principals that can list the changed tools.
-pub(super) fn is_for(app: &App, identity: &Identity, shown: &Shown, notice: &Notice) -> bool {
-    if notice.to.as_ref().is_some_and(|to| *to != identity.principal.id) {
-        return false;
+/// The lists of a principal at the last notice: the tools for everyone, and those of each channel
+/// and session.
+#[derive(Debug)]
+pub(super) struct Lists {
+    shared: Shown,
+    narrow: ShownNarrow,
+}
+
+impl Lists {
+    pub(super) fn new(app: &App, identity: &Identity) -> Self {
+        let principal = &identity.principal;
+        Self {
+            shared: Shown::new(&app.router, View::of(Arc::clone(principal))),
+            narrow: ShownNarrow::new(&app.router, Arc::clone(principal), |scope| {
+                may_see(app, identity, scope)
+            }),
+        }
     }
-    let scope = match &notice.body {
-        NoticeBody::ToolsChanged { scope, .. } => scope,
-        NoticeBody::DocumentsChanged { provider } => {
-            return shown.documents_changed(provider.as_ref());
+
+    /// Returns whether a notice is for this principal. A change of tools is only for principals
+    /// whose list has changed.
+    pub(super) fn has_news(&self, app: &App, identity: &Identity, notice: &Notice) -> bool {
+        if notice.to.as_ref().is_some_and(|to| *to != identity.principal.id) {
+            return false;
         }
-        NoticeBody::Session { .. } => return true,
-    };
+        match &notice.body {
+            NoticeBody::ToolsChanged { scope: Some(scope), .. } if *scope != Scope::Everyone => {
+                self.narrow.changed(&app.router, scope, may_see(app, identity, scope))
+            }
+            NoticeBody::ToolsChanged { scope, .. } => {
+                self.shared.changed(&app.router, scope.as_ref())
+            }
+            NoticeBody::DocumentsChanged { provider } => {
+                self.shared.documents_changed(provider.as_ref())
+            }
+            NoticeBody::Session { .. } => true,
+        }
+    }
+}
+
+/// Returns whether a principal may see the tools of a narrow scope.
+fn may_see(app: &App, identity: &Identity, scope: &Scope) -> bool {
     match scope {
-        Some(Scope::Session(id)) => {
-            app.view(identity, Some(id)).scopes.iter().any(|seen| Some(seen) == scope.as_ref())
-        }
-        Some(Scope::Channel(name)) => identity.rights(name).call,
+        Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
+        Scope::Channel(name) => identity.rights(name).call,
         // No list contains these tools, because they belong to a single request.
-        Some(Scope::User(_)) => false,
-        Some(Scope::Everyone) | None => shown.changed(&app.router, scope.as_ref()),
+        Scope::User(_) | Scope::Everyone => false,
     }
 }
 

@@ -21,6 +21,29 @@ impl Index {
         limit: usize,
         keep: impl Fn(&ToolView) -> bool,
     ) -> ToolPage {
+        self.list_of(&self.scopes_of(view), view, cursor, limit, keep)
+    }
+
+    /// Returns the tools of a view's narrow scopes.
+    pub(in crate::directory) fn list_narrow(
+        &self,
+        view: &View,
+        keep: impl Fn(&ToolView) -> bool,
+    ) -> Vec<ToolView> {
+        let narrow: Vec<_> =
+            view.scopes.iter().filter_map(|scope| self.scopes.get(scope)).collect();
+        self.list_of(&narrow, view, None, usize::MAX - 1, keep).tools
+    }
+
+    /// Returns the tools of some of a view's scopes.
+    fn list_of(
+        &self,
+        read: &[&ScopeIndex],
+        view: &View,
+        cursor: Option<&str>,
+        limit: usize,
+        keep: impl Fn(&ToolView) -> bool,
+    ) -> ToolPage {
         let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
         let mut tools: Vec<ToolView> = Vec::new();
         let scopes = self.scopes_of(view);
@@ -45,7 +68,7 @@ impl Index {
                 online: member.is_online(),
             })
         };
-        for scope in &scopes {
+        for scope in read {
             let page = scope.names.range::<str, _>((from, Bound::Unbounded));
             let page = page.filter_map(|(name, _)| listed(scope, name)).filter(|tool| keep(tool));
             tools.extend(page.take(limit.saturating_add(1)));
