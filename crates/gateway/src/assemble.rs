@@ -89,11 +89,21 @@ pub struct Gateway {
 }
 
 pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
+    let store = call_index::store_options(config.store_file());
+    assemble_on(config, store).await
+}
+
+/// Does the same with other options of the store. Tests use a disk that fails on demand.
+#[doc(hidden)]
+pub async fn assemble_on(
+    config: Config,
+    store: sa_store::OpenOptions,
+) -> anyhow::Result<Arc<Gateway>> {
     let settings = &config.settings;
     make_private_dir(&config.data_dir)?;
 
     // Stores: one file that provides both the log and the records.
-    let store = Store::open(call_index::store_options(config.store_file()))?;
+    let store = Store::open(store)?;
     let trimmer = retention::open(&store).await?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());

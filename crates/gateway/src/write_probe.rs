@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use sa_core::store::{Expect, Records, StoreError, StoreErrorKind};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tracing::{error, info};
 
 /// The probe overwrites the same document each time.
 const BUCKET: &str = "readiness";
@@ -65,7 +66,12 @@ impl WriteProbe {
             ))),
         };
         let result = result.map(drop);
-        *self.last.lock() = Some((Instant::now(), result.clone()));
+        let before = self.last.lock().replace((Instant::now(), result.clone()));
+        match (&result, before.is_none_or(|(_, before)| before.is_ok())) {
+            (Err(error), true) => error!(%error, "a test write to the store has failed"),
+            (Ok(()), false) => info!("test writes to the store succeed again"),
+            _ => {}
+        }
         result
     }
 

@@ -8,6 +8,7 @@ use sa_core::store::StoreErrorKind;
 use sa_core::{Role, clock};
 use sa_store::Unusable;
 use serde::{Deserialize, Serialize};
+use tracing::error;
 
 use super::middleware::operator_only;
 use super::{App, Params, Problem};
@@ -36,10 +37,16 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<Health>, Probl
         let problem = Problem::new(503, "offline", "the gateway is shutting down");
         return Err(problem.retryable().hint("retry when it is running again"));
     }
+    // The answer is for everyone, so it contains no paths and no errors of the store.
     if let Some(unwritten) = Unwritten::of(&app).await {
-        return Err(Problem::new(503, "store", unwritten.message).retryable().hint(unwritten.hint));
+        let Unwritten { summary, hint, .. } = unwritten;
+        return Err(Problem::new(503, "store", summary).retryable().hint(hint));
     }
-    app.log.bounds(CALLS).await?;
+    if let Err(error) = app.log.bounds(CALLS).await {
+        error!(%error, "the gateway is not ready: the store cannot be read");
+        let problem = Problem::new(503, "store", "the store cannot be read");
+        return Err(problem.retryable().hint("see the gateway's log"));
+    }
     Ok(Json(Health { status: "ready" }))
 }
 
@@ -55,6 +62,9 @@ pub(crate) struct Unwritten {
     records: u64,
     /// The number of waiting records, and the reason.
     message: String,
+    /// The same without paths and errors of the store.
+    #[serde(skip)]
+    summary: String,
     /// The remedy.
     hint: &'static str,
 }
@@ -63,21 +73,21 @@ impl Unwritten {
     /// Returns `None` if records can be written.
     pub(crate) async fn of(app: &App) -> Option<Self> {
         let (records, dir) = (app.store.stats().retained, &app.config.data_dir);
-        let store = app.store.unusable().map(|why| match why {
-            Unusable::Ended => (
-                "the store has failed and no longer accepts records".to_owned(),
-                "restart the gateway; its log shows the cause",
-            ),
-            Unusable::Gone => (
-                format!(
-                    "a file of the store in {} was deleted or replaced: records are lost when the gateway stops",
-                    dir.display()
+        if let Some(why) = app.store.unusable() {
+            let (summary, path, hint) = match why {
+                Unusable::Ended => (
+                    "the store has failed and no longer accepts records",
+                    String::new(),
+                    "restart the gateway; its log shows the cause",
                 ),
-                "stop the gateway, restore the data directory from a backup, then start the gateway again",
-            ),
-        });
-        if let Some((message, hint)) = store {
-            return Some(Self { records, message, hint });
+                Unusable::Gone => (
+                    "a file of the store was deleted or replaced: records are lost when the gateway stops",
+                    format!(" (data directory: {})", dir.display()),
+                    "stop the gateway, restore the data directory from a backup, then start the gateway again",
+                ),
+            };
+            let message = format!("{summary}{path}");
+            return Some(Self { records, message, summary: summary.to_owned(), hint });
         }
         let failed = app.write_probe.check().await.err();
         // A small write may fit into blocks that the store already has, while a larger one would
@@ -87,27 +97,26 @@ impl Unwritten {
         if records == 0 && failed.is_none() && !full {
             return None;
         }
-        let (why, hint) = match failed {
-            _ if full => (
-                "the disk is full".to_owned(),
+        let (why, hint) = if full {
+            (
+                "the disk is full",
                 "free some disk space; the waiting records are then written automatically",
-            ),
-            Some(error) => (
-                error.message,
+            )
+        } else {
+            (
+                "writing to the disk fails",
                 "see the gateway's log; the waiting records are retried automatically",
-            ),
-            None => (
-                "writing to the disk fails".to_owned(),
-                "see the gateway's log; the waiting records are retried automatically",
-            ),
+            )
         };
         let what = if records == 0 {
             "nothing can".to_owned()
         } else {
             format!("{records} records cannot")
         };
-        let message = format!("{what} be written to the data directory: {why}");
-        Some(Self { records, message, hint })
+        let explain = |why: &str| format!("{what} be written to the data directory: {why}");
+        let error = failed.filter(|_| !full).map(|error| error.message);
+        let message = explain(error.as_deref().unwrap_or(why));
+        Some(Self { records, message, summary: explain(why), hint })
     }
 }
 

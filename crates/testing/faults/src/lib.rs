@@ -36,6 +36,8 @@ struct State {
     /// One operation in this number fails; 0 for none.
     failing: u64,
     failed: u64,
+    /// Every write and sync fails with an I/O error.
+    broken: bool,
 }
 
 /// The durable content of a file, and its unsynced changes.
@@ -73,6 +75,7 @@ impl Disk {
             dead: false,
             failing: 0,
             failed: 0,
+            broken: false,
         };
         let disk = Arc::new(Self { state: Mutex::new(state) });
         disks().insert(directory.to_owned(), disk.clone());
@@ -94,6 +97,11 @@ impl Disk {
     /// Makes one write or sync in this number fail, with a full disk or another error; 0 for none.
     pub fn fail_one_in(&self, operations: u64) {
         self.lock().failing = operations;
+    }
+
+    /// Makes every write and sync fail with an I/O error, until it is repaired.
+    pub fn set_broken(&self, broken: bool) {
+        self.lock().broken = broken;
     }
 
     /// Returns how many writes and syncs there were, and how many of them failed on purpose.
@@ -135,7 +143,7 @@ impl Disk {
         if state.dies_at.is_some_and(|at| state.operations >= at) {
             state.dead = true;
         }
-        if state.dead {
+        if state.dead || state.broken {
             return Verdict::Broken;
         }
         let failing = state.failing;

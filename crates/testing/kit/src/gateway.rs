@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sa_gateway::config::Config;
 use sa_gateway::config::layers::Layers;
 use sa_gateway::http::HttpService;
-use sa_gateway::{assemble, serve};
+use sa_gateway::{assemble, call_index, serve};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -32,6 +32,7 @@ pub struct Setup {
     demo: bool,
     listen: Option<String>,
     log: Option<Arc<OwnedFd>>,
+    vfs: Option<&'static str>,
 }
 
 impl Setup {
@@ -94,6 +95,13 @@ impl Setup {
         self
     }
 
+    /// Uses this SQLite file layer, in a gateway in this process.
+    #[must_use]
+    pub fn vfs(mut self, name: &'static str) -> Self {
+        self.vfs = Some(name);
+        self
+    }
+
     /// Starts a gateway in this process.
     pub async fn start(self) -> Gateway {
         self.start_behind(HttpService::new).await
@@ -118,7 +126,11 @@ impl Setup {
         let config = Config::resolve(&layers).unwrap();
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let inner = assemble::assemble(config).await.unwrap();
+        let mut store = call_index::store_options(config.store_file());
+        if let Some(vfs) = self.vfs {
+            vfs.clone_into(&mut store.vfs);
+        }
+        let inner = assemble::assemble_on(config, store).await.unwrap();
         let stop = CancellationToken::new();
         let door = door(Arc::clone(&inner));
         let task =

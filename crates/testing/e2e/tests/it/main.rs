@@ -56,6 +56,7 @@ mod counted_peers;
 mod counted_support;
 mod crash;
 mod demo_plugins;
+mod disk_errors;
 mod docs;
 mod door;
 mod eligibility;
