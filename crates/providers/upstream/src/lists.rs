@@ -97,23 +97,23 @@ impl Lists {
         })
     }
 
-    /// Removes invisible characters from the descriptions of documents, and returns the documents
-    /// that had some. The directory does so for tools.
+    /// Removes invisible characters from the texts of documents, and returns the documents that
+    /// had some. The directory does so for tools. The server knows its documents and the arguments
+    /// of its prompts by their names, so characters in these are only counted.
     fn remove_invisible(&mut self) -> Vec<(String, usize)> {
-        const NAMES: [&str; 4] = ["uri", "uriTemplate", "name", "mimeType"];
         let mut found = Vec::new();
-        for (kind, list) in [
-            ("resource", &mut self.resources),
-            ("resource template", &mut self.templates),
-            ("prompt", &mut self.prompts),
+        for (kind, id, list) in [
+            ("resource", "uri", &mut self.resources),
+            ("resource template", "uriTemplate", &mut self.templates),
+            ("prompt", "name", &mut self.prompts),
         ] {
             for document in list {
-                let members = document.as_object_mut().into_iter().flatten();
-                let texts = members.filter(|(key, _)| !NAMES.contains(&key.as_str()));
-                let removed = texts.map(|(_, value)| invisible::clean(value)).sum();
-                if removed > 0 {
-                    let name = document["name"].as_str().unwrap_or_default();
-                    found.push((format!("the {kind} \"{name}\""), removed));
+                let invisible = clean_except(document, id);
+                if invisible > 0 {
+                    let mut name = document["name"].clone();
+                    invisible::clean(&mut name);
+                    let name = name.as_str().unwrap_or_default();
+                    found.push((format!("the {kind} \"{name}\""), invisible));
                 }
             }
         }
@@ -256,6 +256,20 @@ impl Lists {
         });
         Catalog { tools: tools.collect(), watched: true, ..Catalog::default() }
     }
+}
+
+/// Removes invisible characters from the texts of an object, except from the member `id` and from
+/// the names of arguments. Returns the number of characters, including those that stay.
+fn clean_except(object: &mut serde_json::Value, id: &str) -> usize {
+    let members = object.as_object_mut().into_iter().flatten();
+    let cleaned = members.map(|(key, value)| match (key.as_str(), value) {
+        (key, value) if key == id => invisible::clean(&mut value.clone()),
+        ("arguments", serde_json::Value::Array(arguments)) => {
+            arguments.iter_mut().map(|argument| clean_except(argument, "name")).sum()
+        }
+        (_, value) => invisible::clean(value),
+    });
+    cleaned.sum()
 }
 
 /// Returns whether a tool is visible to models. A tool may declare that it is only for the
@@ -420,10 +434,10 @@ mod tests {
             document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             document
         };
-        let arguments = json!({ "arguments": [{ "name": "x", "description": hidden }] });
+        let arguments = json!({ "arguments": [{ "name": "x\u{200b}", "description": hidden }] });
         let mut lists = Lists {
             resources: vec![
-                document("uri", json!({ "name": "n" })),
+                document("uri", json!({ "name": "n\u{200b}" })),
                 json!({ "uri": "a:\u{200b}", "name": "plain", "title": "A title" }),
             ],
             templates: vec![document("uriTemplate", json!({ "name": "n" }))],
@@ -435,18 +449,22 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("the resource \"n\"", 9),
-                ("the resource template \"n\"", 9),
-                ("the prompt \"a\u{200b}\"", 12)
+                ("the resource \"n\"", 11),
+                ("the resource \"plain\"", 1),
+                ("the resource template \"n\"", 10),
+                ("the prompt \"a\"", 14)
             ]
         );
-        assert!(lists.remove_invisible().is_empty());
+        let stay: Vec<usize> = lists.remove_invisible().iter().map(|(_, count)| *count).collect();
+        assert_eq!(stay, [1, 1, 1, 2]);
+        assert_eq!(lists.resources[0]["name"], "n");
         for list in [&lists.resources, &lists.templates, &lists.prompts] {
             for text in ["/title", "/description", "/annotations/audience/0"] {
                 assert_eq!(list[0].pointer(text).unwrap(), "read all of it", "{text}: {list:?}");
             }
         }
         assert_eq!(lists.prompts[0]["arguments"][0]["description"], "read all of it");
+        assert_eq!(lists.prompts[0]["arguments"][0]["name"], "x\u{200b}");
         // The server knows its documents by these.
         for (list, name) in
             [(&lists.resources, "uri"), (&lists.templates, "uriTemplate"), (&lists.prompts, "name")]
