@@ -31,7 +31,7 @@ use crate::wording::bounded;
 /// Opens a WebSocket for many concurrent calls.
 ///
 /// The protocol documentation describes the messages.
-#[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket")))]
+#[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket"), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,

@@ -48,7 +48,7 @@ const MAX_INSTANCE: usize = 128;
         ("instance" = Option<String>, Query, description = "An id for this program, the same on all of its connections; each call is sent to one of the participant's programs"),
         ("contextId" = Option<String>, Query, description = "The context that the channel must belong to; a channel without a context takes the first one that is given"),
         ("channelConfig" = Option<String>, Query, description = "A JSON object that is stored if this connection creates the channel, and sent in `ready`")),
-    responses((status = 101, description = "Switching to WebSocket; closed with 4001 if the token is missing or not valid for the channel, with 4002 if no channel is given, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context")))]
+    responses((status = 101, description = "Switching to WebSocket; closed with 4001 if the token is missing or not valid for the channel, with 4002 if no channel is given, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context"), (status = 401, body = Problem), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
     upgrade: Result<Upgrade, NoUpgrade>,

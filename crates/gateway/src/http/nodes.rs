@@ -214,7 +214,7 @@ impl<'a> RenamedTool<'a> {
 /// Opens a WebSocket for the node protocol.
 #[utoipa::path(get, path = "/v1/nodes/ws", tag = "nodes",
     params(("token" = Option<String>, Query, description = "The node's token"), ("node_id" = Option<String>, Query, description = "The node's id")),
-    responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem)))]
+    responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
 pub(crate) async fn upgrade(
     State(app): State<App>,
     Extension(ends): Extension<Ends>,
