@@ -95,11 +95,13 @@ impl Policy {
         self
     }
 
-    /// Returns this policy with one more writable directory.
+    /// Returns this policy with one more writable directory. The path must have no symbolic links,
+    /// and is not resolved again.
     #[must_use]
     pub fn with_writable(&self, directory: &Path) -> Self {
         let mut policy = self.clone();
         policy.writable.push(directory.to_owned());
+        policy.pinned.insert(directory.to_owned(), directory.to_owned());
         policy
     }
 

@@ -132,6 +132,7 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
         let opened = open(&source).map_err(|error| no_part(path, &error))?;
         steps.push(Step { target: source, kind: Kind::Bound { source: opened, writable } });
     }
+    drop_redundant(&mut steps, policy);
     for bind in &policy.binds {
         let source = bind.source.canonicalize()?;
         let covers = |step: &&Step| bind.target.starts_with(&step.target);
@@ -153,6 +154,29 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
         .extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
     steps.sort_by_key(|step| (depth(&step.target), step.kind.order()));
     Ok(steps)
+}
+
+/// Removes paths inside of other paths that show the same. A mount inside of a directory that another
+/// command can change would follow links that this command makes.
+fn drop_redundant(steps: &mut Vec<Step>, policy: &Policy) {
+    let bound: Vec<(PathBuf, bool)> = steps
+        .iter()
+        .filter_map(|step| match step.kind {
+            Kind::Bound { writable, .. } => Some((step.target.clone(), writable)),
+            _ => None,
+        })
+        .collect();
+    let covers = || policy.hidden.iter().chain(&policy.private);
+    steps.retain(|step| {
+        let Kind::Bound { writable, .. } = step.kind else { return true };
+        let shows_same = |(outer, outer_writable): &(PathBuf, bool)| {
+            step.target != *outer
+                && step.target.starts_with(outer)
+                && (*outer_writable || !writable)
+                && !covers().any(|path| path.starts_with(outer) && step.target.starts_with(path))
+        };
+        !bound.iter().any(shows_same)
+    });
 }
 
 fn no_part(path: &Path, error: &io::Error) -> io::Error {

@@ -51,6 +51,18 @@ pub(super) fn check(
             path.display()
         )));
     }
+    // A command could replace the directory of another one.
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.canonicalize().unwrap_or(temporary);
+    if policy.writable.iter().any(|root| temporary.starts_with(root)) {
+        return Err(StartError::Sandbox {
+            why: format!(
+                "the directory for temporary files, {}, is in the workspace; choose another workspace, or set TMPDIR to \
+                 a directory outside of it",
+                temporary.display()
+            ),
+        });
+    }
     let private = PrivateDir::new().map_err(|error| StartError::Directory {
         what: "the directory for temporary files",
         path: std::env::temp_dir(),

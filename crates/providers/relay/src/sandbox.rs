@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use sa_sandbox::{Bind, Policy, marked};
 
@@ -45,6 +45,14 @@ impl Paths {
             let configured =
                 command.read.iter().chain([&command.dir]).filter(|path| !path.is_empty());
             for path in configured.map(Path::new) {
+                let is_open = path.canonicalize().is_err()
+                    && path.components().any(|part| part == Component::ParentDir);
+                if is_open {
+                    return Err(format!(
+                        "the path {} of the agent \"{name}\" does not exist and contains \"..\"; use a path without it",
+                        path.display()
+                    ));
+                }
                 let through = all.iter().find(|(_, owner)| {
                     owner.dir.as_ref().is_some_and(|dir| leads_through_link_in(path, dir))
                 });
@@ -55,6 +63,21 @@ impl Paths {
                         path.display()
                     ));
                 }
+            }
+        }
+        for (name, paths) in &all {
+            // The directory would be mounted inside of a path that another agent can change.
+            let inside = |owner: &Self| {
+                let (Some(dir), Some(outer)) = (&paths.dir, &owner.dir) else { return false };
+                dir != outer
+                    && dir.starts_with(outer)
+                    && paths.read.values().any(|read| dir.starts_with(read))
+            };
+            if let Some((owner, _)) = all.iter().find(|(_, owner)| inside(owner)) {
+                return Err(format!(
+                    "the agent \"{name}\" reads a directory above its dir, and the agent \"{owner}\" can change its dir; \
+                     remove that directory from its read, or use another dir"
+                ));
             }
         }
         Ok(all)
@@ -283,6 +306,12 @@ mod tests {
             std::fs::remove_file(at("a").join(name)).unwrap();
             std::fs::rename(at("a/old"), at("a").join(name)).unwrap();
         }
+        for refused in ["a/new/../../victim", "a/../missing"] {
+            assert!(Paths::of_all(&agents(refused, "a/lib")).unwrap_err().contains(".."));
+        }
+        // A directory that another agent can change must not be mounted below a readable one.
+        let why = Paths::of_all(&agents("a/sub", "a")).unwrap_err();
+        assert!(why.contains("reads a directory above its dir"), "{why}");
         // A missing directory is created later, and is not a link.
         assert!(Paths::of_all(&agents("a/new/deep", "a/lib")).is_ok());
         let command = agent(&at("a/sub"), &[&at("a/lib")]);

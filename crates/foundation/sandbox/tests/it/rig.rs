@@ -72,8 +72,8 @@ impl Rig {
         let workspace = dir.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
         fs::set_permissions(&workspace, Permissions::from_mode(0o777)).unwrap();
-        // The build directory may be inaccessible to other users. A program cannot start while it is
-        // open for writing, and a child of another test would inherit the open copy.
+        // The build directory may be inaccessible to other users. A program cannot start while it
+        // is open for writing, and a child of another test would inherit the open copy.
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_sa-sandbox-run")).arg(dir.path().join("run"));
         assert!(copy.status().unwrap().success());
