@@ -309,14 +309,18 @@ fn admit(
 /// Returns whether a proxy on this machine may forward the request for a client on another one. A
 /// direct client names a local address as its host, and has no headers of a proxy.
 fn is_forwarded(headers: &HeaderMap) -> bool {
-    const BY_PROXIES: [&str; 5] =
-        ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+    let by_proxy = |name: &str| {
+        matches!(name, "forwarded" | "via" | "x-real-ip")
+            || ["x-forwarded", "client-ip", "connecting-ip", "forwarded-for", "external-address"]
+                .iter()
+                .any(|part| name.contains(part))
+    };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let (host, _) = split_port(host);
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_local = address
         .map_or(host.eq_ignore_ascii_case("localhost"), |ip| ip.to_canonical().is_loopback());
-    !is_local || BY_PROXIES.iter().any(|name| headers.contains_key(*name))
+    !is_local || headers.keys().any(|name| by_proxy(name.as_str()))
 }
 
 /// Returns the grants with which nodes can connect now.
@@ -421,7 +425,17 @@ mod tests {
         };
         for host in ["localhost:3210", "LocalHost", "127.0.0.1:3210", "127.1.2.3", "[::1]:3210"] {
             check(host, "accept", false);
-            for name in ["x-forwarded-for", "forwarded", "via", "x-real-ip", "x-forwarded-host"] {
+            for name in [
+                "x-forwarded-for",
+                "x-forwarded-proto",
+                "forwarded",
+                "via",
+                "x-real-ip",
+                "true-client-ip",
+                "cf-connecting-ip",
+                "x-original-forwarded-for",
+                "x-envoy-external-address",
+            ] {
                 check(host, name, true);
             }
         }
