@@ -101,7 +101,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[tokio::test]
-async fn a_client_that_dies_leaves_no_ghost() {
+async fn a_client_that_dies_leaves_no_stale_presence() {
     let gateway = Setup::new()
         .config("[nodes]\nping_interval_ms = 500\ndead_after_ms = 2500")
         .spawn(SWITCHBOARD)
@@ -124,7 +124,7 @@ async fn a_client_that_dies_leaves_no_ghost() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_dies_leaves_no_ghost() {
+async fn a_gateway_that_dies_leaves_no_stale_presence() {
     let mut gateway = Setup::new().spawn(SWITCHBOARD).await;
     let mut ann = client(&gateway, "ann").await;
     let mut watcher = Participant::join(&gateway, "room", "watcher").await;
@@ -143,10 +143,10 @@ async fn a_gateway_that_dies_leaves_no_ghost() {
         .map(presence)
         .map(|(who, what, _)| format!("{who} {what}"))
         .collect();
-    let (before, mut ghosts) = (&events[..4], events[4..].to_vec());
-    ghosts.sort();
+    let (before, mut departures) = (&events[..4], events[4..].to_vec());
+    departures.sort();
     assert_eq!(before, ["ann join", "watcher join", "bob join", "bob leave"]);
-    assert_eq!(ghosts, ["ann leave", "watcher leave"]);
+    assert_eq!(departures, ["ann leave", "watcher leave"]);
     let cid = Participant::join(&gateway, "room", "cid").await;
     drop(cid);
     eventually("an empty room", || async { roster(&gateway).await.is_empty().then_some(()) }).await;
