@@ -156,8 +156,8 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Removes paths inside of other paths that show the same. A mount inside of a directory that another
-/// command can change would follow links that this command makes.
+/// Removes paths inside of other paths that show the same. A mount inside of a directory that
+/// another command can change would follow links that this command makes.
 fn drop_redundant(steps: &mut Vec<Step>, policy: &Policy) {
     let bound: Vec<(PathBuf, bool)> = steps
         .iter()
