@@ -217,6 +217,8 @@ proptest::proptest! {
     fn no_password_of_a_url_is_ever_shown(
         text in sa_hostile::text(&["https://", "/", "@", "canary", ":", "?", "#", "example.com", "[::1]", "80"]),
     ) {
+        // A URL within a text ends at these. A parser of URLs would skip or encode them.
+        if text.contains(is_end) { return Ok(()) }
         let Some(url) = url::Url::parse(&text).ok().filter(url::Url::has_host) else { return Ok(()) };
         let secret = [url.username(), url.password().unwrap_or_default()].iter().any(|part| part.contains("canary"));
         let elsewhere = text.matches("canary").count() > 1;
