@@ -58,59 +58,68 @@ fn comments_use_standard_phrases() {
 #[test]
 fn names_are_standard_terms() {
     let word = Regex::new(r"[A-Za-z_][A-Za-z0-9_]*").unwrap();
+    let mut findings = Vec::new();
     for file in code(&["*.rs"]) {
         let text = fs::read_to_string(&file).unwrap();
         let lines = text.lines().filter(|line| !is_comment(line));
         for name in lines.flat_map(|line| word.find_iter(line)).map(|found| found.as_str()) {
             let parts = parts_of(name);
             for (banned, standard) in BANNED {
-                let is_used = parts.iter().any(|part| part == banned);
-                assert!(!is_used, "{}: {name}; use {standard}", file.display());
+                if parts.iter().any(|part| part == banned) {
+                    findings.push(format!("{}: {name}; use {standard}", file.display()));
+                }
             }
         }
     }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]
 fn texts_use_standard_phrases() {
     let banned = BANNED_PHRASES
         .map(|(phrase, standard)| (Regex::new(&format!(r"(?i)\b{phrase}\b")).unwrap(), standard));
+    let mut findings = Vec::new();
     for file in code(&["*.rs", "*.md", "*.ts", "*.tsx"]) {
         let text = fs::read_to_string(&file).unwrap();
-        for (banned, standard) in &banned {
-            assert!(!banned.is_match(&text), "{}: {banned}; write {standard}", file.display());
+        for (banned, standard) in banned.iter().filter(|(banned, _)| banned.is_match(&text)) {
+            findings.push(format!("{}: {banned}; write {standard}", file.display()));
         }
     }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]
 fn comments_have_short_lines() {
+    let mut findings = Vec::new();
     for file in tracked(&["*.rs"]) {
         let text = fs::read_to_string(&file).unwrap();
         let mut is_code = false;
         for (number, line) in text.lines().enumerate().filter(|(_, line)| is_comment(line)) {
             is_code ^= line.contains("```");
             let columns = line.chars().count();
-            let is_short = columns <= MAX_COLUMNS || is_code;
-            assert!(is_short, "{}:{} has {columns} columns", file.display(), number + 1);
+            if columns > MAX_COLUMNS && !is_code {
+                findings.push(format!("{}:{} has {columns} columns", file.display(), number + 1));
+            }
         }
     }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]
 fn paragraphs_are_short() {
+    let mut findings = Vec::new();
     for file in tracked(&["*.md"]) {
         let text = fs::read_to_string(&file).unwrap();
         for paragraph in paragraphs(&text) {
             let words = paragraph.split_whitespace().count();
-            let begin: String = paragraph.chars().take(60).collect();
-            assert!(
-                words <= MAX_WORDS,
-                "{}: the paragraph \"{begin}\" has {words} words",
-                file.display()
-            );
+            if words > MAX_WORDS {
+                let begin: String = paragraph.chars().take(60).collect();
+                let file = file.display();
+                findings.push(format!("{file}: the paragraph \"{begin}\" has {words} words"));
+            }
         }
     }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 /// A reader who lists the files of a crate sees which of them are tests.

@@ -196,7 +196,7 @@ async fn a_port_that_is_taken() {
 }
 
 #[tokio::test]
-async fn damage_in_the_store_is_found_and_placed() {
+async fn damage_in_the_store_is_found_with_its_position() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
     let _node = Hello::new("one").tool("a.b").connect(&gateway).await.echo();
     let mark = "mark-of-one-record-among-many";
