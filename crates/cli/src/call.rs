@@ -154,7 +154,7 @@ fn mended_by_text(schema: &Value, sent: &Value, key: &str, text: &str) -> bool {
     let schema = Schema::new(RawJson::of(schema));
     let has = |arguments: &Value, mistake: fn(&str) -> bool| {
         let checked = schema.validate(&RawJson::of(arguments));
-        let mistakes = checked.err().map(|error| error.message).unwrap_or_default();
+        let mistakes = checked.err().map(|error| error.to_string()).unwrap_or_default();
         mistakes.split("; ").any(|wrong| is_about(wrong, key) && mistake(wrong))
     };
     // Only type errors count. A number that is out of range does not become valid as text.

@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use sa_core::outcome::without_commands;
-use sa_core::{Output, RawJson, Schema, naming};
+use sa_core::{CallError, Output, RawJson, Schema, naming};
 use sa_lines::Lines;
 use sa_relay::client::{Client, Config, LentTool};
 use serde_json::{Value, json};
@@ -212,6 +212,7 @@ impl ServerHandler for Relay {
                 if let Some(Err(error)) =
                     lent.schema.map(|schema| schema.validate(&RawJson::of(&args)))
                 {
+                    let error = CallError::from(error);
                     return Ok(failed(&format!("{}: {}", error.kind, error.message)).into());
                 }
                 ("caller_tool", json!({ "tool": lent.own_name, "arguments": args }))

@@ -246,6 +246,23 @@ impl From<Refused> for CallError {
     }
 }
 
+impl From<sa_schema::Error> for CallError {
+    fn from(error: sa_schema::Error) -> Self {
+        let invalid = |why| Self::new(CallErrorKind::InvalidArgs, why);
+        match error {
+            sa_schema::Error::Schema(why) => {
+                let message = format!("the tool's input schema cannot be used: {why}");
+                Self::new(CallErrorKind::Failed, message)
+                    .hint("the tool's author must fix the schema")
+            }
+            sa_schema::Error::TooExpensive(why) => {
+                invalid(why).hint("pass fewer or flatter arguments")
+            }
+            sa_schema::Error::Invalid(why) => invalid(why).hint("see the tool's input_schema"),
+        }
+    }
+}
+
 impl CallError {
     pub fn new(kind: CallErrorKind, message: impl Into<String>) -> Self {
         Self {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::directory::ToolPage;
 use crate::naming;
 use crate::provider::ProviderId;
-use crate::schema::Schema;
 use sa_limits::budget::Permit;
+use sa_schema::Schema;
 use sa_text::json::RawJson;
 
 /// A named function that one provider offers.

@@ -2,7 +2,7 @@
 //! never panics.
 
 use proptest::prelude::*;
-use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson, Schema};
+use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson};
 use sa_text::json::{MAX_DEPTH, Object, is_too_deep, shortened, why};
 use sa_text::{closest, similar};
 use serde_json::{Value, json};
@@ -133,50 +133,4 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             name.split_first().is_some_and(|(byte, name)| byte == first && matches(rest, name))
         }
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
-    #[test]
-    fn a_schema_is_refused_or_judges_any_arguments_in_few_words(
-        schema in sa_hostile::schema(), args in sa_hostile::schema(), long in sa_hostile::long(),
-    ) {
-        let schema = Schema::new(RawJson::of(&schema));
-        let usable = schema.check().is_ok();
-        prop_assert!(schema.check().err().unwrap_or_default().len() < sa_hostile::SHORT);
-        for args in [args, json!({ &long: { &long: 1 } }), json!({ "a": long }), json!([[long]])] {
-            let args = RawJson::of(&args);
-            for judged in [schema.validate(&args), schema.validate_secret(&args)] {
-                let Err(error) = judged else { continue };
-                prop_assert!(error.message.len() < 4 * sa_hostile::SHORT, "{} bytes", error.message.len());
-                prop_assert_eq!(error.kind, if usable { CallErrorKind::InvalidArgs } else { CallErrorKind::Failed });
-            }
-        }
-    }
-}
-
-/// Each of its errors is at a path with a name of one megabyte.
-#[test]
-fn the_place_of_a_mistake_is_told_in_few_words() {
-    let long = "x".repeat(1 << 20);
-    for schema in [
-        json!({ "additionalProperties": { "type": "string" } }),
-        json!({ "additionalProperties": { "enum": ["a"] } }),
-        json!({ "additionalProperties": { "minimum": 9 } }),
-        json!({ "additionalProperties": { "required": ["a"], "type": ["object", "integer"], "not": {} } }),
-        json!({ "additionalProperties": { "additionalProperties": false, "type": ["object", "integer"], "minimum": 9 } }),
-        json!({ "propertyNames": { "maxLength": 3 } }),
-        json!({ "additionalProperties": false }),
-    ] {
-        let args = RawJson::of(&json!({ &long: 5 }));
-        let error = Schema::new(RawJson::of(&schema)).validate(&args).unwrap_err();
-        assert_eq!(error.kind, CallErrorKind::InvalidArgs);
-        assert!(error.message.len() < sa_hostile::SHORT, "{schema}: {} bytes", error.message.len());
-    }
-    let twice = format!("{{\"{long}\":1,\"{long}\":2}}");
-    let error = Schema::new(RawJson::empty_object())
-        .validate(&RawJson::parse(&twice).unwrap())
-        .unwrap_err();
-    assert!(error.message.len() < sa_hostile::SHORT, "{} bytes", error.message.len());
 }

@@ -190,7 +190,7 @@ impl Metrics {
         self.lost_records.set(lost_records as i64);
         self.lost_lines.inner().store(crate::telemetry::lost_lines(), Ordering::Relaxed);
         self.tasks.set(tokio::runtime::Handle::current().metrics().num_alive_tasks() as i64);
-        self.schemas.set(sa_core::schema::compiled_bytes() as i64);
+        self.schemas.set(sa_schema::compiled_bytes() as i64);
         self.large_work.inner().store(sa_limits::offload::bytes_processed(), Ordering::Relaxed);
         let mut text = String::new();
         // Writing to a `String` cannot fail.

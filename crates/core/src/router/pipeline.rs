@@ -257,7 +257,7 @@ impl Router {
         let cost = schema.validation_cost(args);
         // Boxed, because it is rare.
         let _turn = if cost < offload::LARGE { None } else { Box::pin(offload::turn(cost)).await };
-        schema.validate(args)
+        Ok(schema.validate(args)?)
     }
 
     /// Stage [`Stage::Limit`].

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::Tool;
-use crate::schema::Schema;
+use sa_schema::Schema;
 use sa_text::json::RawJson;
 
 /// The schema keywords with strings that affect validation. These strings are not changed.

@@ -75,7 +75,7 @@ impl SettingsSchema {
     /// Checks that a plugin can be called with these settings. The error names the field, never
     /// its value.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), CallError> {
-        self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))
+        Ok(self.schema.validate_secret(&RawJson::of(&Value::Object(settings.clone())))?)
     }
 
     /// Rejects a name that the schema does not list: it is probably misspelled, and the intended

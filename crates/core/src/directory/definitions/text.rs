@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::schema::Schema;
 use crate::tool::Tool;
+use sa_schema::Schema;
 use sa_text::json::RawJson;
 use sa_text::json::difference::{self, Change};
 

@@ -1,16 +1,16 @@
 //! Rule: the work of checking arguments is bounded. Excessive work is refused with a clear error,
 //! and checks of real arguments against real schemas complete.
 
-use sa_core::{CallErrorKind, RawJson, Schema};
+use sa_schema::{Error, Schema};
+use sa_text::RawJson;
 use serde_json::{Map, Value, json};
 
 #[track_caller]
 fn check(schema: &Value, args: &Value) -> Result<(), String> {
     let error = Schema::new(RawJson::of(schema)).validate(&RawJson::of(args)).err();
     error.map_or(Ok(()), |error| {
-        assert_eq!(error.kind, CallErrorKind::InvalidArgs, "{}", error.message);
-        assert!(error.hint.is_some(), "what to do: {}", error.message);
-        Err(error.message)
+        assert!(!matches!(error, Error::Schema(_)), "{error}");
+        Err(error.to_string())
     })
 }
 

@@ -21,7 +21,6 @@ use self::graph::Graph;
 use self::kept::{Handle, Kept, Room, Sizeable};
 use self::metered::{Metered, Seen, spending};
 use self::prices::Prices;
-use crate::outcome::{CallError, CallErrorKind};
 use sa_limits::offload::{self, LARGE, offload};
 use sa_text::closest;
 use sa_text::json::{MAX_DEPTH, RawJson, is_too_deep, shortened};
@@ -62,27 +61,16 @@ pub struct Schema {
 const ARGUMENTS: &str = "the arguments";
 const RESULT: &str = "the result";
 
-/// Why a value was not found to fit.
-enum Unfit {
-    /// The schema cannot be used.
-    Unusable(String),
-    /// The check would take too long.
-    Unchecked(String),
-    Wrong(String),
-}
-
-impl Unfit {
-    fn of_arguments(self) -> CallError {
-        match self {
-            Self::Unusable(why) => {
-                let message = format!("the tool's input schema cannot be used: {why}");
-                CallError::new(CallErrorKind::Failed, message)
-                    .hint("the tool's author must fix the schema")
-            }
-            Self::Unchecked(why) => invalid(why).hint("pass fewer or flatter arguments"),
-            Self::Wrong(why) => invalid(why).hint("see the tool's input_schema"),
-        }
-    }
+/// Why a value was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("the schema cannot be used: {0}")]
+    Schema(String),
+    /// Validation would take too long.
+    #[error("{0}")]
+    TooExpensive(String),
+    #[error("{0}")]
+    Invalid(String),
 }
 
 #[derive(Debug)]
@@ -162,20 +150,18 @@ impl Schema {
     }
 
     /// Checks a call's arguments. The error names the wrong arguments and the expected values.
-    pub fn validate(&self, args: &RawJson) -> Result<(), CallError> {
+    pub fn validate(&self, args: &RawJson) -> Result<(), Error> {
         offload(self.validation_cost(args), || {
             self.check_value(args, ARGUMENTS, |error| error.to_string())
         })
-        .map_err(Unfit::of_arguments)
     }
 
     /// Does the same for values that may hold secrets. The error contains only paths, and no
     /// values.
-    pub fn validate_secret(&self, value: &RawJson) -> Result<(), CallError> {
+    pub fn validate_secret(&self, value: &RawJson) -> Result<(), Error> {
         offload::run_if_free(self.validation_cost(value), || {
             self.check_value(value, ARGUMENTS, |error| error.masked().to_string())
         })
-        .map_err(Unfit::of_arguments)
     }
 
     /// Checks a call's result, and says where it does not fit. A result that cannot be checked in
@@ -185,8 +171,8 @@ impl Schema {
             self.check_value(result, RESULT, |error| error.to_string())
         });
         match checked {
-            Err(Unfit::Wrong(why)) => Some(why),
-            Ok(()) | Err(Unfit::Unusable(_) | Unfit::Unchecked(_)) => None,
+            Err(Error::Invalid(why)) => Some(why),
+            Ok(()) | Err(Error::Schema(_) | Error::TooExpensive(_)) => None,
         }
     }
 
@@ -195,13 +181,14 @@ impl Schema {
         value: &RawJson,
         whole: &str,
         words: impl Fn(&ValidationError<'_>) -> String,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), Error> {
         let bytes = value.len();
-        let compiled = self.compiled().map_err(Unfit::Unusable)?;
+        let compiled = self.compiled().map_err(Error::Schema)?;
         let value = value
             .to_value()
-            .map_err(|error| Unfit::Wrong(format!("{whole} cannot be read: {error}")))?;
-        let unchecked = |why: &str| Unfit::Unchecked(format!("{whole} cannot be checked: {why}"));
+            .map_err(|error| Error::Invalid(format!("{whole} cannot be read: {error}")))?;
+        let unchecked =
+            |why: &str| Error::TooExpensive(format!("{whole} cannot be checked: {why}"));
         let levels = compiled.cost.levels(&value).map_err(unchecked)?;
         let (looks, rates) = compiled.prices.check(levels);
         let (valid, left) = spending(looks, rates, || compiled.validator.is_valid(Seen(&value)));
@@ -218,7 +205,7 @@ impl Schema {
             let message = format!(
                 "the tool's schema does not allow {whole}; the value is too large to locate the error"
             );
-            Err(Unfit::Wrong(message))
+            Err(Error::Invalid(message))
         };
         // A mistake in a choice is reported with a copy of the value for each alternative.
         if bytes.saturating_mul(compiled.alternatives) > MAX_REPORT_BYTES {
@@ -236,7 +223,7 @@ impl Schema {
             let mistake = mistake(&error, &compiled.schema, whole, &words);
             let _ = write!(message, "{separator}{mistake}");
         }
-        Err(Unfit::Wrong(message))
+        Err(Error::Invalid(message))
     }
 
     fn is_at_hand(&self) -> bool {
@@ -371,10 +358,6 @@ fn alternatives(schema: &Value) -> usize {
             .sum(),
         _ => 0,
     }
-}
-
-fn invalid(message: impl Into<String>) -> CallError {
-    CallError::new(CallErrorKind::InvalidArgs, message)
 }
 
 fn mistake(
