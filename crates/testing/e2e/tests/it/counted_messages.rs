@@ -188,7 +188,8 @@ async fn large_messages_leave_nothing_behind() {
     let scene = Scene::start("").await;
     let large = format!("{{\"type\":\"from_the_future\",\"x\":\"{}\"}}", "x".repeat(8 << 20));
     let mut nodes = Vec::new();
-    for number in 0..10 {
+    // Thirty messages that stay in memory take 240 MiB.
+    for number in 0..30 {
         let mut node = Hello::new(&format!("large-{number}"))
             .capability("large")
             .connect(&scene.gateway)

