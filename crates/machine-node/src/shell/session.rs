@@ -339,6 +339,28 @@ mod tests {
         check_news(end(Some(0), true), "process.timed_out");
     }
 
+    /// Returns the values of `startedAt`, `endedAt` and `durationMs`.
+    fn times(result: &Value) -> [i64; 3] {
+        ["startedAt", "endedAt", "durationMs"].map(|name| result[name].as_i64().unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_times_of_a_session_agree_when_the_clock_was_changed() {
+        const HOUR: i64 = 3_600_000;
+        // The clock was set back after the start, set forward, or not changed.
+        for started_ms in [now_ms() + HOUR, now_ms() - HOUR, now_ms()] {
+            let mut session = session();
+            Arc::get_mut(&mut session).unwrap().started_ms = started_ms;
+            assert!(session.to_background(|_, _| {}));
+            let end = End { after: Duration::from_micros(1_234_567), ..end(Some(0), false) };
+            let mut event = Value::Null;
+            session.finish(end.clone(), |_, data| event = data);
+            for result in [session.completed(&end), session.polled(), session.listed(), event] {
+                assert_eq!(times(&result), [started_ms, started_ms + 1_234, 1_234], "{result}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn one_that_was_waited_for_is_none() {
         let session = session();

@@ -7,6 +7,8 @@ mod glob;
 mod grep;
 mod hidden;
 mod read;
+#[path = "../support/schema.rs"]
+mod schema;
 mod special;
 mod write;
 
@@ -58,13 +60,15 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// Calls a tool. No tool may block its caller.
+    /// Calls a tool, and checks the schema of its result. No tool may block its caller.
     async fn call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
-        let call = self.tools.get(tool).unwrap();
-        let call = call.call(ToolContext::for_test(tool), args);
-        tokio::time::timeout(Duration::from_secs(60), call)
+        let (name, tool) = (tool, self.tools.get(tool).unwrap());
+        let call = tool.call(ToolContext::for_test(name), args);
+        let result = tokio::time::timeout(Duration::from_secs(60), call)
             .await
-            .expect("the tool keeps its caller waiting")
+            .expect("the tool keeps its caller waiting")?;
+        schema::check(&*tool, &result);
+        Ok(result)
     }
 
     async fn ok(&self, tool: &str, args: Value) -> Value {

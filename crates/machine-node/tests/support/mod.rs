@@ -1,5 +1,7 @@
 //! A machine in a temporary directory. Its tools are called without a gateway.
 
+mod schema;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,7 +78,7 @@ impl Rig {
     }
 
     pub(crate) async fn try_call(&self, tool: &str, args: Value) -> Result<Value, ToolError> {
-        soon(self.tool(tool).call(ToolContext::for_test(tool), args)).await
+        soon(called(self.tool(tool), ToolContext::for_test(tool), args)).await
     }
 
     pub(crate) async fn call(&self, tool: &str, args: Value) -> Value {
@@ -123,7 +125,7 @@ impl Rig {
     ) -> (CancellationToken, tokio::task::JoinHandle<Result<Value, ToolError>>) {
         let ctx = ToolContext::for_test("Bash");
         let (cancel, tool) = (ctx.cancel.clone(), self.tool("Bash"));
-        (cancel, tokio::spawn(async move { tool.call(ctx, args).await }))
+        (cancel, tokio::spawn(called(tool, ctx, args)))
     }
 
     /// Runs a command with a timeout that fires as soon as the command has written its process
@@ -147,6 +149,17 @@ impl Rig {
     pub(crate) async fn pids(&self, file: &str, count: usize) -> Vec<i32> {
         pids(&self.workspace().join(file), count).await
     }
+}
+
+/// Calls a tool, and checks the schema of its result.
+async fn called(
+    tool: Arc<dyn NodeTool>,
+    ctx: ToolContext,
+    args: Value,
+) -> Result<Value, ToolError> {
+    let result = tool.call(ctx, args).await?;
+    schema::check(&*tool, &result);
+    Ok(result)
 }
 
 /// Waits until a file contains this number of process numbers, one per line.

@@ -1,6 +1,8 @@
 //! The official MCP clients accept the result of every machine tool. With an output schema in the
 //! list, they reject a successful result without valid structured content.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sa_testkit::Setup;
@@ -22,6 +24,7 @@ fn calls(session: &str) -> Vec<(&'static str, Value, &'static [&'static str])> {
         ("Glob", json!({ "pattern": "*.txt" }), TEXT),
         ("Grep", json!({ "pattern": "lines" }), TEXT),
         ("Bash", json!({ "command": "echo hello; exit 3", "description": "says hello" }), TEXT),
+        ("Bash", json!({ "command": "kill -9 $$" }), TEXT),
         ("Bash", json!({ "command": "sleep 1000", "background": true }), TEXT),
         ("Process", json!({ "action": "list" }), TEXT),
         ("Process", process("poll"), TEXT),
@@ -38,6 +41,11 @@ async fn the_official_clients_accept_the_result_of_every_tool() {
     let machine = machine(&gateway, &[]).await;
     machine.file("photo.png", BASE64_STANDARD.decode(PNG).unwrap());
     machine.file("notes.txt", "some lines\n");
+    let listed = machine.agent.tool_names().await;
+    let listed: BTreeSet<&str> =
+        listed.iter().filter_map(|name| name.strip_prefix("box__")).collect();
+    let called: BTreeSet<&str> = calls("").iter().map(|(tool, ..)| *tool).collect();
+    assert_eq!(called, listed);
     for (name, mut client) in clients(&gateway) {
         let args = json!({ "command": "cat", "background": true });
         let session = machine.agent.call("box__Bash", args).await.result()["sessionId"]
