@@ -294,7 +294,8 @@ fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Clai
 }
 
 /// Returns a provider of the same grant that accepts calls of a dotted tool by the tool's own name,
-/// without describing it.
+/// without describing it. It stands in for the spelling of that name only: rules for another name
+/// would not apply to a tool without a description.
 fn under_own_name<'i>(
     index: &'i Index,
     scope: &'i ScopeIndex,
@@ -305,7 +306,7 @@ fn under_own_name<'i>(
         .offer
         .as_ref()
         .map(|offer| &offer.tool.name)
-        .filter(|own| own.contains('.') && ***own != *name)?;
+        .filter(|own| own.contains('.') && naming::underscored(own) == name)?;
     let held = index.held(scope, own)?;
     let claim = serving(index, own, &held)?;
     let online = index.member(&claim.owner.id)?.is_online();
