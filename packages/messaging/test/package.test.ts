@@ -1,6 +1,6 @@
-// The installed package: its size in a web page, and its types for old compiler settings.
+// The installed package: its size in a web page, its types for old compiler settings, and both versions of zod.
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,6 +9,7 @@ import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
 import { build } from "vite";
 import { expect, test } from "vitest";
+import { PlainServer } from "./server.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const require = createRequire(import.meta.url);
@@ -45,29 +46,57 @@ export const client: Promise<AgenticClient> = connect({
 connect({ serverUrl: "ws://x" });
 `;
 
-test("its types are found under moduleResolution node10", async () => {
-  const dir = await mkdtemp(join(tmpdir(), "messaging-"));
-  try {
-    // As npm would install it: compiled, with its package.json.
-    const installed = join(dir, "node_modules/@switchboard/messaging");
-    await mkdir(installed, { recursive: true });
-    await mkdir(join(dir, "node_modules"), { recursive: true });
-    await symlink(join(root, "package.json"), join(installed, "package.json"));
-    const zod = fileURLToPath(new URL(".", import.meta.resolve("zod/package.json")));
-    await symlink(zod, join(dir, "node_modules/zod"));
-    const tsc = (compiler: string, ...args: string[]) => run(process.execPath, [require.resolve(compiler), ...args]);
-    await run(join(root, "../../node_modules/.bin/tsc"), [
-      ...["--project", join(root, "tsconfig.build.json"), "--outDir", join(installed, "dist")],
-    ]);
-    await writeFile(join(dir, "program.ts"), PROGRAM);
-    // zod's own types need esModuleInterop. All types of libraries are checked once, because it takes long.
-    for (const module of [["commonjs"], ["esnext", "--skipLibCheck"]]) {
-      const options = ["--noEmit", "--strict", "--esModuleInterop", "--target", "es2022", "--lib", "es2022,dom"];
-      const resolution = ["--moduleResolution", "node10", "--module", ...module];
-      const checked = tsc("typescript-5/bin/tsc", ...options, ...resolution, join(dir, "program.ts"));
-      await checked.catch((error: { stdout?: string }) => expect.fail(String(error.stdout)));
+/** The packages under which the tests have each version of zod. */
+const ZODS = ["zod", "zod-3"];
+
+test("the version 3 that is tested is the minimum", async () => {
+  const { peerDependencies } = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+  expect(peerDependencies.zod).toBe(`^${require("zod-3/package.json").version} || ^4.0.0`);
+});
+
+test.each(ZODS)(
+  "with %s as the only zod, types are found under node10 and a program runs",
+  async (zod) => {
+    const dir = await mkdtemp(join(tmpdir(), "messaging-"));
+    const server = await PlainServer.start();
+    try {
+      await install(dir, zod);
+      await writeFile(join(dir, "program.ts"), PROGRAM);
+      await cp(join(root, "programs/quick-start.ts"), join(dir, "quick-start.ts"));
+      const tsc = (...args: string[]) =>
+        run(process.execPath, [require.resolve("typescript-5/bin/tsc"), ...args], { cwd: dir });
+      // zod's own types need esModuleInterop. All types of libraries are checked once, because it takes long.
+      const options = ["--strict", "--esModuleInterop", "--target", "es2022", "--lib", "es2022,dom"];
+      const node = ["--types", "node", "--typeRoots", join(root, "../../node_modules/@types")];
+      for (const more of [
+        ["program.ts", "--noEmit", "--module", "commonjs"],
+        ["quick-start.ts", "--module", "esnext", "--skipLibCheck", ...node],
+      ]) {
+        const checked = tsc(...options, "--moduleResolution", "node10", ...more);
+        await checked.catch((error: { stdout?: string }) => expect.fail(String(error.stdout)));
+      }
+      const env = { ...process.env, SERVER_URL: server.url, WORKER_TOKEN: "worker", AGENT_TOKEN: "agent" };
+      const { stdout } = await run(process.execPath, ["quick-start.js"], { cwd: dir, env });
+      expect(stdout).toBe("Hello, world!\n");
+    } finally {
+      await server.stop();
+      await rm(dir, { recursive: true });
     }
-  } finally {
-    await rm(dir, { recursive: true });
-  }
-}, 120_000);
+  },
+  120_000,
+);
+
+/** Makes a project as npm would. Dependencies are copied, because a link would lead to the zod of the repository. */
+async function install(dir: string, zod: string): Promise<void> {
+  const modules = join(dir, "node_modules");
+  const installed = join(modules, "@switchboard/messaging");
+  await mkdir(installed, { recursive: true });
+  await writeFile(join(dir, "package.json"), '{ "type": "module" }');
+  await cp(join(root, "package.json"), join(installed, "package.json"));
+  const found = { zod, "zod-to-json-schema": "zod-to-json-schema", ws: "ws" };
+  for (const [name, source] of Object.entries(found))
+    await cp(join(root, "../../node_modules", source), join(modules, name), { recursive: true });
+  await run(join(root, "../../node_modules/.bin/tsc"), [
+    ...["--project", join(root, "tsconfig.build.json"), "--outDir", join(installed, "dist")],
+  ]);
+}
