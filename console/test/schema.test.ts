@@ -59,6 +59,15 @@ describe("which field", () => {
     expect(field.kind === "object" && field.fields[0]?.field).toMatchObject({ kind: "text", secret: true });
   });
 
+  test("the title of a shared definition is no field's label", () => {
+    const field = fieldOf({
+      type: "object",
+      properties: { home: { $ref: "#/$defs/place" }, work: { $ref: "#/$defs/place", title: "Work" } },
+      $defs: { place: { title: "Place", type: "object", properties: { street: { type: "string" } } } },
+    });
+    expect(field.kind === "object" && field.fields.map(({ field: { title } }) => title)).toEqual([undefined, "Work"]);
+  });
+
   test("what is required comes first", () => {
     const field = form({ a: {}, b: {}, c: {} }, ["c"]);
     expect(field.kind === "object" && field.fields.map(({ name }) => name)).toEqual(["c", "a", "b"]);
@@ -166,6 +175,32 @@ describe("a value back into the form", () => {
     });
     expect(emptyDraft(form({ a: { default: null } }, ["a"]))).toEqual({ a: "null" });
     expect(misfit(python, { q: "x", text: null })).toBe('"text" does not fit its field');
+  });
+  test("an optional group with the default null is absent, and has its fields once it is set", () => {
+    const optional = (schema: object) => ({ anyOf: [schema, { type: "null" }], default: null });
+    const tags = { type: "array", items: { type: "string" } };
+    const place = {
+      type: "object",
+      properties: { street: { type: "string" }, floor: { type: "integer", default: 0 }, tags: optional(tags) },
+      required: ["street"],
+    };
+    const python = form({ tags: optional(tags), place: optional({ $ref: "#/$defs/place" }) }, [], { $defs: { place } });
+    expect(emptyDraft(python)).toEqual({ tags: undefined, place: undefined });
+    const fields = python.kind === "object" ? python.fields : [];
+    // As the button "Set" does.
+    const set = Object.fromEntries(fields.map(({ name, field }) => [name, emptyDraft({ ...field, required: true })]));
+    expect(set).toEqual({ tags: [], place: { street: undefined, floor: "0", tags: undefined } });
+  });
+  test.each([
+    [{ type: "array", items: { type: "string" } }, []],
+    [{ type: "object", properties: { n: { type: "integer" } } }, { n: undefined }],
+    [{ type: "string" }, undefined],
+    [{ type: "integer" }, undefined],
+    [{ type: "boolean" }, undefined],
+    [{ enum: ["a", null] }, "1"],
+    [{}, "null"],
+  ])("the default null of a required field: %j", (schema, draft) => {
+    expect(emptyDraft(form({ a: { ...schema, default: null } }, ["a"]))).toEqual({ a: draft });
   });
   test("defaults are filled in, and nothing else", () => {
     const empty = emptyDraft(

@@ -152,7 +152,9 @@ function resolve(schema: Schema, root: unknown): Schema | undefined {
       const target = lookUp(current.$ref, root);
       if (!isObject(target)) return undefined;
       const { $ref: _, ...beside } = current;
-      current = { ...target, ...beside };
+      // The title of a shared definition names its type. Several fields can have this type, so it is no field's label.
+      const { title: __, ...shared } = target;
+      current = { ...shared, ...beside };
       continue;
     }
     const several = (current.anyOf ?? current.oneOf) as unknown;
@@ -185,8 +187,9 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 
 /** Returns the content of a new form: only the defaults. */
 export function emptyDraft(field: Field): Draft {
-  // Python servers give optional parameters the default null, which means that they are omitted.
-  const absent = field.default === undefined || (field.default === null && !field.required);
+  // Python servers give optional parameters the default null, which means that they are omitted. A required field keeps
+  // null only if it can show it.
+  const absent = field.default === undefined || (field.default === null && !(field.required && showsNull(field)));
   if (!absent) return draftOf(field, field.default);
   if (field.kind === "object")
     return field.required
@@ -200,8 +203,7 @@ export function emptyDraft(field: Field): Draft {
 /** Returns the draft that produces this value. */
 export function draftOf(field: Field, value: Json | undefined): Draft {
   if (value === undefined) return undefined;
-  // Only a choice and JSON can show null. A text field would send the word "null" as text.
-  if (value === null && field.kind !== "choice" && field.kind !== "json") return undefined;
+  if (value === null && !showsNull(field)) return undefined;
   switch (field.kind) {
     case "text":
       return typeof value === "string" ? value : JSON.stringify(value);
@@ -223,6 +225,9 @@ export function draftOf(field: Field, value: Json | undefined): Draft {
       return JSON.stringify(value, null, 2);
   }
 }
+
+/** Only a choice and JSON can show null. A text field would send the word "null" as text. */
+const showsNull = (field: Field) => field.kind === "choice" || field.kind === "json";
 
 const same = (a: Json, b: Json) => JSON.stringify(a) === JSON.stringify(b);
 
