@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::rig::{Rig, eventually, running, users};
+use crate::rig::{Rig, cases, eventually, running};
 
 /// Starts processes that can be found from outside by an argument: a child, one in its own session,
 /// and one that ignores signals.
@@ -17,47 +17,47 @@ fn family(mark: &str) -> String {
 
 #[test]
 fn exit_codes_are_passed_on() {
-    for user in users() {
-        let rig = Rig::new(*user);
+    for case in cases() {
+        let rig = Rig::new(case);
         for (script, code) in
             [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
         {
-            assert_eq!(rig.run(script).status.code(), Some(code), "{script} as {user:?}");
+            assert_eq!(rig.run(script).status.code(), Some(code), "{script} as {case:?}");
         }
-        assert_eq!(rig.output("echo in; echo err >&2; cat"), "in\nerr\n", "{user:?}");
+        assert_eq!(rig.output("echo in; echo err >&2; cat"), "in\nerr\n", "{case:?}");
     }
 }
 
 #[test]
 fn nothing_outlives_the_command() {
-    for user in users() {
-        let rig = Rig::new(*user);
+    for case in cases() {
+        let rig = Rig::new(case);
         let mark = rig.workspace().join("mark");
         let script = format!(
             "{} until [ $(cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c '^{}$') -ge 3 ]; do :; done; exit 7",
             family(&mark.display().to_string()),
             mark.display()
         );
-        assert_eq!(rig.run(&script).status.code(), Some(7), "{user:?}");
+        assert_eq!(rig.run(&script).status.code(), Some(7), "{case:?}");
         eventually("all of them gone", || running(&mark) == 0);
     }
 }
 
 #[test]
 fn what_is_left_is_asked_to_end_first() {
-    for user in users() {
-        let rig = Rig::new(*user);
+    for case in cases() {
+        let rig = Rig::new(case);
         let child = "trap 'echo asked > asked; exit' TERM; echo > up; while :; do sleep 0.01; done";
         let script = format!("bash -c \"{child}\" & until [ -e up ]; do :; done");
-        assert!(rig.run(&script).status.success(), "{user:?}");
-        assert!(rig.workspace().join("asked").exists(), "{user:?}");
+        assert!(rig.run(&script).status.success(), "{case:?}");
+        assert!(rig.workspace().join("asked").exists(), "{case:?}");
     }
 }
 
 #[test]
 fn nothing_outlives_a_supervisor_that_is_killed() {
-    for user in users() {
-        let rig = Rig::new(*user);
+    for case in cases() {
+        let rig = Rig::new(case);
         let mark = rig.workspace().join("mark");
         let script = format!("{} sleep 1000", family(&mark.display().to_string()));
         let mut supervisor =

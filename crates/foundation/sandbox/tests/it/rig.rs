@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use rustix::event::{Timespec, poll};
 use sa_sandbox::Policy;
 use tempfile::TempDir;
@@ -26,33 +27,52 @@ pub(crate) fn users() -> &'static [User] {
     if rustix::process::geteuid().is_root() { &[User::This, User::Nobody] } else { &[User::This] }
 }
 
-/// A user, and the highest version of Landlock to use. Without one, it is the kernel's newest.
+/// System calls that a kernel answers with an error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Calls {
+    Only(libc::c_long),
+    From(libc::c_long),
+}
+
+/// A user, and the kernel to simulate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) user: User,
+    /// The highest version of Landlock to use. Without one, it is the kernel's newest.
     pub(crate) landlock: Option<i32>,
+    /// The system calls that fail, and their error.
+    pub(crate) without: Option<(Calls, i32)>,
 }
 
 impl From<User> for Case {
     fn from(user: User) -> Self {
-        Self { user, landlock: None }
+        Self { user, landlock: None, without: None }
     }
 }
 
-/// Returns every user with the oldest version that is required, the version of Linux 6.1, and the
-/// newest one of this kernel.
+/// Returns every user with the oldest version of Landlock that is required, with Linux 6.1, and
+/// with this kernel. The last system call of Linux 6.1 is `set_mempolicy_home_node` (450).
 pub(crate) fn cases() -> Vec<Case> {
-    let versions = [Some(1), Some(2), None];
-    users()
-        .iter()
-        .flat_map(|user| versions.map(|landlock| Case { user: *user, landlock }))
-        .collect()
+    let linux_6_1 = (Calls::From(451), libc::ENOSYS);
+    let kernels = [(Some(1), None), (Some(2), Some(linux_6_1)), (None, None)];
+    let of = |user: User| kernels.map(|(landlock, without)| Case { user, landlock, without });
+    users().iter().copied().flat_map(of).collect()
 }
+
+/// Starts a program on a kernel that answers some system calls with an error. The first arguments
+/// are the number of `prctl`, the comparison of the filter with a number, and the error.
+const FILTER: &str = "my ($prctl, $jump, $call, $error) = splice(@ARGV, 0, 4); \
+my $filter = pack('SCCL' x 4, 0x20, 0, 0, 0, $jump, 0, 1, $call, 6, 0, 0, 0x50000 | $error, 6, 0, 0, 0x7fff0000); \
+my $program = pack('Sx![P]P', 4, $filter); \
+syscall($prctl + 0, 38, 1, 0, 0, 0) == 0 && syscall($prctl + 0, 22, 2, $program) == 0 or die $!; \
+exec @ARGV or die $!";
 
 pub(crate) struct Rig {
     dir: TempDir,
     pub(crate) user: User,
     landlock: Option<i32>,
+    /// The system calls that fail, and their error.
+    pub(crate) without: Option<(Calls, i32)>,
     /// The supplementary group of the supervisor. Only root can set it.
     pub(crate) group: Option<u32>,
     pub(crate) policy: Policy,
@@ -66,7 +86,7 @@ impl Rig {
 
     /// Creates a rig in a directory of this directory.
     pub(crate) fn within(parent: &Path, case: impl Into<Case>) -> Self {
-        let Case { user, landlock } = case.into();
+        let Case { user, landlock, without } = case.into();
         let dir = tempfile::tempdir_in(parent).unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let workspace = dir.path().join("workspace");
@@ -77,7 +97,8 @@ impl Rig {
         let mut copy = Command::new("cp");
         copy.arg(env!("CARGO_BIN_EXE_sa-sandbox-run")).arg(dir.path().join("run"));
         assert!(copy.status().unwrap().success());
-        let mut rig = Self { dir, user, landlock, group: None, policy: Policy::new(false) };
+        let policy = Policy::new(false);
+        let mut rig = Self { dir, user, landlock, without, group: None, policy };
         rig.policy = rig.default_policy();
         rig
     }
@@ -98,7 +119,7 @@ impl Rig {
     pub(crate) fn command(&self, script: &str) -> Command {
         let policy = serde_json::to_string(&self.policy).unwrap();
         let mut command = self.supervisor();
-        command.arg(policy).args(["bash", "-c", script]).current_dir(self.workspace()).env_clear();
+        command.arg(policy).args(["bash", "-c", script]).env_clear();
         command
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LC_ALL", "C.UTF-8");
@@ -108,21 +129,32 @@ impl Rig {
         command
     }
 
-    /// Returns the supervisor program, run as the rig's user.
+    /// Returns the supervisor program, run as the rig's user on the rig's kernel.
     pub(crate) fn supervisor(&self) -> Command {
-        let run = self.dir.path().join("run");
-        if self.user == User::This && self.group.is_none() {
-            return Command::new(run);
+        let mut words = Vec::new();
+        if self.user == User::Nobody || self.group.is_some() {
+            words.push("setpriv".to_owned());
+            if self.user == User::Nobody {
+                words.extend(["--reuid", NOBODY, "--regid", NOBODY].map(str::to_owned));
+            }
+            match self.group {
+                Some(group) => words.extend(["--groups".to_owned(), group.to_string()]),
+                None => words.push("--clear-groups".to_owned()),
+            }
         }
-        let mut command = Command::new("setpriv");
-        if self.user == User::Nobody {
-            command.args(["--reuid", NOBODY, "--regid", NOBODY]);
+        if let Some((calls, error)) = self.without {
+            let (jump, call) = match calls {
+                Calls::Only(call) => (libc::BPF_JEQ, call),
+                Calls::From(call) => (libc::BPF_JGE, call),
+            };
+            let jump = libc::BPF_JMP | jump | libc::BPF_K;
+            words.extend(["perl", "-e", FILTER].map(str::to_owned));
+            let numbers = [libc::SYS_prctl, jump.into(), call, error.into()];
+            words.extend(numbers.map(|number| number.to_string()));
         }
-        match self.group {
-            Some(group) => command.args(["--groups", &group.to_string()]),
-            None => command.arg("--clear-groups"),
-        };
-        command.arg(run);
+        words.push(self.dir.path().join("run").to_str().unwrap().to_owned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(self.workspace());
         command
     }
 
