@@ -2,25 +2,50 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// The location of a subschema's value, relative to the value of the surrounding schema.
+/// The value to which a subschema applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place<'s> {
-    /// The value itself.
+pub(crate) enum Place {
+    /// The value of the surrounding schema.
     Here,
-    /// One member of an object.
-    Member(&'s str),
-    /// Any member of an object.
-    Members,
-    /// Any item of an array.
-    Items,
-    /// The names of an object's members.
-    Names,
+    /// A member or an item of that value, or a member's name.
+    Below,
+    /// No value, unless a reference leads to the subschema.
+    Nowhere,
 }
 
-pub(super) struct Graph<'s> {
-    pub(super) root: &'s Value,
+/// How a keyword contains subschemas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    One,
+    List,
+    Map,
+}
+
+/// Returns how a keyword contains subschemas, if it does.
+pub(crate) fn shape(keyword: &str, value: &Value) -> Option<(Shape, Place)> {
+    Some(match keyword {
+        "allOf" | "anyOf" | "oneOf" => (Shape::List, Place::Here),
+        "not" | "if" | "then" | "else" | "contentSchema" => (Shape::One, Place::Here),
+        "dependentSchemas" | "dependencies" => (Shape::Map, Place::Here),
+        "properties" | "patternProperties" => (Shape::Map, Place::Below),
+        "prefixItems" => (Shape::List, Place::Below),
+        "items" if value.is_array() => (Shape::List, Place::Below),
+        "additionalProperties"
+        | "unevaluatedProperties"
+        | "propertyNames"
+        | "items"
+        | "additionalItems"
+        | "unevaluatedItems"
+        | "contains" => (Shape::One, Place::Below),
+        "$defs" | "definitions" => (Shape::Map, Place::Nowhere),
+        _ => return None,
+    })
+}
+
+pub(crate) struct Graph<'s> {
+    root: &'s Value,
     /// The possible bases of a reference: the document, and every part of it with its own id.
     bases: Vec<&'s Value>,
     /// By `$anchor` or `$dynamicAnchor`.
@@ -28,7 +53,7 @@ pub(super) struct Graph<'s> {
 }
 
 impl<'s> Graph<'s> {
-    pub(super) fn new(root: &'s Value) -> Self {
+    pub(crate) fn new(root: &'s Value) -> Self {
         let mut graph = Self { root, bases: vec![root], anchors: HashMap::new() };
         graph.index(root);
         graph
@@ -54,19 +79,25 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// Returns the subschemas of a schema and their locations.
-    pub(super) fn parts(&self, schema: &'s Value) -> Vec<(Place<'s>, &'s Value)> {
+    /// Returns the subschemas that apply to the same value as a schema, or to a value below it.
+    pub(crate) fn parts(&self, schema: &'s Value) -> Vec<(Place, &'s Value)> {
         let mut parts = Vec::new();
-        let Value::Object(map) = schema else { return parts };
-        for (keyword, value) in map {
-            match keyword.as_str() {
-                "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                    let reference = value.as_str().unwrap_or_default();
-                    parts.extend(
-                        self.follow(reference).into_iter().map(|target| (Place::Here, target)),
-                    );
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            if let "$ref" | "$dynamicRef" | "$recursiveRef" = keyword.as_str() {
+                let targets = self.follow(value.as_str().unwrap_or_default());
+                parts.extend(targets.into_iter().map(|target| (Place::Here, target)));
+                continue;
+            }
+            match shape(keyword, value) {
+                None | Some((_, Place::Nowhere)) => {}
+                Some((Shape::One, place)) => parts.push((place, value)),
+                Some((Shape::List, place)) => {
+                    parts.extend(value.as_array().into_iter().flatten().map(|part| (place, part)));
                 }
-                _ => parts.extend(inner(keyword, value)),
+                Some((Shape::Map, place)) => {
+                    let fields = value.as_object().into_iter().flatten();
+                    parts.extend(fields.map(|(_, part)| (place, part)));
+                }
             }
         }
         parts
@@ -88,29 +119,6 @@ impl<'s> Graph<'s> {
             return self.bases.iter().filter_map(|base| base.pointer(&fragment)).collect();
         }
         self.anchors.get(fragment.as_str()).cloned().unwrap_or_default()
-    }
-}
-
-/// Returns the subschemas in a keyword, without following references.
-pub(super) fn inner<'s>(keyword: &str, value: &'s Value) -> Vec<(Place<'s>, &'s Value)> {
-    let one = |place| vec![(place, value)];
-    let list =
-        |place| value.as_array().into_iter().flatten().map(|schema| (place, schema)).collect();
-    let map = || value.as_object().into_iter().flat_map(Map::iter);
-    match keyword {
-        "allOf" | "anyOf" | "oneOf" => list(Place::Here),
-        "not" | "if" | "then" | "else" | "contentSchema" => one(Place::Here),
-        "dependentSchemas" | "dependencies" => {
-            map().map(|(_, schema)| (Place::Here, schema)).collect()
-        }
-        "properties" => map().map(|(name, schema)| (Place::Member(name), schema)).collect(),
-        "patternProperties" => map().map(|(_, schema)| (Place::Members, schema)).collect(),
-        "additionalProperties" | "unevaluatedProperties" => one(Place::Members),
-        "propertyNames" => one(Place::Names),
-        "items" if value.is_array() => list(Place::Items),
-        "items" | "additionalItems" | "unevaluatedItems" | "contains" => one(Place::Items),
-        "prefixItems" => list(Place::Items),
-        _ => Vec::new(),
     }
 }
 

@@ -94,7 +94,7 @@ fn a_glance_sees_what_is_plainly_wrong_and_compiles_nothing() {
     let check = |schema: Value, wrong: bool| {
         let schema = Schema::new(RawJson::of(&schema));
         assert_eq!(
-            (schema.look().is_err(), schema.flaw().is_some()),
+            (schema.check_fast().is_err(), schema.flaw().is_some()),
             (wrong, wrong),
             "{}",
             schema.raw().as_str()
@@ -105,7 +105,7 @@ fn a_glance_sees_what_is_plainly_wrong_and_compiles_nothing() {
             "what is seen at a glance is so: {}",
             schema.raw().as_str()
         );
-        assert_eq!(schema.look().is_err(), wrong);
+        assert_eq!(schema.check_fast().is_err(), wrong);
     };
     check(serde_json::json!({ "type": "objekt" }), true);
     check(
@@ -125,7 +125,7 @@ fn a_glance_sees_what_is_plainly_wrong_and_compiles_nothing() {
     );
     check(serde_json::json!({}), false);
     let sound = Schema::new(RawJson::parse(SEARCH).unwrap());
-    assert!(sound.look().is_ok() && sound.compiled.get().is_none());
+    assert!(sound.check_fast().is_ok() && sound.0.usable.get().is_none());
 }
 
 #[test]

@@ -100,6 +100,13 @@ fn fans_at_one_value_are_refused() {
 }
 
 #[test]
+fn divisors_with_many_digits_are_refused() {
+    refused(&json!({"multipleOf": 1e-300}), "more than 15 digits");
+    refused(&json!({"properties": {"a": {"multipleOf": 1e16}}}), "more than 15 digits");
+    accepts(&json!({"multipleOf": 0.000_001}), &json!(1.25));
+}
+
+#[test]
 fn long_chains_at_one_value_are_refused() {
     let why = "chains more than 64 schemas";
     refused(&fan(2_000, |next| next, json!(true)), why);

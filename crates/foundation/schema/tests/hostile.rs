@@ -26,6 +26,28 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Bounding the work does not change the result.
+    #[test]
+    fn a_value_is_valid_if_it_is_valid_without_bounds(
+        schema in sa_hostile::schema(), value in sa_hostile::schema(),
+    ) {
+        let text = schema.to_string();
+        // Patterns that another engine runs are not checked here.
+        if text.contains("attern") { return Ok(()) }
+        let Ok(unbounded) = jsonschema::options().build(&schema) else { return Ok(()) };
+        for value in [value, json!({}), json!([1, 1.0]), json!("x"), json!({ "a": { "b": [0] } })] {
+            match Schema::new(RawJson::of(&schema)).validate(&RawJson::of(&value)) {
+                Ok(()) => prop_assert!(unbounded.is_valid(&value), "{} {}", text, value),
+                Err(Error::Invalid(why)) => {
+                    prop_assert!(!unbounded.is_valid(&value), "{} {}: {}", text, value, why);
+                }
+                Err(Error::Schema(_) | Error::TooExpensive(_)) => {}
+            }
+        }
+    }
+}
+
 /// Each of its errors is at a path with a name of one megabyte.
 #[test]
 fn the_place_of_a_mistake_is_told_in_few_words() {

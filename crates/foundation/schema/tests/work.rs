@@ -135,7 +135,7 @@ fn values_that_are_compared_with_many() {
 fn numbers_that_are_divided() {
     let cents = json!({"items": {"multipleOf": 0.01}});
     accepts(&cents, &list(100_000, |_| json!(12.25)));
-    let long = json!({"items": {"allOf": list(20, |_| json!({"multipleOf": 1e-300}))}});
+    let long = json!({"items": {"allOf": list(20, |_| json!({"multipleOf": 0.01}))}});
     rejects(&long, &list(20_000, |_| json!(1e300)), LONG);
 }
 

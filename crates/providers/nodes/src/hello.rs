@@ -112,7 +112,7 @@ pub(crate) fn read(
                     let Some(schema) = schema else { return };
                     let Some(left) = room.checked_sub(schema.raw().len()) else { return };
                     room = left;
-                    if let Err(why) = schema.look() {
+                    if let Err(why) = schema.check_fast() {
                         flaws.push(format!("{}: its {consequence}: {why}", spec.name));
                     }
                 };

@@ -139,7 +139,7 @@ pub(crate) fn listed_output(tool: &sa_core::Tool) -> Option<&Schema> {
     }
     let schema = tool.output.as_ref()?;
     let kind: Kind<'_> = serde_json::from_str(schema.raw().as_str()).ok()?;
-    (kind.r#type == "object" && schema.look().is_ok()).then_some(schema)
+    (kind.r#type == "object" && schema.check_fast().is_ok()).then_some(schema)
 }
 
 /// The fields of a tool that exist only in MCP.
@@ -184,12 +184,12 @@ pub(crate) fn result_of(
     let Some(schema) = listed() else { return result };
     let mut structured = result.structured_content.take();
     let why = match &structured {
-        Some(said) => schema.misfit(&RawJson::of(said)),
+        Some(said) => schema.result_error(&RawJson::of(said)),
         None => match outcome.as_ref().ok().filter(|output| output.native.is_none()) {
             // Content blocks alone. Their own JSON may be what the schema describes.
             Some(output) => match object(&output.content) {
                 Some(own) => {
-                    let why = schema.misfit(&output.content);
+                    let why = schema.result_error(&output.content);
                     structured = why.is_none().then_some(Value::Object(own));
                     why
                 }
@@ -246,7 +246,7 @@ struct PlainText<'a> {
 /// Converts an outcome like [`result`], if its content is only plain JSON.
 pub(crate) fn plain(outcome: &Outcome) -> Option<Plain<'_>> {
     let output = outcome.as_ref().ok()?;
-    let Output { content, blocks, attachments, native: None } = output else { return None };
+    let Output { content, blocks, attachments, native: None, .. } = output else { return None };
     if !blocks.is_empty()
         || !attachments.is_empty()
         || may_be_blocks(content)

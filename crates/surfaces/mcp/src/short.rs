@@ -126,7 +126,7 @@ impl PlainCall {
 /// Returns the answer to a call that has ended.
 fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
     let fits = |schema: &Schema| {
-        finished.outcome.as_ref().is_ok_and(|output| schema.misfit(&output.content).is_none())
+        finished.outcome.as_ref().is_ok_and(|output| schema.result_error(&output.content).is_none())
     };
     let plain = convert::plain(&finished.outcome).filter(|plain| {
         running.listed_output().is_none_or(|schema| plain.is_structured() && fits(&schema))

@@ -1,12 +1,11 @@
-//! Metered arguments: every access of a validator consumes fuel. Without fuel, the validator sees
-//! no more values.
+//! Values whose every access consumes fuel. Without fuel, the validator sees no more values.
 //!
-//! The cost of checking arguments against a schema does not follow from their sizes alone.
-//! `unevaluatedProperties` visits all members once for each branch beside it, and again for each of
-//! their levels. `properties` looks up each of its names in each item. A comparison ends at the
-//! first difference. So the work is not predicted, but counted while it is done. The validator
-//! cannot be stopped. But when the fuel is used up, each value appears as `null` and each list
-//! ends. The validator then finishes soon, and its result is discarded.
+//! The cost of validating a value does not follow from its size. `unevaluatedProperties` visits all
+//! members once for each branch beside it, and again for each of their levels. `properties` looks
+//! up each of its names in each item. A comparison ends at the first difference. So the work is not
+//! predicted, but counted while it is done. The validator cannot be stopped. But when the fuel is
+//! used up, each value appears as `null` and each list ends. The validator then finishes soon, and
+//! its result is discarded.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,76 +15,81 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, SerdeJson, cmp};
 use serde_json::{Map, Number, Value, map};
 
-/// Comparing, copying or counting this number of bytes takes about as long as one step.
-const BYTES_PER_LOOK: u64 = 32;
+/// Comparing, copying or counting this number of bytes takes about as long as one access.
+const BYTES_PER_ACCESS: u64 = 32;
 
-/// The cost of dividing common numbers, and of all other numbers.
-pub(super) const DIVISION: u64 = 8;
-pub(super) const LONG_DIVISION: u64 = 128;
+/// The fuel for dividing a number with few digits, and any other number. The latter is divided as a
+/// fraction.
+const DIVISION: u64 = 8;
+const LONG_DIVISION: u64 = 128;
 
-/// The costs of operations in steps. Most operations access a value and cost one step. The others
-/// depend on the operation.
+/// The fuel for recording an error.
+const ERROR: u64 = 64;
+
+/// The number of values under validation that are scanned in the time of one access.
+const LEVELS_PER_ACCESS: u64 = 16;
+
+/// The fuel for operations whose cost depends on the schema. Any other access of a value consumes
+/// one unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Rates {
-    /// For each byte of a text that is returned whole, in sixteenths of a step, because a pattern
-    /// scans it.
-    pub(super) text: u64,
-    /// For each byte of a member's name, likewise, and for the name itself. All patterns of an
-    /// object scan it.
-    pub(super) name: u64,
-    pub(super) names: u64,
-    /// For a number that some `multipleOf` divides.
-    pub(super) number: u64,
-    /// For requesting a value's identity, which is compared with all values being checked to find
-    /// circles.
-    pub(super) identity: u64,
-    /// Whether each such request scans a list, as `unevaluatedItems` does.
-    pub(super) lists: bool,
-    /// For an error that is recorded, and whether the invalid value is copied for it.
-    pub(super) mistake: u64,
-    pub(super) copied: bool,
+pub(crate) struct Rates {
+    /// For each byte of a text, in sixteenths, because patterns scan it.
+    pub(crate) text: u64,
+    /// For each byte of a member's name, in sixteenths, because patterns scan it.
+    pub(crate) name: u64,
+    /// Whether the schema divides numbers.
+    pub(crate) divides: bool,
+    /// The number of schemas on the stack. A value's identity is compared with all of them.
+    pub(crate) levels: u64,
 }
 
 thread_local! {
-    static LEFT: Cell<u64> = const { Cell::new(0) };
-    static RATES: Cell<Rates> = const {
-        Cell::new(Rates { text: 0, name: 0, names: 0, number: 0, identity: 0, lists: false, mistake: 0, copied: false })
-    };
+    static FUEL: Cell<u64> = const { Cell::new(0) };
+    static RATES: Cell<Rates> =
+        const { Cell::new(Rates { text: 0, name: 0, divides: false, levels: 0 }) };
 }
 
-/// Does some work with a fuel limit, and returns the remaining fuel. Zero means that the fuel was
-/// not enough, and the result of the work is invalid.
-pub(super) fn spending<T>(purse: u64, rates: Rates, work: impl FnOnce() -> T) -> (T, u64) {
-    LEFT.set(purse);
+/// Runs a closure with a fuel limit, and returns the remaining fuel. Zero means that the fuel was
+/// not enough, and the result is invalid.
+pub(crate) fn with_fuel<T>(fuel: u64, rates: Rates, work: impl FnOnce() -> T) -> (T, u64) {
+    FUEL.set(fuel);
     RATES.set(rates);
     let done = work();
-    (done, LEFT.replace(0))
+    (done, FUEL.replace(0))
 }
 
 /// Consumes fuel, and returns whether there was enough.
-fn pay(price: u64) -> bool {
-    let left = LEFT.get();
-    LEFT.set(left.saturating_sub(price));
-    left > price
+fn consume(fuel: u64) -> bool {
+    let left = FUEL.get();
+    FUEL.set(left.saturating_sub(fuel));
+    left > fuel
 }
 
-pub(super) fn has_few_digits(number: f64) -> bool {
+/// Returns whether a number has at most 15 digits before and after the point.
+pub(crate) fn has_few_digits(number: f64) -> bool {
     number == 0.0 || (1e-15..1e15).contains(&number.abs())
 }
 
 fn bytes(text: &str) -> u64 {
-    text.len() as u64 / BYTES_PER_LOOK
+    text.len() as u64 / BYTES_PER_ACCESS
 }
 
-/// Values as a validator sees them.
+/// Returns the fuel for matching a text, with a rate in sixteenths for each byte.
+fn scan(text: &str, rate: u64) -> u64 {
+    /// Starting a match takes as long as scanning this number of bytes.
+    const START: u64 = 8;
+    (START + text.len() as u64).saturating_mul(rate) / 16
+}
+
+/// The kind of values that a validator sees.
 #[derive(Debug)]
-pub(super) struct Metered;
+pub(crate) struct Fueled;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a>(pub(super) &'a Value);
+pub(crate) struct Viewed<'a>(pub(crate) &'a Value);
 
-impl Json for Metered {
-    type Node<'a> = Seen<'a>;
+impl Json for Fueled {
+    type Node<'a> = Viewed<'a>;
     type PreparedKey = String;
     type StringBuffer = Value;
 
@@ -96,65 +100,62 @@ impl Json for Metered {
         key.to_owned()
     }
 
-    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Seen<'_>) -> T) -> T {
-        pay(1 + bytes(string));
+    fn with_string_node<T>(buffer: &mut Value, string: &str, f: impl FnOnce(Viewed<'_>) -> T) -> T {
+        consume(1 + bytes(string));
         if let Value::String(existing) = buffer {
             existing.clear();
             existing.push_str(string);
         } else {
             *buffer = Value::String(string.to_owned());
         }
-        f(Seen(buffer))
+        f(Viewed(buffer))
     }
 }
 
-impl<'a> Seen<'a> {
-    fn look(self) -> &'a Value {
-        if pay(1) { self.0 } else { &Value::Null }
+impl<'a> Viewed<'a> {
+    fn access(self) -> &'a Value {
+        if consume(1) { self.0 } else { &Value::Null }
     }
 }
 
-impl<'a> Node<'a, Metered> for Seen<'a> {
+impl<'a> Node<'a, Fueled> for Viewed<'a> {
     type Object = Members<'a>;
     type Array = Items<'a>;
     type Number = &'a Number;
 
     fn as_object(&self) -> Option<Members<'a>> {
-        self.look().as_object().map(Members)
+        self.access().as_object().map(Members)
     }
 
     fn as_array(&self) -> Option<Items<'a>> {
-        self.look().as_array().map(|items| Items(items))
+        self.access().as_array().map(|items| Items(items))
     }
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
-        let text = self.look().as_str()?;
-        pay((text.len() as u64).saturating_mul(RATES.get().text) / 16)
-            .then_some(Cow::Borrowed(text))
+        let text = self.access().as_str()?;
+        consume(scan(text, RATES.get().text)).then_some(Cow::Borrowed(text))
     }
 
     fn as_number(&self) -> Option<&'a Number> {
-        let number = self.look().as_number()?;
-        let rate = match RATES.get().number {
-            0 => 0,
-            // A number with many digits before or after the point is divided as a fraction with
-            // that number of digits.
-            _ if !number.as_f64().is_some_and(has_few_digits) => LONG_DIVISION,
-            rate => rate,
+        let number = self.access().as_number()?;
+        let fuel = match number.as_f64() {
+            _ if !RATES.get().divides => 0,
+            Some(few) if has_few_digits(few) => DIVISION,
+            _ => LONG_DIVISION,
         };
-        pay(rate).then_some(number)
+        consume(fuel).then_some(number)
     }
 
     fn as_boolean(&self) -> Option<bool> {
-        self.look().as_bool()
+        self.access().as_bool()
     }
 
     fn is_null(&self) -> bool {
-        self.look().is_null()
+        self.access().is_null()
     }
 
     fn json_type(&self) -> JsonType {
-        match self.look() {
+        match self.access() {
             Value::Null => JsonType::Null,
             Value::Bool(_) => JsonType::Boolean,
             Value::Number(_) => JsonType::Number,
@@ -165,8 +166,8 @@ impl<'a> Node<'a, Metered> for Seen<'a> {
     }
 
     fn string_length(&self) -> Option<u64> {
-        let text = self.look();
-        pay(bytes(text.as_str()?));
+        let text = self.access();
+        consume(bytes(text.as_str()?));
         <&Value as Node<'_, SerdeJson>>::string_length(&text)
     }
 
@@ -175,33 +176,27 @@ impl<'a> Node<'a, Metered> for Seen<'a> {
     }
 
     fn to_value(&self) -> Cow<'a, Value> {
-        let rates = RATES.get();
-        pay(rates.mistake);
-        if rates.copied {
-            pay_for_copy(self.0);
-        }
+        // It is copied into an error.
+        consume(ERROR);
+        consume_for_copy(self.0);
         Cow::Borrowed(self.0)
     }
 
     /// The identity must be the same with and without fuel, because the validator looks it up again
     /// later.
     fn identity(&self) -> Option<NodeIdentity> {
-        let rates = RATES.get();
-        let list = if rates.lists {
-            self.0.as_array().map_or(0, Vec::len) as u64 / BYTES_PER_LOOK
-        } else {
-            0
-        };
-        pay(1 + rates.identity + list);
+        // `unevaluatedItems` scans the list.
+        let items = self.0.as_array().map_or(0, Vec::len) as u64 / BYTES_PER_ACCESS;
+        consume(1 + RATES.get().levels / LEVELS_PER_ACCESS + items);
         Some(NodeIdentity::new(std::ptr::from_ref(self.0) as usize))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Members<'a>(&'a Map<String, Value>);
+pub(crate) struct Members<'a>(&'a Map<String, Value>);
 
-impl<'a> Object<'a, Metered> for Members<'a> {
-    type Node = Seen<'a>;
+impl<'a> Object<'a, Fueled> for Members<'a> {
+    type Node = Viewed<'a>;
     type MemberName = &'a str;
     type MembersIter = EachMember<'a>;
 
@@ -209,38 +204,37 @@ impl<'a> Object<'a, Metered> for Members<'a> {
         self.0.len()
     }
 
-    fn get(&self, key: &String) -> Option<Seen<'a>> {
+    fn get(&self, key: &String) -> Option<Viewed<'a>> {
         // The more members there are, the more of them are compared with the key.
         let compared = self.0.len().checked_ilog2().unwrap_or_default() / 4;
-        if pay(1 + u64::from(compared)) { self.0.get(key).map(Seen) } else { None }
+        if consume(1 + u64::from(compared)) { self.0.get(key).map(Viewed) } else { None }
     }
 
     fn members(&self) -> EachMember<'a> {
-        EachMember { members: self.0.iter(), rates: RATES.get() }
+        EachMember { members: self.0.iter(), rate: RATES.get().name }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct EachMember<'a> {
+pub(crate) struct EachMember<'a> {
     members: map::Iter<'a>,
-    rates: Rates,
+    rate: u64,
 }
 
 impl<'a> Iterator for EachMember<'a> {
-    type Item = (&'a str, Seen<'a>);
+    type Item = (&'a str, Viewed<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let (name, value) = self.members.next()?;
-        let matched = (name.len() as u64).saturating_mul(self.rates.name) / 16;
-        pay(1 + self.rates.names + matched).then_some((name.as_str(), Seen(value)))
+        consume(1 + scan(name, self.rate)).then_some((name.as_str(), Viewed(value)))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Items<'a>(&'a [Value]);
+pub(crate) struct Items<'a>(&'a [Value]);
 
-impl<'a> Array<'a, Metered> for Items<'a> {
-    type Node = Seen<'a>;
+impl<'a> Array<'a, Fueled> for Items<'a> {
+    type Node = Viewed<'a>;
     type ElementsIter = EachItem<'a>;
 
     fn len(&self) -> usize {
@@ -257,14 +251,14 @@ impl<'a> Array<'a, Metered> for Items<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct EachItem<'a>(std::slice::Iter<'a, Value>);
+pub(crate) struct EachItem<'a>(std::slice::Iter<'a, Value>);
 
 impl<'a> Iterator for EachItem<'a> {
-    type Item = Seen<'a>;
+    type Item = Viewed<'a>;
 
-    fn next(&mut self) -> Option<Seen<'a>> {
+    fn next(&mut self) -> Option<Viewed<'a>> {
         let item = self.0.next()?;
-        pay(1).then_some(Seen(item))
+        consume(1).then_some(Viewed(item))
     }
 }
 
@@ -272,7 +266,7 @@ impl<'a> Iterator for EachItem<'a> {
 fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
-            pay(1)
+            consume(1)
                 && left.len() == right.len()
                 && left.iter().zip(right).all(|(left, right)| equal(left, right))
         }
@@ -280,12 +274,12 @@ fn equal(left: &Value, right: &Value) -> bool {
             let same = |(name, left): (&String, &Value)| {
                 right.get(name).is_some_and(|right| equal(left, right))
             };
-            pay(1) && left.len() == right.len() && left.iter().all(same)
+            consume(1) && left.len() == right.len() && left.iter().all(same)
         }
         (Value::String(left), Value::String(right)) => {
-            left.len() == right.len() && pay(1 + bytes(left)) && left == right
+            left.len() == right.len() && consume(1 + bytes(left)) && left == right
         }
-        _ => pay(1) && cmp::equal(left, right),
+        _ => consume(1) && cmp::equal(left, right),
     }
 }
 
@@ -303,7 +297,7 @@ fn is_unique(items: &[Value]) -> bool {
     let state = RandomState::new();
     let mut hashed: Vec<(u64, &Value)> = Vec::with_capacity(items.len());
     for item in items {
-        if !pay(4) {
+        if !consume(4) {
             return false;
         }
         hashed.push((hash(&state, item), item));
@@ -322,7 +316,7 @@ fn is_unique(items: &[Value]) -> bool {
 /// Returns a hash that is equal for equal values, whatever the order of their members is.
 fn hash(state: &RandomState, value: &Value) -> u64 {
     let mut hasher = state.build_hasher();
-    pay(2);
+    consume(2);
     match value {
         Value::Null => 0_u8.hash(&mut hasher),
         Value::Bool(value) => value.hash(&mut hasher),
@@ -332,7 +326,7 @@ fn hash(state: &RandomState, value: &Value) -> u64 {
             number.to_bits().hash(&mut hasher);
         }
         Value::String(text) => {
-            pay(bytes(text));
+            consume(bytes(text));
             text.hash(&mut hasher);
         }
         Value::Array(items) => items.iter().for_each(|item| hash(state, item).hash(&mut hasher)),
@@ -345,33 +339,33 @@ fn hash(state: &RandomState, value: &Value) -> u64 {
     hasher.finish()
 }
 
-/// Consumes the fuel for copying a whole value, while there is fuel left.
-fn pay_for_copy(value: &Value) -> bool {
+/// Consumes the fuel for copying a whole value.
+fn consume_for_copy(value: &Value) -> bool {
     match value {
-        Value::String(text) => pay(1 + bytes(text)),
-        Value::Array(items) => pay(1) && items.iter().all(pay_for_copy),
-        Value::Object(members) => pay(1) && members.values().all(pay_for_copy),
-        _ => pay(1),
+        Value::String(text) => consume(1 + bytes(text)),
+        Value::Array(items) => consume(1) && items.iter().all(consume_for_copy),
+        Value::Object(members) => consume(1) && members.values().all(consume_for_copy),
+        _ => consume(1),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Rule: with enough fuel the answer is the same as without metering, and with too little there
-    //! is none.
+    //! Rule: with enough fuel the result is the same as without it, and with too little there is
+    //! none.
 
     use serde_json::json;
 
     use super::*;
 
-    fn answer(schema: &Value, value: &Value, purse: u64) -> Option<bool> {
-        let validator = jsonschema::options_for::<Metered>().build(schema).unwrap();
-        let (valid, left) = spending(purse, Rates::default(), || validator.is_valid(Seen(value)));
+    fn result(schema: &Value, value: &Value, fuel: u64) -> Option<bool> {
+        let validator = jsonschema::options_for::<Fueled>().build(schema).unwrap();
+        let (valid, left) = with_fuel(fuel, Rates::default(), || validator.is_valid(Viewed(value)));
         (left > 0).then_some(valid)
     }
 
     #[test]
-    fn the_answer_is_the_same_as_without_a_meter() {
+    fn the_result_is_the_same_as_without_fuel() {
         let values = [
             json!(null),
             json!(true),
@@ -417,7 +411,7 @@ mod tests {
             let plain = jsonschema::validator_for(schema).unwrap();
             for value in &values {
                 assert_eq!(
-                    answer(schema, value, u64::MAX),
+                    result(schema, value, u64::MAX),
                     Some(plain.is_valid(value)),
                     "{schema} {value}"
                 );
@@ -426,23 +420,24 @@ mod tests {
     }
 
     #[test]
-    fn with_too_little_there_is_no_answer_and_with_enough_there_is() {
+    fn too_little_fuel_gives_no_result() {
         let schema = json!({"items": {"properties": {"a": {"minimum": 0}}}, "uniqueItems": true});
         let value: Value = (0..50).map(|n| json!({"a": n})).collect();
-        let enough = (1..10_000).find(|purse| answer(&schema, &value, *purse).is_some()).unwrap();
-        assert_eq!(answer(&schema, &value, enough), Some(true));
+        let enough = (1..10_000).find(|fuel| result(&schema, &value, *fuel).is_some()).unwrap();
+        assert_eq!(result(&schema, &value, enough), Some(true));
         assert!((300..2_000).contains(&enough), "{enough}");
     }
 
     #[test]
-    fn each_branch_beside_unevaluated_properties_is_paid_for() {
+    fn each_branch_beside_unevaluated_properties_consumes_fuel() {
         let spent = |branches: usize, members: usize| {
             let any: Vec<Value> =
                 (0..branches).map(|n| json!({"properties": {format!("p{n}"): {}}})).collect();
             let schema = json!({"anyOf": any, "unevaluatedProperties": {"type": "number"}});
             let value = Value::Object((0..members).map(|n| (format!("q{n}"), json!(1))).collect());
-            let validator = jsonschema::options_for::<Metered>().build(&schema).unwrap();
-            u64::MAX - spending(u64::MAX, Rates::default(), || validator.is_valid(Seen(&value))).1
+            let validator = jsonschema::options_for::<Fueled>().build(&schema).unwrap();
+            u64::MAX
+                - with_fuel(u64::MAX, Rates::default(), || validator.is_valid(Viewed(&value))).1
         };
         let (one, twice) = (spent(100, 1_000), spent(200, 2_000));
         assert!(one > 100 * 1_000 && twice > 39 * one / 10, "{one} {twice}");
