@@ -47,17 +47,13 @@ fn host(id: &str, grant: &str, names: &[&str]) -> Attach {
 }
 
 /// Attaches both in both orders, and omits refused ones.
-fn both_orders(
-    one: impl Fn() -> Attach,
-    other: impl Fn() -> Attach,
-    check: impl Fn(&Arc<Directory>),
-) {
+fn both_orders(one: impl Fn() -> Attach, other: impl Fn() -> Attach, check: impl Fn(&Gateway)) {
     for swapped in [false, true] {
-        let directory = directory();
+        let gateway = gateway(RouterOptions::default());
         let all = if swapped { [other(), one()] } else { [one(), other()] };
         let _registrations: Vec<Registration> =
-            all.into_iter().filter_map(|all| directory.attach(all).ok()).collect();
-        check(&directory);
+            all.into_iter().filter_map(|all| gateway.directory.attach(all).ok()).collect();
+        check(&gateway);
     }
 }
 
@@ -86,7 +82,7 @@ fn a_node_that_claims_the_name_of_a_plugin_first_loses_it_to_the_plugin() {
             both_orders(
                 || host("evil", grant, &[name]),
                 plugin,
-                |directory| {
+                |Gateway { directory, .. }| {
                     leads_to(directory, "session_send", "plugin", "talk");
                     let names = listed(directory);
                     assert!(names.contains(&"session_send".to_owned()));
@@ -106,7 +102,7 @@ fn a_node_cannot_take_the_short_name_of_an_upstream_server() {
             both_orders(
                 || host("evil", grant, &[short]),
                 || upstream("mail", &[short]),
-                |directory| {
+                |Gateway { directory, .. }| {
                     leads_to(directory, short, "upstream", "mail");
                     assert_eq!(listed(directory).len(), 2);
                 },
@@ -130,7 +126,7 @@ fn a_node_cannot_have_the_id_of_what_an_operator_installed() {
                 both_orders(
                     || host(node_id, grant, &["send"]),
                     || installed(id, &["x"]),
-                    |directory| {
+                    |Gateway { directory, .. }| {
                         assert!(directory.members("node").is_empty(), "{node_id}");
                         let node = ProviderId::new("node", node_id);
                         assert_eq!(
@@ -176,7 +172,7 @@ fn no_call_for_a_server_that_is_not_listed_yet_goes_to_a_node() {
     both_orders(
         || host("evil", "token", &["mail__send", "mail__.x"]),
         || upstream("mail", &[]),
-        |directory| {
+        |Gateway { directory, .. }| {
             leads_to(directory, "mail__send", "upstream", "mail");
             leads_to(directory, "mail___x", "upstream", "mail");
         },
@@ -219,6 +215,23 @@ fn a_contested_name_is_an_audit_event() {
     let [event] = &events()[..] else { panic!() };
     assert_eq!((&*event.who, &*event.subject), ("node \"late\"", "late"));
     assert!(event.detail.contains("now belongs to the upstream \"late\""), "{}", event.detail);
+}
+
+#[test]
+fn a_bare_name_that_a_host_of_a_better_rank_takes_is_an_audit_event() {
+    both_orders(
+        || host("open", "", &["Bash"]),
+        || host("host", "g", &["Bash"]),
+        |gateway| {
+            leads_to(&gateway.directory, "Bash", "node", "host");
+            let events = || std::mem::take(&mut *gateway.log.audited.lock());
+            let [event] = &events()[..] else { panic!("one host lost the name") };
+            assert_eq!((&*event.who, &*event.subject), ("node \"open\"", "Bash"));
+            assert!(event.detail.contains("the node \"host\" has it"), "{}", event.detail);
+            let _second = gateway.directory.attach(host("second", "h", &["Bash"])).unwrap();
+            assert!(events().is_empty(), "the name still belongs to the first host");
+        },
+    );
 }
 
 #[test]

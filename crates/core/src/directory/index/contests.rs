@@ -50,7 +50,9 @@ impl Index {
         }) {
             let pair = match self.winner_over(scope, &name, &claim) {
                 Some(holder) => Some((holder.id.clone(), id.clone())),
-                None => loser_to(scope, &name, &claim).map(|loser| (id.clone(), loser.id.clone())),
+                None => {
+                    self.loser_to(scope, &name, &claim).map(|loser| (id.clone(), loser.id.clone()))
+                }
             };
             if let Some(pair) = pair {
                 found.entry(pair).or_insert((name, 0)).1 += 1;
@@ -131,15 +133,23 @@ impl Index {
         claim: &Claim,
     ) -> Option<&'i Owner> {
         let Some(held) = self.held(scope, name) else { return self.kept_from(scope, name, claim) };
-        let shared =
-            held.by.kind.is_bare() && claim.kind.is_bare() && held.by.rank() == claim.rank();
-        (held.by.owner.grant != claim.owner.grant && !shared).then_some(&held.by.owner)
+        let by = held.by;
+        (by.owner.grant != claim.owner.grant && !is_shared(by, claim)).then_some(&*by.owner)
+    }
+
+    /// Returns a provider with another grant that claims a name which this claim's grant holds.
+    fn loser_to<'i>(&self, scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
+        // The holder of a shared name has precedence over the others.
+        let holder = &self.held(scope, name)?.by.owner;
+        let others = scope.names.get(name).filter(|_| holder.grant == claim.owner.grant)?.iter();
+        let mut others = others
+            .filter(|other| other.kind != Kind::Suffixed && other.owner.grant != claim.owner.grant);
+        others.find(|other| !is_shared(other, claim)).map(|other| &*other.owner)
     }
 }
 
-/// Returns a provider with another grant that claims a name which this claim holds.
-fn loser_to<'i>(scope: &'i ScopeIndex, name: &str, claim: &Claim) -> Option<&'i Owner> {
-    let others = scope.names.get(name)?.iter().filter(|other| other.kind != Kind::Suffixed);
-    let mut others = others.filter(|other| other.owner.grant != claim.owner.grant);
-    others.find(|other| !(other.kind.is_bare() && claim.kind.is_bare())).map(|other| &*other.owner)
+/// Returns whether hosts with different grants share a name. Only hosts of one rank replace each
+/// other.
+fn is_shared(one: &Claim, other: &Claim) -> bool {
+    one.kind.is_bare() && other.kind.is_bare() && one.rank() == other.rank()
 }
