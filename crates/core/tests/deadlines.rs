@@ -144,6 +144,49 @@ async fn a_tools_own_limit_counts_though_the_call_had_to_wait_for_it() {
     assert_eq!(cancels(&back), [(id, CancelReason::Deadline)]);
 }
 
+/// The first provider of the tool disconnects before it receives the call. The next one has another
+/// limit.
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_the_tool_that_receives_the_call_counts() {
+    for (first, hard, second, expected) in [
+        (Some(5), false, None, 60),
+        (Some(5), true, None, 3_600),
+        (Some(300), false, None, 60),
+        (Some(5), false, Some(20), 20),
+        (None, false, Some(20), 20),
+        (Some(20), true, Some(20), 3_600),
+        (Some(20), false, Some(20), 20),
+    ] {
+        let gateway = gateway(RouterOptions::default());
+        let lost = connection();
+        lost.link().broken.store(true, Ordering::Relaxed);
+        let mut catalog = described(first.map(secs));
+        catalog.tools[0].hard_timeout = hard;
+        let registration = gateway.directory.attach(attach("n", "g", catalog, lost)).unwrap();
+        let started = Instant::now();
+        let (id, mut task) = gateway.start(request("t.x"));
+        settle().await;
+        advance(secs(2)).await;
+        drop(registration);
+        let next = connection();
+        let catalog = described(second.map(secs));
+        let _registration =
+            gateway.directory.attach(attach("n", "g", catalog, next.clone())).unwrap();
+        let outcome = loop {
+            settle().await;
+            tokio::select! {
+                biased;
+                outcome = &mut task => break outcome.unwrap(),
+                // The second provider of a hard limit reports progress.
+                () = tokio::time::sleep(secs(1)) => if hard { next.update(id, progress()); },
+            }
+        };
+        assert_error(&outcome, CallErrorKind::Timeout, "");
+        assert_eq!(started.elapsed().as_secs(), expected, "{first:?} {hard} {second:?}");
+        gateway.assert_clean();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_out_of_time_reaches_nobody() {
     let gateway = gateway(RouterOptions::default());

@@ -118,10 +118,13 @@ impl Deadline {
         self.hard.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit, which counts from the call's start.
+    /// Changes the limit, which counts from the call's start. The same limit keeps its extensions.
     pub(crate) fn set_limit(&self, limit: Duration, hard: bool) {
-        self.hard.store(hard, Ordering::Relaxed);
         let limit_ms = (limit.as_millis() as u64).min(self.cap_ms);
+        if (self.limit_ms.load(Ordering::Relaxed), self.is_hard()) == (limit_ms, hard) {
+            return;
+        }
+        self.hard.store(hard, Ordering::Relaxed);
         self.limit_ms.store(limit_ms, Ordering::Relaxed);
         self.ends.store(limit_ms, Ordering::Release);
         self.moved.notify_one();

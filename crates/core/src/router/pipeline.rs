@@ -267,10 +267,14 @@ impl Router {
         route: &Route,
         progress: &Progress,
     ) -> Result<OwnedSemaphorePermit, CallError> {
-        if call.request.timeout.or(call.request.idle_timeout).is_none()
-            && let Some(limit) = route.tool.timeout
-        {
-            call.life.deadline.set_limit(limit, route.tool.hard_timeout);
+        if call.request.timeout.or(call.request.idle_timeout).is_none() {
+            // Also without a timeout of the tool: a provider that did not receive the call may have
+            // had one.
+            let (limit, hard) = match route.tool.timeout {
+                Some(limit) => (limit, route.tool.hard_timeout),
+                None => (self.options.default_timeout, false),
+            };
+            call.life.deadline.set_limit(limit, hard);
         }
         let slot = route.slots.enter(&route.id, self.options.queue_timeout).await?;
         // A call that has ended must not be dispatched, even if it got its slot at the same moment.
