@@ -178,6 +178,19 @@ fn a_provider_that_does_not_describe_the_tool_stands_in_under_the_tools_own_name
     }
 }
 
+/// A rule for the listed name would not apply to a tool without a description.
+#[test]
+fn nobody_stands_in_for_a_listed_name_without_a_description_of_the_tool() {
+    let directory = directory();
+    let tool = Tool { preferred_name: "hello".into(), ..Tool::named("office.greet") };
+    let catalog = Catalog { tools: vec![tool], ..Catalog::default() };
+    drop(directory.attach(attach("py-01", "g", catalog, connection())).unwrap());
+    let _open =
+        directory.attach(attach("py-02", "g", prefixes(&["office.greet"]), connection())).unwrap();
+    assert!(directory.resolve("hello", &view()).is_err());
+    serves(&directory, "office.greet", "py-02");
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_grant_waits_until_the_holder_is_forgotten() {
     let directory = directory();
