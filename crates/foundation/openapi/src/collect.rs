@@ -423,9 +423,10 @@ fn describe(site: &Site<'_>, deprecated: bool) -> String {
 }
 
 /// Splits a path from the query that some authors add to it. A `#` and the text after it only make
-/// the key unique.
+/// the key unique. So does the list of query parameters that Springfox adds, as in `{?a,b}`.
 fn split_path(path: &str) -> (&str, Option<&str>) {
     let path = path.split('#').next().unwrap_or_default();
+    let path = path.split("{?").next().unwrap_or_default();
     match path.split_once('?') {
         Some((path, query)) if !query.contains('{') && !query.is_empty() => (path, Some(query)),
         Some((path, _)) => (path, None),

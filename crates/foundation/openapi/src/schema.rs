@@ -308,6 +308,7 @@ fn lift(written: &Map<String, Value>, lifted: &mut Map<String, Value>, terse: bo
             lifted.insert(exclusive.to_owned(), number);
         }
     }
+    choices_of_list(lifted);
     if let Some(example) = lifted.remove("example")
         && !terse
     {
@@ -321,6 +322,22 @@ fn lift(written: &Map<String, Value>, lifted: &mut Map<String, Value>, terse: bo
     } else if let Some("byte" | "base64") = format {
         lifted.remove("format");
         lifted.entry("contentEncoding").or_insert_with(|| json!("base64"));
+    }
+}
+
+/// Moves the choices of a list to its items. Springfox writes them next to the list, where no list
+/// could equal one of them.
+fn choices_of_list(lifted: &mut Map<String, Value>) {
+    let is_list = lifted.get("type").and_then(Value::as_str) == Some("array");
+    let misplaced = |choices: &Value| {
+        choices.as_array().is_some_and(|choices| !choices.iter().any(Value::is_array))
+    };
+    if !is_list || !lifted.get("enum").is_some_and(misplaced) {
+        return;
+    }
+    let choices = lifted.remove("enum").unwrap_or_default();
+    if let Some(items) = lifted.entry("items").or_insert_with(|| json!({})).as_object_mut() {
+        items.entry("enum").or_insert(choices);
     }
 }
 

@@ -56,9 +56,12 @@ impl<'a> Declared<'a> {
             problems.push(Problem::new(ProblemKind::Malformed, &pointer, message));
         }
         let media = media.filter(|media| !media.contains('*')).min_by_key(|media| format_of(media));
-        let media = media.unwrap_or("application/json").to_owned();
-        let format = format_of(&media);
         let schema = written.get("schema");
+        let meant = schema.map(|schema| root.follow(schema, "").unwrap_or(schema));
+        let bytes = is_file(meant.unwrap_or(written));
+        let usual = if bytes { "application/octet-stream" } else { "application/json" };
+        let media = media.unwrap_or(usual).to_owned();
+        let format = format_of(&media);
         let is_form = matches!(format, Format::Form | Format::Multipart);
         let fields =
             schema.filter(|_| is_form).map(|schema| find_fields(root, schema)).unwrap_or_default();

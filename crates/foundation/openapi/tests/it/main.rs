@@ -11,3 +11,4 @@ mod servers;
 mod styles;
 mod support;
 mod swagger;
+mod wild;
