@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
+
+use crate::received::Held;
 
 /// Work on smaller texts takes less time than offloading it.
 pub const LARGE: usize = 64 * 1024;
@@ -101,15 +104,28 @@ impl Drop for Back {
 /// A size that becomes known later. The producer adds to it, and the task that passes the value on
 /// reads it. For example, the size of a handler's response is not known in advance.
 #[derive(Debug, Clone, Default)]
-pub struct Weight(Arc<AtomicUsize>);
+pub struct Weight(Arc<Weighed>);
+
+#[derive(Debug, Default)]
+struct Weighed {
+    bytes: AtomicUsize,
+    held: Mutex<Vec<Held>>,
+}
 
 impl Weight {
     pub fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::AcqRel);
+        self.0.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Holds a part of a budget until the work on the value is done.
+    pub fn hold(&self, held: Held) {
+        if !held.is_empty() {
+            self.0.held.lock().push(held);
+        }
     }
 
     fn bytes(&self) -> usize {
-        self.0.load(Ordering::Acquire)
+        self.0.bytes.load(Ordering::Acquire)
     }
 }
 
