@@ -24,6 +24,7 @@ use sa_core::Trimmer;
 use sa_core::retention::round_limit;
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
 use sa_limits::budget::{Holder, Limit, SharedBudget};
+use sa_limits::eviction::to_evict;
 use tracing::warn;
 
 pub(crate) use self::space::Space;
@@ -221,10 +222,15 @@ impl Archive {
         let mut ended = self.ended();
         let at_most = round_limit(ended.len() as u64);
         let mut deleted = Trimmed::default();
-        while ended.len() > self.limits.ended {
-            let oldest = ended.remove(crowding(&ended));
-            self.delete(&oldest.id).await?;
+        let owners = ended.iter().map(|session| (&**session.owner.id(), 1));
+        let mut crowding = to_evict(owners, self.limits.ended);
+        for position in &crowding {
+            self.delete(&ended[*position].id).await?;
             deleted.over_limit += 1;
+        }
+        crowding.sort_unstable();
+        for position in crowding.into_iter().rev() {
+            ended.remove(position);
         }
         let is_old = |ended: &&Ended| since_ms.is_some_and(|since_ms| ended.at_ms < since_ms);
         for old in ended.iter().take_while(is_old).take(at_most as usize) {
@@ -281,16 +287,6 @@ impl Archive {
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Stored>> {
         self.sessions.lock()
     }
-}
-
-/// Returns the position of the oldest session of the principal with the most sessions.
-fn crowding(ended: &[Ended]) -> usize {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for session in ended {
-        *counts.entry(session.owner.id()).or_default() += 1;
-    }
-    let most = counts.values().copied().max().unwrap_or(0);
-    ended.iter().position(|session| counts[&**session.owner.id()] == most).unwrap_or(0)
 }
 
 impl fmt::Debug for Archive {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sa_limits::eviction::to_evict;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -140,18 +141,33 @@ impl Kept {
     fn forget(&mut self) {
         let now = Instant::now();
         while let Some(oldest) = self.order.front() {
-            let Some((since, hidden)) = self.entries.get(oldest) else {
-                self.order.pop_front();
-                continue;
-            };
-            let full = self.entries.len() > MAX_KEPT || self.bytes > MAX_BYTES;
-            if !full && now.duration_since(*since) < KEPT_FOR {
-                return;
+            if self.entries.get(oldest).is_some_and(|kept| now.duration_since(kept.0) < KEPT_FOR) {
+                break;
             }
-            self.bytes -= hidden.bytes();
-            self.entries.remove(oldest);
+            if let Some((_, hidden)) = self.entries.remove(oldest) {
+                self.bytes -= hidden.bytes();
+            }
             self.order.pop_front();
         }
+        if self.order.len() > MAX_KEPT {
+            self.evict(MAX_KEPT, |_| 1);
+        }
+        if self.bytes > MAX_BYTES {
+            self.evict(MAX_BYTES, Hidden::bytes);
+        }
+    }
+
+    /// Evicts entries until the sizes of the others add up to `most` or less. The principal with
+    /// the most loses its oldest entries.
+    fn evict(&mut self, most: usize, size: impl Fn(&Hidden) -> usize) {
+        let size = |key: &Key| self.entries.get(key).map_or(0, |(_, hidden)| size(hidden));
+        let items = self.order.iter().map(|key| (&*key.0, size(key)));
+        for position in to_evict(items, most) {
+            if let Some((_, hidden)) = self.entries.remove(&self.order[position]) {
+                self.bytes -= hidden.bytes();
+            }
+        }
+        self.order.retain(|key| self.entries.contains_key(key));
     }
 }
 
@@ -357,5 +373,30 @@ mod tests {
         tokio::time::advance(KEPT_FOR).await;
         assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_none());
         assert_eq!(memory.0.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_principal_that_keeps_much_evicts_only_its_own() {
+        let memory = Memory::default();
+        let (greedy, modest): (Arc<str>, Arc<str>) = ("greedy".into(), "modest".into());
+        let place = |number: usize| std::iter::once(number.to_string());
+        memory.keep(&modest, place(0), hidden());
+        // By their number.
+        memory.keep(&greedy, (0..MAX_KEPT + 10).map(|number| number.to_string()), hidden());
+        assert_eq!(memory.0.lock().order.len(), MAX_KEPT);
+        assert!(memory.find(&modest, "0".into()).is_some());
+        assert!(memory.find(&greedy, "10".into()).is_none());
+        assert!(memory.find(&greedy, "11".into()).is_some());
+        // By their size.
+        let large = || {
+            let text = serde_json::json!("x".repeat(MAX_EACH - 1_000));
+            Hidden { before: vec![raw(&text)], ..Hidden::default() }
+        };
+        for number in 0..20 {
+            memory.keep(&greedy, place(100_000 + number), large());
+        }
+        let last = memory.find(&greedy, "100019".into());
+        assert!(memory.find(&modest, "0".into()).is_some() && last.is_some());
+        assert!(memory.0.lock().bytes <= MAX_BYTES);
     }
 }

@@ -9,7 +9,7 @@
 //! small records. A result is written before its task is marked as ended, and deleted before its
 //! task. There is therefore no result without a task.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use sa_core::router::Finished;
 use sa_core::store::{Expect, Records, StoreError, Trimmed};
 use sa_core::{CallError, CallErrorKind, Principal, Trimmer, clock};
 use sa_limits::budget::{Holder, Limit, Permit, SharedBudget};
+use sa_limits::eviction::to_evict;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -278,22 +279,37 @@ impl Tasks {
         }
     }
 
-    /// Deletes expired tasks, and the oldest if there are too many. Charges the results of an
-    /// earlier run. It reads no results, because all of them together may exceed the memory.
+    /// Deletes expired tasks. If there are too many, deletes tasks of the principal with the most.
+    /// Charges the results of an earlier run. It reads no results, because all of them together may
+    /// exceed the memory.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
+        self.sweep_to(MOST).await
+    }
+
+    async fn sweep_to(&self, most: usize) -> Result<(), StoreError> {
         self.move_results().await?;
         let sizes: HashMap<_, _> = self.records.sizes(RESULTS).await?.into_iter().collect();
-        let mut all = self.records.list(BUCKET).await?;
+        let all = self.records.list(BUCKET).await?;
         let since_ms = self.trimmer.since_ms(TTL);
+        let (count, at_most) = (all.len(), round_limit(all.len() as u64));
         // Ids begin with their creation time, so that the oldest come first.
-        let too_many = all.len().saturating_sub(MOST);
-        let at_most = round_limit(all.len() as u64);
-        all.retain(|(id, _)| !self.running().contains_key(id));
+        let ended: Vec<(String, Option<Kept>)> = all
+            .into_iter()
+            .filter(|(id, _)| !self.running().contains_key(id))
+            .map(|(id, record)| (id, serde_json::from_slice(&record.value).ok()))
+            .collect();
+        let owner = |kept: &Option<Kept>| kept.as_ref().map(|kept| Arc::clone(&kept.principal));
+        let owners: Vec<_> =
+            ended.iter().map(|(_, kept)| owner(kept).unwrap_or_default()).collect();
+        let running = count - ended.len();
+        let crowding: HashSet<usize> =
+            to_evict(owners.iter().map(|owner| (&**owner, 1)), most.saturating_sub(running))
+                .into_iter()
+                .collect();
         let mut deleted = Trimmed::default();
-        for (number, (id, record)) in all.into_iter().enumerate() {
-            let kept: Option<Kept> = serde_json::from_slice(&record.value).ok();
+        for (position, (id, kept)) in ended.into_iter().enumerate() {
             let aged = |kept: &Kept| since_ms.is_some_and(|since_ms| kept.created_ms < since_ms);
-            if number < too_many {
+            if crowding.contains(&position) {
                 deleted.over_limit += 1;
             } else if kept.as_ref().is_none_or(aged) && deleted.aged < at_most {
                 deleted.aged += 1;

@@ -83,8 +83,8 @@ async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
     drop(second);
     store.shutdown().await.unwrap();
     let (third, store) = tasks(dir.path(), now + 2 * DAY_MS, 1_000_000);
-    // One round deletes ten expired tasks.
-    for _ in 0..3 {
+    // One round deletes only a few expired tasks.
+    for _ in 0..30 {
         third.sweep().await.unwrap();
     }
     assert_eq!(third.budget().used(), 0);
@@ -92,6 +92,28 @@ async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
         (store.sizes(BUCKET).await.unwrap(), store.sizes(RESULTS).await.unwrap()),
         (vec![], vec![])
     );
+}
+
+#[tokio::test]
+async fn above_the_limit_the_principal_with_the_most_tasks_loses_its_oldest() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = 400 * DAY_MS;
+    let (greedy, modest) =
+        (Principal::new("g", "g", Role::Agent), Principal::new("m", "m", Role::Agent));
+    let (tasks, store) = tasks(dir.path(), now, 1_000_000);
+    // The tasks of the modest principal are the oldest.
+    for (id, owner) in [("0", &modest), ("1", &modest), ("2", &greedy), ("3", &greedy)] {
+        end(&tasks, id, owner, now, 10).await;
+    }
+    for id in ["4", "5", "6"] {
+        end(&tasks, id, &greedy, now, 10).await;
+    }
+    tasks.sweep_to(4).await.unwrap();
+    let ids = |sizes: Vec<(String, usize)>| sizes.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    for bucket in [BUCKET, RESULTS] {
+        assert_eq!(ids(store.sizes(bucket).await.unwrap()), ["0", "1", "5", "6"], "{bucket}");
+    }
+    assert_eq!(text(&tasks, "0", &modest).await, Ok(10));
 }
 
 /// Records that count the bytes read from them.
