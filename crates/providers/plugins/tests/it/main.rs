@@ -2,4 +2,5 @@
 
 mod documents;
 mod indexes;
+mod inline;
 mod support;

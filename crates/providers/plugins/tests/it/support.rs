@@ -42,8 +42,12 @@ impl Site {
         self.files.lock().insert(path.to_owned(), text.into());
     }
 
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
     pub(crate) fn at(&self, path: &str) -> Addition {
-        Addition::Url(format!("http://{}{path}", self.address).parse().unwrap())
+        Addition::Url(self.url(path).parse().unwrap())
     }
 
     /// Allows the private address of this server.
@@ -66,6 +70,10 @@ impl Disk {
     }
 
     pub(crate) async fn load(&self) -> Arc<Plugins> {
+        self.load_with(|_| {}).await
+    }
+
+    pub(crate) async fn load_with(&self, change: impl FnOnce(&mut Options)) -> Arc<Plugins> {
         let router = Router::new(
             Directory::new(Notices::new(), TIMEOUT),
             Arc::new(NoJournal),
@@ -73,7 +81,7 @@ impl Disk {
             Policy::default(),
             RouterOptions::default(),
         );
-        let options = Options {
+        let mut options = Options {
             allow_inline_manifest: false,
             accept_changes: false,
             allow_private: Vec::new(),
@@ -85,6 +93,7 @@ impl Disk {
             refresh: Duration::from_secs(3_600),
             vault: Arc::new(Vault::new(self.dir.path().join("key"), None)),
         };
+        change(&mut options);
         let records = Arc::clone(&self.store);
         Plugins::load(router, records, options, CancellationToken::new()).await.unwrap()
     }
