@@ -18,6 +18,8 @@ const OLDER: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
 const PRIMED: &str = "2025-11-25";
 /// The default timeout of Python's HTTP clients.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time after which a response begins that nothing was sent on.
+const BEGINS: Duration = Duration::from_secs(4);
 
 fn kind(response: &Response<Body>) -> &str {
     response.headers()["content-type"].to_str().unwrap()
@@ -123,15 +125,51 @@ async fn a_silent_call_gets_json_that_is_kept_alive_by_whitespace() {
     }
 }
 
+/// The client of such a call decides, and not its tool, although some tools can neither report nor
+/// ask: the client can resume the stream for a call that takes long, and the tool's provider may
+/// change while the call waits for it.
 #[tokio::test(start_paused = true)]
-async fn a_silent_call_that_a_message_could_precede_gets_a_stream() {
+async fn a_call_that_a_message_could_precede_gets_a_stream_after_4_s_although_none_does() {
     let surface = Surface::new();
-    for capability in ["sampling", "elicitation", "roots"] {
-        let (session, _) = surface.open_with(OLDER[0], &json!({ capability: {} })).await;
-        let header = [("mcp-session-id", &*session)];
-        let response = surface.send("POST", &header, &quiet(&json!({}))).await;
-        surface.release();
-        assert_eq!(data(response).await.len(), 1, "{capability}");
+    for (capabilities, call) in [
+        (json!({}), call("wait", &json!({}))),
+        (json!({ "sampling": {} }), quiet(&json!({}))),
+        (json!({ "elicitation": {} }), quiet(&json!({}))),
+        (json!({ "roots": {} }), quiet(&json!({}))),
+    ] {
+        for revision in [OLDER[0], PRIMED] {
+            let (session, _) = surface.open_with(revision, &capabilities).await;
+            let header = [("mcp-session-id", &*session)];
+            surface.release();
+            assert_eq!(json(surface.send("POST", &header, &call).await).await["id"], 2);
+            let started = Instant::now();
+            let response = surface.send("POST", &header, &call).await;
+            let waited = started.elapsed();
+            assert!((BEGINS..READ_TIMEOUT).contains(&waited), "{capabilities}: {waited:?}");
+            assert_eq!(kind(&response), "text/event-stream", "{capabilities} {revision}");
+            if revision == PRIMED {
+                resumes(&surface, &session, response).await;
+            } else {
+                surface.release();
+                assert_eq!(data(response).await.len(), 1, "{capabilities}");
+            }
+        }
+    }
+}
+
+/// Checks that the client of a broken stream gets the answer on another one.
+async fn resumes(surface: &Surface, session: &str, response: Response<Body>) {
+    let mut body = response.into_body().into_data_stream();
+    let first = String::from_utf8(body.next().await.unwrap().unwrap().to_vec()).unwrap();
+    let id = first.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim();
+    drop(body);
+    let headers = [("mcp-session-id", session), ("last-event-id", id)];
+    let resumed = surface.send("GET", &headers, &Value::Null).await;
+    surface.release();
+    let mut body = resumed.into_body().into_data_stream();
+    let mut text = String::new();
+    while !text.contains("structuredContent") {
+        text += std::str::from_utf8(&body.next().await.unwrap().unwrap()).unwrap();
     }
 }
 
