@@ -62,6 +62,17 @@ impl Options {
             supervisor: None,
         }
     }
+
+    /// Returns a variable of the environment.
+    pub(crate) fn variable(&self, wanted: &str) -> Option<OsString> {
+        let found = self.environment.0.iter().rfind(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.clone())
+    }
+
+    /// Returns the home of the user.
+    pub(crate) fn home(&self) -> Option<PathBuf> {
+        self.variable("HOME").map(PathBuf::from)
+    }
 }
 
 /// The reason why a machine cannot be offered.
@@ -116,7 +127,8 @@ impl Machine {
         if options.sandbox.is_some() && options.allow_roots.is_empty() {
             options.allow_roots.push(options.workspace.clone());
         }
-        let files = files::Files::open(&options).map_err(|(path, error)| {
+        let hidden = hidden_files(&options);
+        let files = files::Files::open(&options, &hidden).map_err(|(path, error)| {
             StartError::Directory { what: "the allowed root", path, error }
         })?;
         let events = NodeEvents::new();
@@ -159,6 +171,18 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machine").field("options", self.options()).finish_non_exhaustive()
     }
+}
+
+/// Returns the files that the file tools hide. With a sandbox, these include the credentials that
+/// the sandbox hides.
+fn hidden_files(options: &Options) -> Vec<PathBuf> {
+    let mut hidden = options.hidden.clone();
+    if options.sandbox.is_some() {
+        let mut homes = sa_sandbox::homes();
+        homes.extend(options.home().and_then(|home| home.canonicalize().ok()));
+        hidden.extend(sa_sandbox::credentials(&homes, &options.allow_roots));
+    }
+    hidden
 }
 
 fn directory(what: &'static str, path: &Path) -> Result<PathBuf, StartError> {

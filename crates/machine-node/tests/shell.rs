@@ -5,6 +5,7 @@ mod shell {
     mod attacks;
     mod background;
     mod foreground;
+    mod home;
     mod marked;
     mod sandbox;
     mod trees;

@@ -32,6 +32,7 @@ pub use init::Ended;
 pub use namespaces::{Command, Namespaces, Started};
 pub use policy::{Bind, Policy};
 pub use probe::probe;
+pub use secrets::{credentials, homes};
 
 /// The argument that makes this program the first process of a sandbox.
 const INIT: &str = "__sandbox-init";

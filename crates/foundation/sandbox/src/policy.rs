@@ -24,6 +24,9 @@ pub struct Policy {
     /// Files and directories of the system that this user can read and other users cannot. They are
     /// hidden, except those that are given by name or by a directory above them.
     pub(crate) not_public: Vec<PathBuf>,
+    /// Real home directories. Their well-known files with keys and passwords are hidden, even in a
+    /// writable directory, except those that are given by name.
+    pub homes: Vec<PathBuf>,
     /// Directories in memory that are empty at the start and deleted at the end.
     pub private: Vec<PathBuf>,
     /// Files that appear at another path.
@@ -81,6 +84,7 @@ impl Policy {
             pinned: BTreeMap::new(),
             hidden: secrets::known(),
             not_public: secrets::not_public(),
+            homes: secrets::homes(),
             private: PRIVATE.iter().map(PathBuf::from).collect(),
             binds: Vec::new(),
             network,
@@ -116,8 +120,9 @@ impl Policy {
 
     /// Returns this policy with all hidden paths in one list. No path may be given after this.
     pub(crate) fn resolved(mut self) -> Self {
-        let not_given = self.not_given();
+        let (not_given, credentials) = (self.not_given(), self.credentials());
         self.hidden.extend(not_given);
+        self.hidden.extend(credentials);
         self.hidden.sort();
         // A path must not be covered twice.
         self.hidden.dedup();
@@ -125,16 +130,25 @@ impl Policy {
         self
     }
 
+    /// Returns the real paths of the existing credentials in homes that a command would see.
+    pub fn credentials(&self) -> Vec<PathBuf> {
+        let found = secrets::credentials(&self.homes, &self.given()).into_iter();
+        found.filter(|path| path.canonicalize().is_ok_and(|real| real == *path)).collect()
+    }
+
     /// Returns the system's files that other users cannot read and that the policy does not give.
     fn not_given(&self) -> Vec<PathBuf> {
-        let named = self.readable.iter().chain(&self.writable);
-        let named = named.filter(|path| !SYSTEM.iter().any(|system| *path == Path::new(system)));
-        let given: Vec<PathBuf> = named
-            .flat_map(|path| [path.canonicalize().ok(), Some(path.clone())])
-            .flatten()
-            .collect();
+        let given = self.given();
         let is_given = |path: &PathBuf| given.iter().any(|root| path.starts_with(root));
         self.not_public.iter().filter(|path| !is_given(path)).cloned().collect()
+    }
+
+    /// Returns the paths that this policy gives besides the system's directories, and their real
+    /// paths.
+    fn given(&self) -> Vec<PathBuf> {
+        let named = self.readable.iter().chain(&self.writable);
+        let named = named.filter(|path| !SYSTEM.iter().any(|system| *path == Path::new(system)));
+        named.flat_map(|path| [path.canonicalize().ok(), Some(path.clone())]).flatten().collect()
     }
 
     /// Returns the private directories that the sandbox creates. A private directory inside a bound
@@ -215,6 +229,7 @@ mod tests {
             pinned: BTreeMap::new(),
             hidden: vec!["/data".into(), "/srv/secret".into()],
             not_public: vec!["/srv/closed".into(), "/data/work/own".into()],
+            homes: Vec::new(),
             private: vec!["/tmp".into()],
             binds: Vec::new(),
             network: false,

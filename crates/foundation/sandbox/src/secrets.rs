@@ -33,6 +33,39 @@ const KNOWN: [&str; 14] = [
 ];
 const SSH: &str = "/etc/ssh";
 
+/// The users of the system, with their home directories.
+const USERS: &str = "/etc/passwd";
+
+/// Files and directories of a home that hold keys and passwords for other systems.
+const CREDENTIALS: [&str; 26] = [
+    ".aws",
+    ".azure",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".config/chromium",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/git/credentials",
+    ".config/google-chrome",
+    ".config/rclone",
+    ".docker",
+    ".gem/credentials",
+    ".git-credentials",
+    ".gnupg",
+    ".kube",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".netrc",
+    ".npmrc",
+    ".oci",
+    ".password-store",
+    ".pgpass",
+    ".pypirc",
+    ".ssh",
+    ".terraform.d/credentials.tfrc.json",
+    ".vault-token",
+];
+
 /// The maximum number of entries searched in one tree. Directories beyond it are hidden.
 const MAX_ENTRIES: usize = 500_000;
 
@@ -47,6 +80,32 @@ pub(crate) fn known() -> Vec<PathBuf> {
 pub(crate) fn not_public() -> Vec<PathBuf> {
     let trees = SEARCHED.iter().chain(&KERNEL);
     real(trees.flat_map(|tree| not_public_below(Path::new(tree), MAX_ENTRIES)))
+}
+
+/// Returns the real home directories of this user and of the users of the system.
+pub fn homes() -> Vec<PathBuf> {
+    let users = std::fs::read_to_string(USERS).unwrap_or_default();
+    let listed = users.lines().filter_map(|line| line.split(':').nth(5)).map(PathBuf::from);
+    let homes = listed.chain(std::env::var_os("HOME").map(PathBuf::from));
+    let absolute = homes.filter(|home| home.is_absolute());
+    let mut homes: Vec<PathBuf> = absolute.filter_map(|home| home.canonicalize().ok()).collect();
+    homes.sort();
+    homes.dedup();
+    homes
+}
+
+/// Returns the real paths of credentials in homes that are in these directories, and the paths of
+/// those that do not exist yet. A directory is not secret if it is given by name, or something in it
+/// is.
+pub fn credentials(homes: &[PathBuf], given: &[PathBuf]) -> Vec<PathBuf> {
+    let is_secret = |path: &PathBuf| {
+        given.iter().any(|root| path.starts_with(root))
+            && !given.iter().any(|root| root.starts_with(path))
+    };
+    let named = homes.iter().flat_map(|home| CREDENTIALS.iter().map(|name| home.join(name)));
+    let found = named.filter(is_secret).map(|path| path.canonicalize().unwrap_or(path));
+    // A link may lead to a path that is not visible, or to one that is given.
+    found.filter(is_secret).collect()
 }
 
 /// The paths may be symbolic links, and a file is hidden at its real path.

@@ -1,6 +1,7 @@
 //! The file system that a command sees: a new root that contains only the parts of the host that
 //! the policy names.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -150,6 +151,7 @@ fn plan(policy: &Policy) -> io::Result<Vec<Step>> {
     steps.extend(
         policy.private_directories().map(|path| Step { target: path.clone(), kind: Kind::Private }),
     );
+    steps.extend(fixed(&steps, policy)?);
     steps
         .extend(policy.hidden.iter().map(|path| Step { target: path.clone(), kind: Kind::Hidden }));
     steps.sort_by_key(|step| (depth(&step.target), step.kind.order()));
@@ -177,6 +179,31 @@ fn drop_redundant(steps: &mut Vec<Step>, policy: &Policy) {
         };
         !bound.iter().any(shows_same)
     });
+}
+
+/// Returns the directories between a writable directory and a hidden path in it. The command could
+/// rename them, and the hidden path would be visible to the next command. The kernel renames no
+/// mount point.
+fn fixed(steps: &[Step], policy: &Policy) -> io::Result<Vec<Step>> {
+    let writable: Vec<&Path> = steps
+        .iter()
+        .filter(|step| matches!(step.kind, Kind::Bound { writable: true, .. }))
+        .map(|step| step.target.as_path())
+        .collect();
+    let above = |hidden: &Path| -> Vec<PathBuf> {
+        let root = writable.iter().filter(|root| hidden.starts_with(root)).max();
+        let between = hidden.ancestors().skip(1).take_while(|path| Some(path) != root);
+        root.map(|_| between.map(Path::to_path_buf).collect()).unwrap_or_default()
+    };
+    let existing = policy.hidden.iter().filter(|path| path.symlink_metadata().is_ok());
+    let paths: BTreeSet<PathBuf> = existing.flat_map(|hidden| above(hidden)).collect();
+    let is_hidden = |path: &PathBuf| policy.hidden.iter().any(|hidden| path.starts_with(hidden));
+    let paths = paths.into_iter().filter(|path| !is_hidden(path));
+    let step = |path: PathBuf| {
+        let source = open(&path).map_err(|error| no_part(&path, &error))?;
+        Ok(Step { target: path, kind: Kind::Bound { source, writable: true } })
+    };
+    paths.map(step).collect()
 }
 
 fn no_part(path: &Path, error: &io::Error) -> io::Error {
@@ -233,10 +260,9 @@ impl Step {
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_RECURSIVE
                     | OpenTreeFlags::AT_EMPTY_PATH;
-                let from_open = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-                open_tree(source, "", flags)
-                    .and_then(|tree| move_mount(tree, "", CWD, &at, from_open))
+                let tree = open_tree(source, "", flags)
                     .map_err(|error| failed("bind", &self.target, error))?;
+                cover(&at, tree, &self.target)?;
             }
         }
         Ok(())
@@ -244,7 +270,10 @@ impl Step {
 
     fn hide(&self, at: &Path, plan: &[Self]) -> io::Result<()> {
         let bind = |empty: &str| {
-            mount_bind(inside(empty), at).map_err(|error| failed("hide", &self.target, error))
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let tree = open_tree(CWD, inside(empty), flags)
+                .map_err(|error| failed("hide", &self.target, error))?;
+            cover(at, tree, &self.target)
         };
         match at.symlink_metadata() {
             Ok(found) if found.is_dir() => {
@@ -266,6 +295,15 @@ impl Step {
             Err(_) => Ok(()),
         }
     }
+}
+
+/// Mounts a tree over a path. The path may be in a directory that another command can change, so no
+/// link is followed.
+fn cover(at: &Path, tree: OwnedFd, target: &Path) -> io::Result<()> {
+    let over = open(at).map_err(|error| no_part(target, &error))?;
+    let by_handle =
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", over, "", by_handle).map_err(|error| failed("mount over", target, error))
 }
 
 /// Returns the access of a mount. The longest path of the plan that contains it decides.

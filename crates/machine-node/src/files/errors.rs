@@ -75,7 +75,7 @@ fn directory(path: &Path, instead: &str) -> ToolError {
 
 pub(super) fn secret(path: &Path) -> ToolError {
     ToolError::NotAllowed(format!(
-        "{} contains secrets of this node or of a gateway; tools must not read, write or list it",
+        "{} contains secrets of this node, its user or a gateway; tools must not read, write or list it",
         path.display()
     ))
 }

@@ -35,8 +35,11 @@ pub(crate) struct Files {
 
 impl Files {
     /// Opens the roots that the options allow. The error names the root that cannot be used.
-    pub(crate) fn open(options: &Options) -> Result<Arc<Self>, (PathBuf, io::Error)> {
-        let place = Place::open(&options.workspace, &options.allow_roots, &options.hidden)?;
+    pub(crate) fn open(
+        options: &Options,
+        hidden: &[PathBuf],
+    ) -> Result<Arc<Self>, (PathBuf, io::Error)> {
+        let place = Place::open(&options.workspace, &options.allow_roots, hidden)?;
         Ok(Arc::new(Self { place, locks: Locks::default() }))
     }
 }

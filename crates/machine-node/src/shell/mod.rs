@@ -76,17 +76,13 @@ impl Shell {
         let supervisor_is_self = options.supervisor.is_none();
         let supervisor = options.supervisor.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let given = options.environment.0.clone();
-        let variable = |wanted: &str| {
-            given.iter().rfind(|(name, _)| name == wanted).map(|(_, value)| value.clone())
-        };
-        let program = environment::login_shell(variable("SHELL").as_deref());
-        let home = variable("HOME").map(PathBuf::from);
+        let program = environment::login_shell(options.variable("SHELL").as_deref());
         let (sandbox, environment) = match options.sandbox {
             None => (None, environment::of_the_user(given)),
             Some(wanted) => {
                 private::remove_abandoned();
                 let environment = environment::of_a_sandbox(given);
-                let policy = sandboxed::policy(options, wanted, home.as_deref());
+                let policy = sandboxed::policy(options, wanted);
                 if supervisor_is_self && !supervisor::prepared() {
                     return Err(StartError::Sandbox { why: UNPREPARED.to_owned() });
                 }

@@ -10,10 +10,11 @@ use crate::machine::{Options, Sandbox, StartError};
 
 /// Returns the policy: the system is readable, and the workspace is writable or readable. The
 /// node's secrets are hidden. So is a home among the system's directories, but the workspace may be
-/// inside it.
-pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) -> Policy {
+/// inside it. If the home is in the workspace, its credentials are hidden.
+pub(super) fn policy(options: &Options, wanted: Sandbox) -> Policy {
     let mut policy = Policy::new(wanted.network);
-    let home = home.and_then(|home| home.canonicalize().ok());
+    let home = options.home().and_then(|home| home.canonicalize().ok());
+    policy.homes.extend(home.clone());
     let among = |home: &PathBuf| policy.shows(home) && !policy.readable.contains(home);
     let outside = |home: &PathBuf| !home.starts_with(&options.workspace);
     let home = home.filter(among).filter(outside);
@@ -21,7 +22,10 @@ pub(super) fn policy(options: &Options, wanted: Sandbox, home: Option<&Path>) ->
     place.push(options.workspace.clone());
     // It is a real path already. Another command may be able to change a directory above it.
     policy.pinned.insert(options.workspace.clone(), options.workspace.clone());
-    policy.hiding(options.hidden.iter().cloned().chain(home))
+    // Each command also hides the ones that exist when it starts. These stay hidden even if a
+    // command removes the link that leads to them.
+    let credentials = policy.credentials();
+    policy.hiding(options.hidden.iter().cloned().chain(home).chain(credentials))
 }
 
 /// Tries the sandbox in a separate process, so that a node that cannot provide it does not start.

@@ -22,15 +22,20 @@ pub(crate) struct Paths {
     /// `None` if each session has its own directory.
     pub(crate) dir: Option<PathBuf>,
     read: BTreeMap<PathBuf, PathBuf>,
+    /// The credentials in homes that are in these paths, but hidden from the agent.
+    credentials: Vec<PathBuf>,
 }
 
 impl Paths {
     pub(crate) fn of(command: &AgentCommand) -> Self {
+        let dir =
+            Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| pinned(Path::new(dir)));
         let read = command.read.iter().map(PathBuf::from);
-        Self {
-            dir: Some(&command.dir).filter(|dir| !dir.is_empty()).map(|dir| pinned(Path::new(dir))),
-            read: read.map(|path| (path.clone(), pinned(&path))).collect(),
-        }
+        let read: BTreeMap<PathBuf, PathBuf> =
+            read.map(|path| (path.clone(), pinned(&path))).collect();
+        let given: Vec<PathBuf> = read.values().chain(&dir).cloned().collect();
+        let credentials = sa_sandbox::credentials(&sa_sandbox::homes(), &given);
+        Self { dir, read, credentials }
     }
 
     /// Returns the paths of all agents with a sandbox. No path may lead through a link in the
@@ -135,7 +140,11 @@ pub(crate) fn policy(
         policy.readable.push(path.clone());
     }
     policy.pinned.clone_from(&paths.read);
-    Ok(policy.hiding(secrets))
+    // Each session also hides the ones that exist when it starts. These stay hidden even if an agent
+    // removes the link that leads to them.
+    let is_real = |path: &&PathBuf| path.canonicalize().is_ok_and(|real| real == **path);
+    let credentials = paths.credentials.iter().filter(is_real).cloned();
+    Ok(policy.hiding(secrets.into_iter().chain(credentials)))
 }
 
 /// Returns the directories that sandboxed agents can write to and that may be in the data directory.
@@ -198,8 +207,10 @@ pub(crate) fn check_confinement(
     if asked.network && !asking.network {
         return Err("has network access, which the calling agent does not have".into());
     }
-    let within =
-        |path: &PathBuf, roots: &[&PathBuf]| roots.iter().any(|root| path.starts_with(root));
+    let within = |path: &PathBuf, roots: &[&PathBuf]| {
+        roots.iter().any(|root| path.starts_with(root))
+            && !own.credentials.iter().any(|hidden| path.starts_with(hidden))
+    };
     let mut roots: Vec<&PathBuf> = own.dir.iter().collect();
     if its.dir.as_ref().is_some_and(|dir| !within(dir, &roots)) {
         return Err(format!("works in {}, which is not in the calling agent's dir", asked.dir));
@@ -317,6 +328,27 @@ mod tests {
         let command = agent(&at("a/sub"), &[&at("a/lib")]);
         let policy = policy(&command, &before["b"], &[]).unwrap();
         assert_eq!(policy.pinned, BTreeMap::from([(at("a/lib"), real(&at("a/lib")))]));
+    }
+
+    #[test]
+    fn an_agent_cannot_use_another_one_to_read_credentials_in_its_home() {
+        for home in sa_sandbox::homes().iter().filter(|home| home.parent().is_some()) {
+            let (asking, key) = (agent(home, &[]), home.join(".ssh"));
+            let own = Paths::of(&asking);
+            assert!(own.credentials.contains(&key), "{own:?}");
+            let check = |asked: AgentCommand| {
+                check_confinement((&asking, &own), (&asked, &Paths::of(&asked)))
+            };
+            assert_eq!(check(agent(&home.join("project"), &[home])), Ok(()));
+            for read in [key.clone(), key.join("id_rsa"), home.join(".netrc")] {
+                let why = check(agent(home, &[&read])).unwrap_err();
+                assert!(why.contains("which the calling agent cannot read"), "{why}");
+                assert!(check(agent(&read, &[])).is_err());
+            }
+            // Such a path can be given to an agent by name.
+            let named = Paths::of(&agent(home, &[&key]));
+            assert!(!named.credentials.contains(&key), "{named:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Attacks on a sandbox with real processes, by root and by an unprivileged user.
 
 mod attacks;
+mod credentials;
 mod lifetime;
 mod missing;
 mod pinned;
