@@ -9,7 +9,9 @@ use tokio::sync::watch;
 
 use crate::call::UpdateSink;
 use crate::client_capabilities::Asking;
+use crate::principal::Principal;
 use crate::provider::ProviderId;
+use sa_limits::received::Held;
 use sa_text::json::RawJson;
 
 /// The documents and prompts of one provider.
@@ -28,9 +30,9 @@ pub trait Documents: Send + Sync + 'static {
         &self,
         method: &'static str,
         params: RawJson,
-        asker: &str,
+        asker: &Principal,
         sink: Option<Arc<dyn UpdateSink>>,
-    ) -> BoxFuture<'static, Result<RawJson, DocumentError>>;
+    ) -> BoxFuture<'static, Result<DocumentAnswer, DocumentError>>;
 
     /// Watches one document for `asker`, until the returned [`Watch`] is dropped.
     fn watch(
@@ -88,6 +90,13 @@ pub enum Listing {
     Resources,
     Templates,
     Prompts,
+}
+
+/// A provider's response, and its part of the budget for answers.
+#[derive(Debug, Clone)]
+pub struct DocumentAnswer {
+    pub json: RawJson,
+    pub held: Held,
 }
 
 /// The error of a provider, with the error code of its protocol.

@@ -37,7 +37,7 @@ pub use call::{
 };
 pub use client_capabilities::{Asking, ClientCapabilities, LogLevel};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
-pub use documents::{DocumentError, Documents, DocumentsView, Listing, Watch};
+pub use documents::{DocumentAnswer, DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use policy::{Pattern, Policy};

@@ -7,9 +7,13 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use sa_limits::budget::Refused;
+use sa_limits::received::{Held, Received};
 use sa_text::json::RawJson;
 
 pub type Outcome = Result<Output, CallError>;
+
+/// The [`reason`](CallError::reason) of an answer that a budget refuses.
+const ANSWER_REFUSED: &str = "answer_refused";
 
 /// The output of a tool.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +26,19 @@ pub struct Output {
     /// The whole result in the provider's own protocol (`tools/call` of MCP). A surface with the
     /// same protocol needs no translation.
     pub native: Option<RawJson>,
+    /// The part of the budget for answers that this output holds.
+    pub held: Held,
 }
 
 impl Output {
     pub fn json(content: RawJson) -> Self {
-        Self { content, blocks: Vec::new(), attachments: Vec::new(), native: None }
+        Self {
+            content,
+            blocks: Vec::new(),
+            attachments: Vec::new(),
+            native: None,
+            held: Held::default(),
+        }
     }
 
     /// Creates the output for a provider's JSON result. A result of the form
@@ -34,7 +46,7 @@ impl Output {
     /// also offered as blocks.
     pub fn from_provider(content: RawJson, attachments: Vec<Attachment>) -> Self {
         let blocks = Block::find(&content);
-        Self { content, blocks, attachments, native: None }
+        Self { blocks, attachments, ..Self::json(content) }
     }
 
     /// Returns the number of bytes that serialization must process.
@@ -55,6 +67,24 @@ pub fn weight(outcome: &Outcome) -> usize {
     match outcome {
         Ok(output) => output.weight(),
         Err(error) => error.message.len() + error.native().map_or(0, RawJson::len),
+    }
+}
+
+/// Adds the budget that a received answer holds to the outcome that was made of it.
+pub fn holding(outcome: Outcome, mut received: Received) -> Outcome {
+    received.shrink(weight(&outcome));
+    let held = received.into_held();
+    match outcome {
+        Ok(output) => Ok(Output { held, ..output }),
+        Err(error) => Err(CallError { held, ..error }),
+    }
+}
+
+/// Returns the budget that an outcome holds.
+pub fn held(outcome: &Outcome) -> Held {
+    match outcome {
+        Ok(output) => output.held.clone(),
+        Err(error) => error.held.clone(),
     }
 }
 
@@ -237,6 +267,8 @@ pub struct CallError {
     /// The tool exists, but the caller must not learn that. Only the audit log records it.
     concealed: bool,
     native: Option<RawJson>,
+    /// See [`Output::held`].
+    held: Held,
 }
 
 impl From<Refused> for CallError {
@@ -274,12 +306,31 @@ impl CallError {
             undelivered: false,
             concealed: false,
             native: None,
+            held: Held::default(),
         }
     }
 
     /// Creates the error for a provider that disconnected before it received the call.
     pub fn undelivered(message: impl Into<String>) -> Self {
         Self { undelivered: true, ..Self::new(CallErrorKind::Offline, message) }
+    }
+
+    /// Creates the error for an answer that a budget refuses. The call was executed by then, so it
+    /// must not simply be repeated.
+    pub fn answer_refused(refused: Refused) -> Self {
+        let Refused { message, hint, .. } = refused;
+        let message =
+            format!("the call was processed, but there is no budget for its answer: {message}");
+        Self::new(CallErrorKind::Overloaded, message)
+            .hint(format!("it may have had an effect; check before you repeat it; {hint}"))
+            .retryable(false)
+            .with_reason(ANSWER_REFUSED)
+    }
+
+    /// Returns the status code for an HTTP surface. A client repeats a request that is answered with
+    /// 429, so a call that was processed has another status.
+    pub fn http_status(&self) -> u16 {
+        if self.reason == Some(ANSWER_REFUSED) { 503 } else { self.kind.http_status() }
     }
 
     #[must_use]

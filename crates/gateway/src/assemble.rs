@@ -141,6 +141,7 @@ pub async fn assemble_on(
         );
     }
 
+    let budgets = Budgets::new(&sizes, settings.server.max_connections);
     let ledger = Arc::new(StoreLedger::new(Arc::clone(&records), sizes.idempotency_outcomes));
     ledger.load().await?;
 
@@ -205,11 +206,11 @@ pub async fn assemble_on(
         directory,
         Arc::clone(&records),
         Arc::clone(&vault),
+        Arc::clone(&budgets.provider_answers),
         &settings.upstream,
         closing.clone(),
     )
     .await?;
-    let budgets = Budgets::new(&sizes, config.settings.server.max_connections);
     let sessions = crate::sessions::start(
         &config,
         &router,
@@ -317,8 +318,10 @@ impl Gateway {
 
     /// Returns all budgets, for the status and for metrics.
     pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
-        let Budgets { requests, node_messages, answers, connections } = &self.budgets;
-        let mut all = vec![connections.budget(), requests, answers, node_messages];
+        let Budgets { requests, node_messages, answers, provider_answers, connections } =
+            &self.budgets;
+        let mut all =
+            vec![connections.budget(), requests, answers, provider_answers, node_messages];
         all.extend(self.router.budgets());
         all.extend(self.nodes.budgets());
         all.extend(self.sessions.iter().flat_map(|sessions| sessions.budgets()));

@@ -16,10 +16,11 @@ use crate::call::{
     UpdateSink,
 };
 use crate::client_capabilities::LogLevel;
-use crate::outcome::{Outcome, weight};
+use crate::outcome::{Outcome, held, weight};
 use crate::principal::Principal;
 use crate::provider::ProviderId;
 use sa_limits::offload;
+use sa_limits::received::Held;
 use sa_text::json::RawJson;
 
 /// The logger name of the gateway's own messages about a call.
@@ -37,6 +38,11 @@ impl Finished {
     /// Formats the outcome for a surface, offloaded if it is large.
     pub async fn told<T>(&self, words: impl FnOnce(&Self) -> T) -> T {
         offload::run_queued(self.weight(), || words(self)).await
+    }
+
+    /// Returns the budget that the outcome holds, for a surface that serializes a copy of it later.
+    pub fn held(&self) -> Held {
+        held(&self.outcome)
     }
 
     /// Returns the number of bytes that a surface must serialize.

@@ -222,22 +222,7 @@ pub fn has_more_values(text: &[u8], most: usize) -> bool {
     if text.len() <= most {
         return false;
     }
-    values(text) > most
-}
-
-/// Returns the approximate number of values in a JSON text, counted by the places where one begins.
-pub fn values(text: &[u8]) -> usize {
-    let (mut values, mut in_text, mut is_escape) = (0, false, false);
-    for byte in text {
-        match byte {
-            _ if is_escape => is_escape = false,
-            b'\\' => is_escape = in_text,
-            b'"' => in_text = !in_text,
-            b',' | b'[' | b'{' if !in_text => values += 1,
-            _ => {}
-        }
-    }
-    values
+    json::values(text) > most
 }
 
 impl<Role: ServiceRole, R, W: AsyncWrite> std::fmt::Debug for Lines<Role, R, W> {

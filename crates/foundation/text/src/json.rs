@@ -134,6 +134,29 @@ pub fn why(error: &serde_json::Error) -> String {
 /// can parse the text inside a frame too.
 pub const MAX_DEPTH: usize = 100;
 
+/// The approximate size of one parsed value in bytes.
+const PARSED_VALUE: usize = 128;
+
+/// Returns the approximate size of a JSON text together with the values that a parser makes of it.
+pub fn parsed_bytes(text: &[u8]) -> usize {
+    text.len().saturating_add(values(text).saturating_mul(PARSED_VALUE))
+}
+
+/// Returns the approximate number of values in a JSON text, counted by the places where one begins.
+pub fn values(text: &[u8]) -> usize {
+    let (mut values, mut in_text, mut is_escape) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escape => is_escape = false,
+            b'\\' => is_escape = in_text,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 /// Returns whether a JSON text is nested deeper than [`MAX_DEPTH`].
 pub fn is_too_deep(json: &str) -> bool {
     is_deeper_than(MAX_DEPTH, json.as_bytes())

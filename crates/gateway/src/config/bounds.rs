@@ -35,7 +35,7 @@ pub(super) fn of(key: &str) -> Option<RangeInclusive<u64>> {
     known.map(|(_, _, bounds)| bounds)
 }
 
-fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 58] {
+fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 59] {
     let Settings {
         server, limits, nodes, mcp, sessions, channels, plugins, journal, audit, ..
     } = settings;
@@ -49,6 +49,7 @@ fn bounds(settings: &Settings) -> [(&'static str, u64, RangeInclusive<u64>); 58]
         ("limits.request_bytes", limits.request_bytes as u64, 0..=MAX_BYTES),
         ("limits.argument_bytes", limits.argument_bytes as u64, 0..=MAX_BYTES),
         ("limits.answer_bytes", limits.answer_bytes as u64, 0..=MAX_BYTES),
+        ("limits.provider_answer_bytes", limits.provider_answer_bytes as u64, 0..=MAX_BYTES),
         ("limits.idempotency_bytes", limits.idempotency_bytes as u64, 0..=MAX_BYTES),
         ("limits.default_timeout_ms", limits.default_timeout_ms, 1..=MAX_MS),
         ("limits.max_call_ms", limits.max_call_ms, 1..=MAX_MS),

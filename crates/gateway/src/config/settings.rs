@@ -58,6 +58,7 @@ pub struct Limits {
     pub request_bytes: usize,
     pub argument_bytes: usize,
     pub answer_bytes: usize,
+    pub provider_answer_bytes: usize,
     pub idempotency_bytes: usize,
     pub default_timeout_ms: u64,
     pub max_call_ms: u64,
@@ -273,6 +274,7 @@ impl Default for Limits {
             request_bytes: 0,
             argument_bytes: 0,
             answer_bytes: 0,
+            provider_answer_bytes: 0,
             idempotency_bytes: 0,
             default_timeout_ms: 60_000,
             max_call_ms: 3_600_000,
@@ -398,19 +400,23 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     (
         "limits.request_bytes",
-        "Budget for large bodies and messages of callers, from their first byte until they are handled. 0: 3/16 of pending_bytes.",
+        "Budget for large bodies and messages of callers, from their first byte until they are handled. 0: 3/18 of pending_bytes.",
     ),
     (
         "limits.argument_bytes",
-        "Budget for large arguments of running and waiting calls. 0: 2/16 of pending_bytes.",
+        "Budget for large arguments of running and waiting calls. 0: 2/18 of pending_bytes.",
     ),
     (
         "limits.answer_bytes",
-        "Budget for large answers that clients have not read yet. 0: 3/16 of pending_bytes.",
+        "Budget for large answers that clients have not read yet. 0: 3/18 of pending_bytes.",
+    ),
+    (
+        "limits.provider_answer_bytes",
+        "Budget for large answers of upstream servers, plugins and models, from their first byte until they are passed on. 0: 2/18 of pending_bytes.",
     ),
     (
         "limits.idempotency_bytes",
-        "Disk budget for outcomes of calls with an idempotency key, which are kept for a day. 0: the same amount as 4/16 of pending_bytes.",
+        "Disk budget for outcomes of calls with an idempotency key, which are kept for a day. 0: the same amount as 4/18 of pending_bytes.",
     ),
     (
         "limits.default_timeout_ms",
@@ -441,15 +447,15 @@ pub const KEYS: &[(&str, &str)] = &[
     ("nodes.max_tools", "Maximum number of tools and capabilities of one node."),
     (
         "nodes.message_bytes",
-        "Budget for large messages of nodes that are not completely received yet. 0: 2/16 of limits.pending_bytes.",
+        "Budget for large messages of nodes that are not completely received yet. 0: 2/18 of limits.pending_bytes.",
     ),
     (
         "nodes.request_bytes",
-        "Budget for large requests that nodes have not read yet. 0: 2/16 of limits.pending_bytes.",
+        "Budget for large requests that nodes have not read yet. 0: 2/18 of limits.pending_bytes.",
     ),
     (
         "nodes.hello_bytes",
-        "Budget for the stored hello messages of all nodes. A disconnected node counts until it is forgotten. 0: 2/16 of limits.pending_bytes.",
+        "Budget for the stored hello messages of all nodes. A disconnected node counts until it is forgotten. 0: 2/18 of limits.pending_bytes.",
     ),
     (
         "nodes.primary",
@@ -468,7 +474,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("channels.max_channels", "Maximum number of channels."),
     (
         "channels.pending_bytes",
-        "Memory budget for channel messages that participants have not read yet. 0: 2/16 of limits.pending_bytes.",
+        "Memory budget for channel messages that participants have not read yet. 0: 2/18 of limits.pending_bytes.",
     ),
     (
         "channels.max_stored_bytes",
@@ -510,7 +516,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ),
     (
         "mcp.task_result_bytes",
-        "Disk budget for the results of tasks, which are kept for a day. 0: the same amount as 4/16 of limits.pending_bytes.",
+        "Disk budget for the results of tasks, which are kept for a day. 0: the same amount as 4/18 of limits.pending_bytes.",
     ),
     (
         "sessions.enabled",

@@ -77,7 +77,7 @@ pub(super) fn count_tree(
 /// Returns the approximate size of the parsed body. A single request always fits, together with its
 /// body.
 fn tree_bytes(body: &[u8], largest: usize) -> usize {
-    sa_lines::values(body).saturating_mul(VALUE).min(largest.saturating_sub(body.len()))
+    sa_text::json::values(body).saturating_mul(VALUE).min(largest.saturating_sub(body.len()))
 }
 
 async fn whole_in<B>(

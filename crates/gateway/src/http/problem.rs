@@ -144,7 +144,7 @@ impl From<&CallError> for Problem {
             hint: error.hint.clone(),
             reason: error.reason(),
             retryable: error.retryable,
-            ..Self::new(error.kind.http_status(), error.kind.as_str(), error.message.clone())
+            ..Self::new(error.http_status(), error.kind.as_str(), error.message.clone())
         }
     }
 }

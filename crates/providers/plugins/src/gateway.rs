@@ -346,7 +346,7 @@ fn error_type(error: &CallError) -> PluginErrorType {
         | CallErrorKind::Overloaded
         | CallErrorKind::Conflict
         | CallErrorKind::Cancelled
-        | CallErrorKind::Store => PluginErrorType::Status(error.kind.http_status()),
+        | CallErrorKind::Store => PluginErrorType::Status(error.http_status()),
         CallErrorKind::Failed => PluginErrorType::PluginGatewayError,
     }
 }

@@ -18,6 +18,7 @@ use rmcp::transport::Transport;
 use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use sa_core::{CallError, RawJson};
+use sa_limits::budget::Refused;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -192,7 +193,7 @@ impl Connection {
         arguments: &RawJson,
         traceparent: &str,
         as_task: bool,
-        asker: Asker,
+        running: &Arc<Running>,
     ) -> Result<ServerResult, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = serde_json::from_str(arguments.as_str()).map_err(|error| {
@@ -205,9 +206,9 @@ impl Connection {
         meta.0.insert("traceparent".to_owned(), Value::String(traceparent.to_owned()));
         params.meta = Some(meta);
         if as_task && self.era() == Era::Initialize {
-            return self.run_task(&params, asker).await;
+            return self.run_task(&params, running).await;
         }
-        self.rounds(asker, |answers| {
+        self.rounds(running, |answers| {
             let mut params = params.clone();
             if let Some((responses, state)) = answers {
                 params.input_responses = Some(responses)
@@ -225,10 +226,10 @@ impl Connection {
         &self,
         method: &str,
         params: &RawJson,
-        asker: Asker,
+        running: &Arc<Running>,
     ) -> Result<ServerResult, Failure> {
         let params: Value = serde_json::from_str(params.as_str()).unwrap_or_default();
-        self.rounds(asker, |answers| {
+        self.rounds(running, |answers| {
             let mut params = params.clone();
             if let (Some((responses, state)), Some(params)) = (answers, params.as_object_mut()) {
                 if !responses.is_empty() {
@@ -249,14 +250,13 @@ impl Connection {
     /// server returns a result.
     async fn rounds(
         &self,
-        asker: Asker,
+        running: &Arc<Running>,
         make: impl Fn(Option<(Map<String, Value>, Option<String>)>) -> Result<ClientRequest, ErrorData>,
     ) -> Result<ServerResult, Failure> {
-        let running = Running::new(asker);
         let mut answers = None;
         for round in 0..MAX_ROUNDS {
             let request = make(answers.take()).map_err(Failure::Answered)?;
-            let result = self.once(request, &running).await.map_err(|failure| match failure {
+            let result = self.once(request, running).await.map_err(|failure| match failure {
                 // The server has already received the request in an earlier round.
                 Failure::Unsent if round > 0 => Failure::Lost,
                 failure => failure,
@@ -296,9 +296,16 @@ impl Connection {
             () = self.closed.cancelled() => Err(ServiceError::TransportClosed),
         };
         guard.id = None;
+        let (refused, left) = {
+            let mut left = running.left();
+            (left.refused.take(), left.answer.take())
+        };
+        if let Some(refused) = refused {
+            return Err(Failure::NoBudget(refused));
+        }
         // A large result was stored separately, and the transport delivered an empty one in its
         // stead.
-        let answer = answer.map(|answer| running.left().take().unwrap_or(answer));
+        let answer = answer.map(|answer| left.unwrap_or(answer));
         answer.map_err(|error| match error {
             ServiceError::McpError(error) => Failure::Answered(error),
             ServiceError::TransportSend(error)
@@ -370,6 +377,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// The server returned an error.
     Answered(ErrorData),
+    /// The server has answered, and the budget refuses the answer.
+    NoBudget(Refused),
     /// The caller did not answer an input request of the server.
     Unanswered(CallError),
 }

@@ -1,6 +1,12 @@
-//! Measures the events of an SSE stream as they pass, and limits the size of each.
+//! Measures the events of an SSE stream as they pass. Limits the size of each, and counts it in the
+//! budget for answers.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use sa_limits::budget::Refused;
+use sa_limits::received::Received;
 
 /// The reason why an event stream ends early.
 #[derive(Debug, thiserror::Error)]
@@ -9,6 +15,8 @@ pub(crate) enum Cut {
     Broken(reqwest::Error),
     #[error("an event is too long")]
     TooLong,
+    #[error(transparent)]
+    Refused(Refused),
 }
 
 pub(crate) struct Gauge {
@@ -19,11 +27,21 @@ pub(crate) struct Gauge {
     is_comment: bool,
     after_return: bool,
     over: bool,
+    /// The counter of the current event. The reader of the event takes it.
+    received: Arc<Mutex<Received>>,
 }
 
 impl Gauge {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, event: 0, line: 0, is_comment: false, after_return: false, over: false }
+    pub(crate) fn new(most: usize, received: Arc<Mutex<Received>>) -> Self {
+        Self {
+            most,
+            event: 0,
+            line: 0,
+            is_comment: false,
+            after_return: false,
+            over: false,
+            received,
+        }
     }
 
     /// Returns the piece while every event fits, then one error, then `None`.
@@ -34,9 +52,13 @@ impl Gauge {
         if self.over {
             return None;
         }
-        let passed = piece
-            .map_err(Cut::Broken)
-            .and_then(|piece| if self.fits(&piece) { Ok(piece) } else { Err(Cut::TooLong) });
+        let passed = piece.map_err(Cut::Broken).and_then(|piece| {
+            if !self.fits(&piece) {
+                return Err(Cut::TooLong);
+            }
+            let counted = self.received.lock().grow(self.event + self.line);
+            counted.map(|()| piece).map_err(Cut::Refused)
+        });
         self.over = passed.is_err();
         Some(passed)
     }
@@ -75,10 +97,14 @@ impl Gauge {
 mod tests {
     use super::*;
 
+    fn uncounted() -> Arc<Mutex<Received>> {
+        Arc::new(Mutex::new(Received::uncounted()))
+    }
+
     /// Returns how many bytes of this text, repeated and sent one by one, pass before the limit
     /// is exceeded; `None` if it never is.
     fn passes(most: usize, text: &str) -> Option<usize> {
-        let mut gauge = Gauge::new(most);
+        let mut gauge = Gauge::new(most, uncounted());
         text.bytes().cycle().take(10_000).position(|byte| !gauge.fits(&[byte]))
     }
 
@@ -104,7 +130,7 @@ mod tests {
     }
 
     fn first_too_long<'a>(most: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        let mut gauge = Gauge::new(most);
+        let mut gauge = Gauge::new(most, uncounted());
         pieces.into_iter().any(|piece| !gauge.fits(piece))
     }
 

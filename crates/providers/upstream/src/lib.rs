@@ -14,6 +14,7 @@ mod child;
 mod connection;
 mod connection_pool;
 mod errors;
+mod expected;
 mod gauge;
 mod handler;
 mod keep;
@@ -40,6 +41,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Directory, ProviderId};
+use sa_limits::budget::SharedBudget;
 use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -67,6 +69,8 @@ pub struct Upstreams {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
     vault: Arc<Vault>,
+    /// The budget for answers.
+    answers: Arc<SharedBudget>,
     closing: CancellationToken,
     logins: Logins,
     servers: Mutex<BTreeMap<String, Entry>>,
@@ -119,6 +123,7 @@ impl Upstreams {
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
         vault: Arc<Vault>,
+        answers: Arc<SharedBudget>,
         configured: &BTreeMap<String, Spec>,
         closing: CancellationToken,
     ) -> Result<Arc<Self>, StoreError> {
@@ -127,6 +132,7 @@ impl Upstreams {
             directory,
             records,
             vault,
+            answers,
             closing,
             logins: Logins::default(),
             servers: Mutex::default(),
@@ -310,7 +316,8 @@ impl Upstreams {
     async fn enter(&self, name: &str, spec: Spec, configured: bool) {
         let (directory, records) = (Arc::clone(&self.directory), Arc::clone(&self.records));
         let (vault, stop) = (Arc::clone(&self.vault), self.closing.child_token());
-        let server = Server::start(name, spec, directory, records, vault, stop).await;
+        let answers = Arc::clone(&self.answers);
+        let server = Server::start(name, spec, directory, records, vault, answers, stop).await;
         self.servers().insert(name.into(), Entry { server, configured });
     }
 

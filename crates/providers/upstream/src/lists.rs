@@ -20,7 +20,7 @@ use crate::connection::{Connection, Era, Failure};
 use crate::errors::words;
 use crate::outcome;
 use crate::spec::Spec;
-use crate::table::Asker;
+use crate::table::Running;
 
 const BUCKET: &str = "upstream_lists";
 /// The maximum number of items of each kind that a server may list, and of pages.
@@ -344,7 +344,7 @@ async fn all<T: Serialize>(
     for _ in 0..MAX_PAGES {
         let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         let result = connection
-            .request(method, &RawJson::of(&params), Asker::Gateway)
+            .request(method, &RawJson::of(&params), &Running::of_gateway())
             .await
             .map_err(|failure| match failure {
                 Failure::Answered(error) => {

@@ -92,7 +92,7 @@ fn of_result(server: &str, result: &CallToolResult) -> Outcome {
     }
     let content = result.structured_content.as_ref().map_or_else(|| native.clone(), RawJson::of);
     let blocks = result.content.iter().map(block).collect();
-    Ok(Output { content, blocks, attachments: Vec::new(), native: Some(native) })
+    Ok(Output { blocks, native: Some(native), ..Output::json(content) })
 }
 
 fn block(block: &ContentBlock) -> Block {
@@ -130,6 +130,7 @@ fn error(server: &str, failure: Failure) -> CallError {
                 Err(_) => failed,
             }
         }
+        Failure::NoBudget(refused) => CallError::answer_refused(refused),
         Failure::Unanswered(error) => error,
     }
 }
@@ -174,9 +175,10 @@ pub(crate) fn document_error(server: &str, failure: Failure) -> DocumentError {
         failure => {
             let error = error(server, failure);
             let undelivered = error.is_undelivered();
+            let hint = error.hint.map(|hint| format!("; {hint}")).unwrap_or_default();
             DocumentError {
                 code: ErrorCode::INTERNAL_ERROR.0,
-                message: error.message,
+                message: error.message + &hint,
                 data: None,
                 undelivered,
             }

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, JsonRpcError, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcError, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
@@ -20,12 +20,16 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpError,
     StreamableHttpPostResponse as Answer,
 };
+use sa_limits::budget::Refused;
 use sa_limits::offload;
+use sa_limits::received::Received;
 use sa_lines::{bearable, is_unreadable_answer, no_answer, too_long};
+use sa_text::json::parsed_bytes;
 use serde_json::json;
 use sse_stream::{Sse, SseStream};
 use tracing::debug;
 
+use crate::expected::{Expected, asked};
 use crate::gauge::{Cut, Gauge};
 use crate::observed::{Events, Failed, Headers, Observed};
 use crate::table::Marker;
@@ -64,72 +68,68 @@ impl Observed {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
             StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
             status if status.is_success() => {
-                self.taken(response, asked(message), waiting(message), most).await
+                self.taken(response, Expected::after(message, most)).await
             }
             _ => refused(response, message, in_session, most).await,
         }
     }
 
-    async fn taken(
-        &self,
-        response: Response,
-        asked: Option<RequestId>,
-        waiting: Option<Marker>,
-        most: usize,
-    ) -> Result<Answer, Failed> {
+    async fn taken(&self, response: Response, mut expected: Expected) -> Result<Answer, Failed> {
         // Some servers accept a notification with an empty 200 response.
-        if asked.is_none() && response.content_length() == Some(0) {
+        if expected.asked.is_none() && response.content_length() == Some(0) {
             return Ok(Answer::Accepted);
         }
         let session = session_of(&response);
         if is(&response, EVENT_STREAM_MIME_TYPE) {
-            return Ok(Answer::Sse(self.events(response, asked, waiting, most), session));
+            return Ok(Answer::Sse(self.events(response, expected), session));
         }
         if !is(&response, JSON_MIME_TYPE) {
             let kind = response.headers().get(CONTENT_TYPE);
             let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
             return Err(StreamableHttpError::UnexpectedContentType(kind));
         }
-        let body = body(response, most).await?;
-        let read = async |body: Vec<u8>| {
-            offload::run_queued(body.len(), || serde_json::from_slice(&body)).await
+        let body = body(response, expected.most, &mut expected.received).await;
+        let read = match body {
+            Ok(body) => read(&body, &mut expected.received).await,
+            Err(unread) => Err(unread),
         };
-        let Some(asked) = asked else {
-            let said = match body {
-                Some(body) => read(body).await.ok(),
-                None => None,
+        let Some(asked) = expected.asked.clone() else {
+            return match read {
+                Err(Unread::Broken(error)) => Err(error.into()),
+                read => Ok(read.map_or(Answer::Accepted, |said| Answer::Json(said, session))),
             };
-            return Ok(said.map_or(Answer::Accepted, |said| Answer::Json(said, session)));
         };
-        let answer = match body {
-            None => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
-            Some(body) => match read(body).await {
-                Ok(answer) => belonging(&self.who, asked, answer),
-                Err(error) => {
-                    debug!(%error, "cannot read a response of {}", self.who);
-                    return Err(StreamableHttpError::UnexpectedServerResponse(
-                        error.to_string().into(),
-                    ));
-                }
-            },
+        let answer = match read {
+            Ok(answer) => belonging(&self.who, asked, answer),
+            Err(Unread::Broken(error)) => return Err(error.into()),
+            Err(Unread::TooLong) => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
+            Err(Unread::Refused(refused)) => ServerJsonRpcMessage::Error(expected.refuse(refused)),
+            Err(Unread::Invalid(error)) => {
+                debug!(%error, "cannot read a response of {}", self.who);
+                return Err(StreamableHttpError::UnexpectedServerResponse(
+                    error.to_string().into(),
+                ));
+            }
         };
+        expected.pass_on();
         Ok(Answer::Json(answer, session))
     }
 
-    fn events(
-        &self,
-        response: Response,
-        asked: Option<RequestId>,
-        waiting: Option<Marker>,
-        most: usize,
-    ) -> Events {
+    fn events(&self, response: Response, expected: Expected) -> Events {
+        let received = Arc::new(Mutex::new(expected.received));
         let bytes = response
             .bytes_stream()
-            .scan(Gauge::new(most), |gauge, chunk| std::future::ready(gauge.pass(chunk)));
+            .scan(Gauge::new(expected.most, Arc::clone(&received)), |gauge, chunk| {
+                std::future::ready(gauge.pass(chunk))
+            });
         let who = Arc::clone(&self.who);
+        let Expected { asked, waiting, is_handed_over, most, .. } = expected;
         let events = SseStream::from_bytes_stream(bytes).then(move |event| {
             let (who, asked, waiting) = (Arc::clone(&who), asked.clone(), waiting.clone());
-            async move { shortened(&who, asked, waiting, event).await }
+            let counter = waiting.as_ref().map_or_else(Received::uncounted, Marker::received);
+            let received = std::mem::replace(&mut *received.lock(), counter);
+            let expected = Expected { asked, waiting, is_handed_over, most, received };
+            async move { shortened(&who, expected, event).await }
         });
         events.boxed()
     }
@@ -140,26 +140,27 @@ impl Observed {
 /// caller directly.
 async fn shortened(
     who: &str,
-    asked: Option<RequestId>,
-    waiting: Option<Marker>,
+    mut expected: Expected,
     event: Result<Sse, SseError>,
 ) -> Result<Sse, SseError> {
-    let Some(asked) = asked else { return event };
+    let Some(asked) = expected.asked.clone() else { return event };
+    let cut = match &event {
+        Err(SseError::Body(cut)) => cut.downcast_ref(),
+        _ => None,
+    };
     let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
-    let told = match (data, data.map(|data| bearable(data.as_bytes())), &event) {
+    let told = match (data, data.map(|data| bearable(data.as_bytes())), cut) {
         // A stream error would look like a broken connection, which rmcp tries to resume.
-        (_, Some(None), _) => error(too_long(who, asked)),
-        (.., Err(SseError::Body(cut))) if matches!(cut.downcast_ref(), Some(Cut::TooLong)) => {
-            error(too_long(who, asked))
-        }
+        (_, Some(None), _) | (.., Some(Cut::TooLong)) => error(too_long(who, asked)),
+        (.., Some(Cut::Refused(refused))) => error(expected.refuse(refused.clone())),
         (_, Some(Some(Cow::Owned(thin))), _) => String::from_utf8(thin).ok(),
         (Some(data), ..) if is_unreadable_answer(data, &asked) => error(no_answer(who, asked)),
-        (Some(data), ..) => match waiting {
-            Some(waiting) => left(data, &asked, &waiting).await,
-            None => None,
-        },
+        (Some(data), ..) => left(data, &mut expected).await,
         (None, ..) => None,
     };
+    if data.is_some_and(|data| data.len() >= offload::LARGE) {
+        expected.pass_on();
+    }
     match told {
         Some(told) => Ok(Sse { data: Some(told), ..event.unwrap_or_default() }),
         None => event,
@@ -172,12 +173,16 @@ fn error(error: JsonRpcError) -> Option<String> {
 
 /// Parses a large answer, offloaded, and hands it to the waiting caller. Returns the empty result
 /// that rmcp receives in its stead.
-async fn left(data: &str, asked: &RequestId, waiting: &Marker) -> Option<String> {
-    if data.len() < offload::LARGE {
+async fn left(data: &str, expected: &mut Expected) -> Option<String> {
+    if data.len() < offload::LARGE || !expected.is_handed_over {
         return None;
     }
-    let read = offload::run_queued(data.len(), || serde_json::from_str(data)).await;
-    let Ok(ServerJsonRpcMessage::Response(response)) = read else { return None };
+    let response = match read(data.as_bytes(), &mut expected.received).await {
+        Ok(ServerJsonRpcMessage::Response(response)) => response,
+        Err(Unread::Refused(refused)) => return error(expected.refuse(refused)),
+        _ => return None,
+    };
+    let (asked, waiting) = (expected.asked.as_ref()?, expected.waiting.as_ref()?);
     let is_left = response.id == *asked && waiting.leave(response.result);
     is_left.then(|| json!({ "jsonrpc": "2.0", "id": asked, "result": {} }).to_string())
 }
@@ -197,7 +202,9 @@ async fn refused(
         }
         trouble => trouble,
     };
-    let body = body(response, most).await.ok().flatten();
+    let mut expected = Expected::after(message, most);
+    let body = body(response, expected.most, &mut expected.received).await.ok();
+    expected.pass_on();
     let text = body.as_deref().map_or(Cow::Borrowed(NO_BODY), String::from_utf8_lossy);
     let said = match serde_json::from_str(&text) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
@@ -245,47 +252,56 @@ fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> Serve
     }
 }
 
-fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
-    if let ClientJsonRpcMessage::Request(request) = message {
-        Some(request.id.clone())
-    } else {
-        None
-    }
-}
-
-/// Returns the marker of the waiting caller, if rmcp does not need the answer itself. rmcp reads
-/// the answers to list requests.
-fn waiting(message: &ClientJsonRpcMessage) -> Option<Marker> {
-    let ClientJsonRpcMessage::Request(request) = message else { return None };
-    let is_to_be_passed_on = matches!(
-        request.request,
-        ClientRequest::CallToolRequest(_)
-            | ClientRequest::ReadResourceRequest(_)
-            | ClientRequest::GetPromptRequest(_)
-    );
-    request.request.extensions().get::<Marker>().filter(|_| is_to_be_passed_on).cloned()
-}
-
 fn is_discover(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::DiscoverRequest(_)))
 }
 
-/// Returns the whole body, or `None` if it exceeds the limit or would take too much memory once
-/// parsed.
-async fn body(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
-    let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await? {
+/// The reason why a body cannot be used.
+enum Unread {
+    Broken(reqwest::Error),
+    /// It exceeds the limit, or would take too much memory once parsed.
+    TooLong,
+    /// The budget has no space for it.
+    Refused(Refused),
+    Invalid(serde_json::Error),
+}
+
+/// Reads the whole body. A body that is not read to its end closes its connection, or its stream.
+async fn body(
+    mut response: Response,
+    most: usize,
+    received: &mut Received,
+) -> Result<Vec<u8>, Unread> {
+    // If the length is known, the budget refuses the body before it is received.
+    let length = response.content_length().and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length <= most).unwrap_or_default();
+    received.grow(length).map_err(Unread::Refused)?;
+    let mut body = Vec::with_capacity(length);
+    while let Some(piece) = response.chunk().await.map_err(Unread::Broken)? {
         if body.len() + piece.len() > most {
-            return Ok(None);
+            return Err(Unread::TooLong);
         }
+        received.grow(body.len() + piece.len()).map_err(Unread::Refused)?;
         body.extend_from_slice(&piece);
     }
     let thin = match bearable(&body) {
-        None => return Ok(None),
+        None => return Err(Unread::TooLong),
         Some(Cow::Owned(thin)) => Some(thin),
         Some(Cow::Borrowed(_)) => None,
     };
-    Ok(Some(thin.unwrap_or(body)))
+    Ok(thin.unwrap_or(body))
+}
+
+/// Parses a message, offloaded if it is large. The parsed values are counted first: many small ones
+/// take far more memory than their text.
+async fn read(body: &[u8], received: &mut Received) -> Result<ServerJsonRpcMessage, Unread> {
+    let read = || {
+        if body.len() >= offload::LARGE {
+            received.grow(parsed_bytes(body)).map_err(Unread::Refused)?;
+        }
+        serde_json::from_slice(body).map_err(Unread::Invalid)
+    };
+    offload::run_queued(body.len(), read).await
 }
 
 /// Checks whether the server requires a token, or one with more scopes.
@@ -355,8 +371,25 @@ fn session_of(response: &Response) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
     use rmcp::model::JsonRpcMessage;
+    use sa_limits::budget::{Holder, Limit, SharedBudget};
 
     use super::*;
+
+    #[tokio::test]
+    async fn many_small_values_count_with_their_size_in_memory() {
+        let limit = Limit { name: "b", what: "bytes", key: "k", remedy: "wait", total: 64 << 20 };
+        let budget = SharedBudget::new(limit);
+        let numbers = vec!["0"; 100_000].join(",");
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":[{numbers}]}}}}"#);
+        let mut first = Received::counted(budget.share(&Holder::named("a")));
+        assert!(read(body.as_bytes(), &mut first).await.is_ok());
+        assert!(budget.used() > 10_000_000, "{} for {}", budget.used(), body.len());
+        let _others = budget.charge(&Holder::named("a"), 48 << 20);
+        let mut second = Received::counted(budget.share(&Holder::named("a")));
+        assert!(matches!(read(body.as_bytes(), &mut second).await, Err(Unread::Refused(_))));
+        let small = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(read(small, &mut second).await.is_ok());
+    }
 
     proptest! {
         #[test]

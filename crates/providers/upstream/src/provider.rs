@@ -6,17 +6,18 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ServerResult};
 use sa_core::{
-    Asking, Call, CallError, DocumentError, Documents, Listing, Outcome, Provider, RawJson,
-    UpdateSink, Updates, Watch,
+    Asking, Call, CallError, DocumentAnswer, DocumentError, Documents, Listing, Outcome, Principal,
+    Provider, RawJson, UpdateSink, Updates, Watch,
 };
 use sa_limits::offload;
+use sa_limits::received::Received;
 
 use crate::connection::Failure;
 use crate::connection_pool::NoConnection;
 use crate::lists::server_name;
 use crate::outcome;
 use crate::server::Server;
-use crate::table::Asker;
+use crate::table::{Asker, Running};
 use crate::watched::watch_document;
 
 /// The timeout for a document, if the server's specification sets no timeout for calls.
@@ -49,9 +50,14 @@ impl Provider for Upstream {
                 traceparent: call.trace.traceparent(),
                 as_task,
             };
-            let answer = run(&server, &call.principal.id, request, Asker::Call(updates)).await?;
+            let running =
+                Running::new(Asker::Call(updates), server.answers.share(&call.principal.holder()));
+            let answer = run(&server, &call.principal.id, request, &running).await?;
             let bytes = answer.as_ref().map_or(0, outcome::weight);
-            offload::run_queued(bytes, || outcome::of_call(&server.name, answer)).await
+            let received = running.counted(bytes).map_err(CallError::answer_refused)?;
+            let outcome =
+                offload::run_queued(bytes, || outcome::of_call(&server.name, answer)).await;
+            sa_core::outcome::holding(outcome, received)
         })
     }
 
@@ -72,23 +78,27 @@ impl Documents for Upstream {
         &self,
         method: &'static str,
         params: RawJson,
-        asker: &str,
+        asker: &Principal,
         sink: Option<Arc<dyn UpdateSink>>,
-    ) -> BoxFuture<'static, Result<RawJson, DocumentError>> {
-        let (server, caller) = (Arc::clone(&self.0), asker.to_owned());
+    ) -> BoxFuture<'static, Result<DocumentAnswer, DocumentError>> {
+        let (server, caller) = (Arc::clone(&self.0), Arc::clone(&asker.id));
+        let answers = server.answers.share(&asker.holder());
         Box::pin(async move {
             let asker = sink.map_or(Asker::Nobody, Asker::Reader);
             let ask = || async {
-                let answer = run(
-                    &server,
-                    &caller,
-                    Request::Other { method, params: &params },
-                    asker.clone(),
-                )
-                .await;
-                let answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
+                let running = Running::new(asker.clone(), answers.clone());
+                let request = Request::Other { method, params: &params };
+                let answer = run(&server, &caller, request, &running).await;
+                let mut answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
                 let bytes = answer.as_ref().map_or(0, outcome::weight);
-                offload::run_queued(bytes, || outcome::of_document(&server.name, answer)).await
+                let mut received = running.counted(bytes).unwrap_or_else(|refused| {
+                    answer = Err(Failure::NoBudget(refused));
+                    Received::uncounted()
+                });
+                let json = || outcome::of_document(&server.name, answer);
+                let json = offload::run_queued(bytes, json).await?;
+                received.shrink(json.len());
+                Ok::<_, DocumentError>(DocumentAnswer { json, held: received.into_held() })
             };
             let asked = async {
                 match ask().await {
@@ -163,27 +173,28 @@ async fn run(
     server: &Server,
     caller: &str,
     request: Request<'_>,
-    asker: Asker,
+    running: &Arc<Running>,
 ) -> Result<Result<ServerResult, Failure>, CallError> {
     let main = server.connection().await?;
     for _ in 0..2 {
-        let connection =
-            match server.connections.of(caller, &main, asker.client_capabilities().asking).await {
-                Ok(connection) => connection,
-                Err(none) => {
-                    if matches!(none, NoConnection::Lost(_)) {
-                        main.suspect.cancel();
-                    }
-                    return Err(none.into_error(&server.name));
+        let connection = match server
+            .connections
+            .of(caller, &main, running.asker.client_capabilities().asking)
+            .await
+        {
+            Ok(connection) => connection,
+            Err(none) => {
+                if matches!(none, NoConnection::Lost(_)) {
+                    main.suspect.cancel();
                 }
-            };
+                return Err(none.into_error(&server.name));
+            }
+        };
         let answer = match &request {
             Request::Tool { tool, args, traceparent, as_task } => {
-                connection.call_tool(tool, args, traceparent, *as_task, asker.clone()).await
+                connection.call_tool(tool, args, traceparent, *as_task, running).await
             }
-            Request::Other { method, params } => {
-                connection.request(method, params, asker.clone()).await
-            }
+            Request::Other { method, params } => connection.request(method, params, running).await,
         };
         match answer {
             Err(Failure::Unsent) => connection.suspect.cancel(),

@@ -11,6 +11,7 @@ use sa_core::store::Records;
 use sa_core::{
     Attach, Catalog, Directory, Grant, Provider, ProviderId, RawJson, Registration, Scope, clock,
 };
+use sa_limits::budget::SharedBudget;
 use sa_limits::offload;
 use sa_vault::Vault;
 use serde::Serialize;
@@ -97,6 +98,8 @@ pub(crate) struct Server {
     pub(crate) spec: Spec,
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
+    /// The budget for answers.
+    pub(crate) answers: Arc<SharedBudget>,
     pub(crate) connections: ConnectionPool,
     phase: watch::Sender<Phase>,
     lists: RwLock<Arc<Lists>>,
@@ -135,6 +138,7 @@ impl Server {
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
         vault: Arc<Vault>,
+        answers: Arc<SharedBudget>,
         stop: CancellationToken,
     ) -> Arc<Self> {
         let name: Arc<str> = name.into();
@@ -159,6 +163,7 @@ impl Server {
             spec,
             directory,
             records,
+            answers,
             phase: watch::Sender::new(Phase::Waiting),
             lists: RwLock::default(),
             listed: AtomicBool::new(false),

@@ -18,6 +18,8 @@ use sa_core::{
     Asking, CallError, CallErrorKind, ClientCapabilities, LogLevel, Question, RawJson, Update,
     UpdateSink, Updates,
 };
+use sa_limits::budget::{Refused, Share};
+use sa_limits::received::Received;
 use tokio_util::sync::CancellationToken;
 
 /// The receiver of a server's questions and updates during a request.
@@ -67,37 +69,93 @@ impl Asker {
 /// Identifies a request that waits for its answer. It travels with the request as an extension,
 /// which is never sent.
 #[derive(Clone)]
-pub(crate) struct Marker(Weak<Running>);
+pub(crate) struct Marker {
+    running: Weak<Running>,
+    answers: Option<Share>,
+}
 
 impl Marker {
+    /// Returns a counter for the answer. It counts for the caller even if that is gone.
+    pub(crate) fn received(&self) -> Received {
+        received(self.answers.as_ref())
+    }
+
     /// Stores an answer for the waiting caller. Returns `false` if the caller is no longer
     /// waiting.
     pub(crate) fn leave(&self, answer: ServerResult) -> bool {
-        let running = self.0.upgrade();
-        running.map(|running| running.left().replace(answer)).is_some()
+        let running = self.running.upgrade();
+        running.map(|running| running.left().answer.replace(answer)).is_some()
+    }
+
+    /// Passes the counter of a received answer to the waiting caller.
+    pub(crate) fn count(&self, received: Received) {
+        if let Some(running) = self.running.upgrade() {
+            running.left().received = Some(received);
+        }
+    }
+
+    /// Tells the waiting caller why the budget refuses its answer.
+    pub(crate) fn refuse(&self, refused: Refused) {
+        if let Some(running) = self.running.upgrade() {
+            running.left().refused = Some(refused);
+        }
     }
 }
 
 pub(crate) struct Running {
     pub(crate) asker: Asker,
+    /// The caller's share of the budget for answers. The gateway's own requests have none.
+    answers: Option<Share>,
     /// The last progress. Lower or equal values are not forwarded.
     progress: Mutex<f64>,
+    left: Mutex<Left>,
+}
+
+/// What the transport leaves for the caller besides the message that rmcp passes on.
+#[derive(Default)]
+pub(crate) struct Left {
     /// A large answer, parsed by the transport.
-    left: Mutex<Option<ServerResult>>,
+    pub(crate) answer: Option<ServerResult>,
+    received: Option<Received>,
+    pub(crate) refused: Option<Refused>,
 }
 
 impl Running {
-    pub(crate) fn new(asker: Asker) -> Arc<Self> {
-        Arc::new(Self { asker, progress: Mutex::new(f64::NEG_INFINITY), left: Mutex::default() })
+    pub(crate) fn new(asker: Asker, answers: Share) -> Arc<Self> {
+        Self::with(asker, Some(answers))
     }
 
-    pub(crate) fn left(&self) -> MutexGuard<'_, Option<ServerResult>> {
+    /// Creates one for a request of the gateway itself, whose answer is not counted: lists are read
+    /// one after the other, and a server that is refused them would be offline for everyone.
+    pub(crate) fn of_gateway() -> Arc<Self> {
+        Self::with(Asker::Gateway, None)
+    }
+
+    fn with(asker: Asker, answers: Option<Share>) -> Arc<Self> {
+        let (progress, left) = (Mutex::new(f64::NEG_INFINITY), Mutex::default());
+        Arc::new(Self { asker, answers, progress, left })
+    }
+
+    pub(crate) fn left(&self) -> MutexGuard<'_, Left> {
         self.left.lock()
     }
 
     pub(crate) fn marker(self: &Arc<Self>) -> Marker {
-        Marker(Arc::downgrade(self))
+        Marker { running: Arc::downgrade(self), answers: self.answers.clone() }
     }
+
+    /// Returns the counter of the last answer, which has this size. A transport without a counter
+    /// of its own reads one message at a time, and its answers are counted from here on.
+    pub(crate) fn counted(&self, bytes: usize) -> Result<Received, Refused> {
+        let counted = self.left().received.take();
+        let mut received = counted.unwrap_or_else(|| received(self.answers.as_ref()));
+        received.grow(bytes)?;
+        Ok(received)
+    }
+}
+
+fn received(answers: Option<&Share>) -> Received {
+    answers.cloned().map_or_else(Received::uncounted, Received::counted)
 }
 
 /// The running requests of one connection. An entry expires when its last waiting caller is
@@ -187,7 +245,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         if let JsonRpcMessage::Request(message) = &item
-            && let Some(Marker(running)) = message.request.extensions().get::<Marker>()
+            && let Some(Marker { running, .. }) = message.request.extensions().get::<Marker>()
         {
             let token = message.request.get_meta().get_progress_token();
             self.table.enter(message.id.clone(), token, running.clone());
@@ -237,7 +295,8 @@ mod tests {
 
     fn asked_by(askers: &[Asker]) -> Result<Asker, &'static str> {
         let table = Table::default();
-        let running: Vec<_> = askers.iter().cloned().map(Running::new).collect();
+        let running: Vec<_> =
+            askers.iter().map(|asker| Running::with(asker.clone(), None)).collect();
         for (id, running) in (0..).zip(&running) {
             table.enter(RequestId::Number(id), None, Arc::downgrade(running));
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, Failure};
-use crate::table::{Asker, Running};
+use crate::table::Running;
 
 /// How long the server may keep the task, in milliseconds. Without a limit some servers keep it
 /// for ever.
@@ -33,22 +33,21 @@ impl Connection {
     pub(crate) async fn run_task(
         self: &Arc<Self>,
         params: &CallToolRequestParams,
-        asker: Asker,
+        running: &Arc<Running>,
     ) -> Result<ServerResult, Failure> {
-        let running = Running::new(asker);
         let unreadable =
             |error: serde_json::Error| ErrorData::internal_error(error.to_string(), None);
         let mut params =
             serde_json::to_value(params).map_err(unreadable).map_err(Failure::Answered)?;
         params["task"] = json!({ "ttl": KEEP_MS });
         let (caller, started) = oneshot::channel();
-        tokio::spawn(Arc::clone(self).start_task(params, Arc::clone(&running), caller));
+        tokio::spawn(Arc::clone(self).start_task(params, Arc::clone(running), caller));
         let mut task = match started.await.map_err(|_| Failure::Lost)?? {
             Started::Running(task) => task,
             Started::Ended(result) => return Ok(*result),
         };
         let result =
-            self.once(request("tasks/result", json!({ "taskId": task.id })), &running).await;
+            self.once(request("tasks/result", json!({ "taskId": task.id })), running).await;
         task.id = None;
         result.map_err(|failure| match failure {
             // The server has already received the call.

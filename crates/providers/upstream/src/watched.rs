@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::connection::{Connection, Era, Failure};
 use crate::server::Server;
-use crate::table::Asker;
+use crate::table::Running;
 
 /// How long to wait before a failed subscription is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -120,7 +120,7 @@ impl Watcher {
             let params = RawJson::of(&json!({ "uri": self.uri }));
             return self
                 .connection
-                .request("resources/subscribe", &params, Asker::Gateway)
+                .request("resources/subscribe", &params, &Running::of_gateway())
                 .await
                 .map(drop);
         }
@@ -164,7 +164,10 @@ impl Drop for Watcher {
         let (connection, params) =
             (Arc::clone(&self.connection), RawJson::of(&json!({ "uri": self.uri })));
         runtime.spawn(async move {
-            connection.request("resources/unsubscribe", &params, Asker::Gateway).await.map(drop)
+            connection
+                .request("resources/unsubscribe", &params, &Running::of_gateway())
+                .await
+                .map(drop)
         });
     }
 }

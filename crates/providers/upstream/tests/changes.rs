@@ -1,6 +1,8 @@
 //! Rule: a change of the tools that a server reports is forwarded, even if its list shows no
 //! difference.
 
+mod answers;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -76,7 +78,14 @@ async fn a_reported_change_without_a_difference_is_forwarded() {
     let configured = BTreeMap::from([("up".to_owned(), Spec { url, ..Spec::default() })]);
     let (vault, closing) =
         (Arc::new(Vault::new(dir.path().join("key"), None)), CancellationToken::new());
-    let loaded = Upstreams::load(directory, Arc::new(store), vault, &configured, closing.clone());
+    let loaded = Upstreams::load(
+        directory,
+        Arc::new(store),
+        vault,
+        answers::answers(1 << 30),
+        &configured,
+        closing.clone(),
+    );
     let upstreams = loaded.await.unwrap();
     upstreams.reached(TIMEOUT).await;
     assert_eq!(upstreams.list()[0].health.state, Health::Ready, "{:?}", upstreams.list());

@@ -1,5 +1,6 @@
 //! Rule: a server of both eras asks each caller in the era that the caller supports.
 
+mod answers;
 mod dual_era;
 mod gateway;
 

@@ -1,5 +1,7 @@
 //! Rule: invisible characters in the prompts and resources of a server are an audit event, once.
 
+mod answers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +90,14 @@ async fn a_prompt_with_invisible_characters_is_reported_when_it_is_new() {
         let (vault, closing) =
             (Arc::new(Vault::new(dir.path().join("key"), None)), CancellationToken::new());
         let records = Arc::new(store.clone());
-        let loaded = Upstreams::load(directory, records, vault, &configured, closing.clone());
+        let loaded = Upstreams::load(
+            directory,
+            records,
+            vault,
+            answers::answers(1 << 30),
+            &configured,
+            closing.clone(),
+        );
         let upstreams = loaded.await.unwrap();
         upstreams.reached(TIMEOUT).await;
         assert_eq!(upstreams.list()[0].health.state, Health::Ready, "{:?}", upstreams.list());

@@ -1,6 +1,7 @@
 //! Rule: a server with a URL that is unreachable after a restart of the gateway is reported as
 //! offline.
 
+mod answers;
 #[expect(dead_code, reason = "other tests use the rest")]
 mod dual_era;
 
@@ -14,6 +15,7 @@ use sa_upstream::{Spec, State, Upstreams};
 use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 
+use self::answers::answers;
 use self::dual_era::DualEra;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +33,7 @@ async fn a_dead_url_is_tried_after_a_restart_and_says_why_it_is_offline() {
             directory,
             Arc::new(store.clone()),
             vault,
+            answers(1 << 30),
             &configured,
             closing.clone(),
         );

@@ -1,5 +1,6 @@
 //! Rule: a tool that its server runs only as a task is called like any other tool.
 
+mod answers;
 mod gateway;
 
 use std::convert::Infallible;

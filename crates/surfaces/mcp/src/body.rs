@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use sa_limits::offload::{Turns, Weight};
+use sa_limits::received::Held;
 use sa_text::json::{Object, object};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,12 +21,14 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone)]
 pub(crate) struct Body(pub(crate) Bytes);
 
-/// Adds the expected size of the answer to a request, before rmcp serialises it.
-pub(crate) fn weigh(context: &RequestContext<RoleServer>, bytes: usize) {
+/// Adds the expected size of the answer to a request, before rmcp serialises it. The budget that
+/// the answer holds is held until then.
+pub(crate) fn weigh(context: &RequestContext<RoleServer>, bytes: usize, held: Held) {
     if let Some(weight) =
         context.extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Weight>())
     {
         weight.add(bytes);
+        weight.hold(held);
     }
 }
 

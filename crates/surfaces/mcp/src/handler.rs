@@ -18,6 +18,7 @@ use sa_core::call::CallRequest;
 use sa_core::directory::{Route, ToolView};
 use sa_core::{Asking, LogLevel, Principal, RawJson};
 use sa_limits::offload;
+use sa_limits::received::Held;
 use serde_json::Value;
 
 use crate::body;
@@ -119,7 +120,7 @@ impl McpHandler {
             };
             match turn {
                 Turn::Ended(finished) => {
-                    body::weigh(context, finished.weight());
+                    body::weigh(context, finished.weight(), finished.held());
                     return finished
                         .told(move |finished| running.answer(finished, is_new_era))
                         .await;
@@ -278,7 +279,7 @@ impl ServerHandler for McpHandler {
         let revision = *directory.subscribe().borrow();
         let page =
             directory.list(&caller.view(), cursor.as_deref(), PAGE, allowed).within(MAX_PAGE_BYTES);
-        body::weigh(&context, page.weight());
+        body::weigh(&context, page.weight(), Held::default());
         let tools =
             offload::run_queued(page.weight(), || shared.tools.page(revision, &page.tools)).await;
         Ok(ListToolsResult { tools, next_cursor: page.next, ..list })

@@ -17,8 +17,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    Asking, CallError, CallErrorKind, DocumentError, Documents, DocumentsView, Listing, Overrun,
-    Question, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
+    Asking, CallError, CallErrorKind, DocumentAnswer, DocumentError, Documents, DocumentsView,
+    Listing, Overrun, Question, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
 };
 use sa_limits::offload;
 use sa_text::json::why;
@@ -208,14 +208,13 @@ impl<'a> Passthrough<'a> {
         // during the request.
         let older = context.protocol_version().is_none_or(|version| version.has_initialize());
         let sink = older.then(|| Arc::new(Client(context.peer.clone())) as Arc<dyn UpdateSink>);
-        let asked = documents.ask(method, RawJson::of(params), &self.view.principal.id, sink);
-        let answer = tokio::select! {
+        let asked = documents.ask(method, RawJson::of(params), &self.view.principal, sink);
+        let DocumentAnswer { json, held } = tokio::select! {
             answer = asked => answer.map_err(|refused| Unanswered { away: refused.undelivered, error: error(refused) })?,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None).into()),
         };
-        body::weigh(context, answer.len());
-        let read =
-            offload::run_queued(answer.len(), || serde_json::from_str(answer.as_str())).await;
+        body::weigh(context, json.len(), held);
+        let read = offload::run_queued(json.len(), || serde_json::from_str(json.as_str())).await;
         read.map_err(|error| ErrorData::internal_error(error.to_string(), None).into())
     }
 

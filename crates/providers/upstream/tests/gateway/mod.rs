@@ -11,12 +11,15 @@ use sa_core::{
     Asking, CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Policy, Principal,
     Question, RawJson, Role, Router, RouterOptions, Update, UpdateSink, View,
 };
+use sa_limits::budget::SharedBudget;
 use sa_store::{OpenOptions, Store};
 use sa_upstream::{Spec, State, Upstreams};
 use sa_vault::Vault;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
+
+use crate::answers::answers;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,22 +50,25 @@ impl UpdateSink for Caller {
 
 /// A router with one upstream server, `up`.
 pub(crate) struct Gateway {
-    router: Arc<Router>,
+    pub(crate) router: Arc<Router>,
     _upstreams: Arc<Upstreams>,
     _dir: TempDir,
 }
 
 impl Gateway {
     pub(crate) async fn before(url: String) -> Self {
+        Self::with(Spec { url, ..Spec::default() }, answers(1 << 30)).await
+    }
+
+    pub(crate) async fn with(spec: Spec, answers: Arc<SharedBudget>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
         let directory = Directory::new(Notices::new(), TIMEOUT);
         let vault = Arc::new(Vault::new(dir.path().join("key"), None));
-        let spec = Spec { url, ..Spec::default() };
         let configured = BTreeMap::from([("up".to_owned(), spec)]);
         let closing = CancellationToken::new();
-        let loaded =
-            Upstreams::load(Arc::clone(&directory), Arc::new(store), vault, &configured, closing);
+        let (registry, records) = (Arc::clone(&directory), Arc::new(store));
+        let loaded = Upstreams::load(registry, records, vault, answers, &configured, closing);
         let upstreams = loaded.await.unwrap();
         upstreams.reached(TIMEOUT).await;
         assert_eq!(upstreams.list()[0].health.state, State::Ready, "{:?}", upstreams.list());
@@ -77,7 +83,17 @@ impl Gateway {
     }
 
     pub(crate) async fn call(&self, tool: &str, asking: Asking, timeout: Duration) -> Outcome {
-        let principal = Principal::new("t", "t", Role::Agent);
+        self.call_of("t", tool, asking, timeout).await
+    }
+
+    pub(crate) async fn call_of(
+        &self,
+        principal: &str,
+        tool: &str,
+        asking: Asking,
+        timeout: Duration,
+    ) -> Outcome {
+        let principal = Principal::new(principal, principal, Role::Agent);
         let request = CallRequest {
             tool: format!("up__{tool}"),
             args: RawJson::empty_object(),

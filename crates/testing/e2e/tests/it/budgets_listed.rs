@@ -4,7 +4,7 @@ use sa_testkit::Setup;
 
 use crate::SWITCHBOARD;
 
-const BUDGETS: [&str; 16] = [
+const BUDGETS: [&str; 17] = [
     "answers",
     "arguments",
     "calls",
@@ -16,6 +16,7 @@ const BUDGETS: [&str; 16] = [
     "node_hellos",
     "node_messages",
     "node_requests",
+    "provider_answers",
     "requests",
     "session_events",
     "sessions",

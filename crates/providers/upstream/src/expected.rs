@@ -1,0 +1,78 @@
+//! The answer that a message to a server expects, and its part of the budget for answers.
+
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions as _, JsonRpcError, RequestId,
+};
+use sa_limits::budget::Refused;
+use sa_limits::received::Received;
+
+use crate::table::Marker;
+
+/// What is known about the answer to a message.
+pub(crate) struct Expected {
+    /// The id of the request. A notification has no answer.
+    pub(crate) asked: Option<RequestId>,
+    pub(crate) waiting: Option<Marker>,
+    /// Whether a large answer is handed to its waiting caller directly. rmcp reads the answers to
+    /// list requests itself.
+    pub(crate) is_handed_over: bool,
+    /// The maximum size.
+    pub(crate) most: usize,
+    pub(crate) received: Received,
+}
+
+impl Expected {
+    pub(crate) fn after(message: &ClientJsonRpcMessage, most: usize) -> Self {
+        let waiting = waiting(message);
+        let received = waiting.as_ref().map_or_else(Received::uncounted, Marker::received);
+        Self {
+            asked: asked(message),
+            waiting,
+            is_handed_over: is_handed_over(message),
+            most,
+            received,
+        }
+    }
+
+    /// Tells the waiting caller why the budget refuses its answer. Returns the error that rmcp
+    /// receives in its stead. The answer takes nothing from the budget any more.
+    pub(crate) fn refuse(&mut self, refused: Refused) -> JsonRpcError {
+        self.received.shrink(0);
+        let error = ErrorData::internal_error(refused.message.clone(), None);
+        if let Some(waiting) = &self.waiting {
+            waiting.refuse(refused);
+        }
+        JsonRpcError::new(self.asked.clone(), error)
+    }
+
+    /// Passes the counter of a received answer to the waiting caller.
+    pub(crate) fn pass_on(self) {
+        if let Some(waiting) = self.waiting {
+            waiting.count(self.received);
+        }
+    }
+}
+
+pub(crate) fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    if let ClientJsonRpcMessage::Request(request) = message {
+        Some(request.id.clone())
+    } else {
+        None
+    }
+}
+
+/// Returns the marker of the caller that waits for the answer.
+fn waiting(message: &ClientJsonRpcMessage) -> Option<Marker> {
+    let ClientJsonRpcMessage::Request(request) = message else { return None };
+    request.request.extensions().get::<Marker>().cloned()
+}
+
+fn is_handed_over(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else { return false };
+    matches!(
+        request.request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+    )
+}
