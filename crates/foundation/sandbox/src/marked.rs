@@ -5,6 +5,7 @@
 //! over such a file would not hide it reliably. Therefore nothing is started until the file is
 //! removed. In directories that a program can only read, marked files are hidden.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use sa_vault::secret_file;
@@ -20,8 +21,38 @@ const MAX_ENTRIES: usize = 2_000_000;
 /// Returns every marked file and directory below these directories and below the system
 /// directories. The error describes why the search did not finish.
 pub fn search<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Result<Vec<PathBuf>, String> {
-    let roots: Vec<&Path> = directories.into_iter().chain(SYSTEM.map(Path::new)).collect();
-    search_within(&roots, MAX_ENTRIES)
+    let roots = roots(directories);
+    let Search { found, is_complete } = search_within(&roots, MAX_ENTRIES, MAX_ENTRIES);
+    if is_complete {
+        return Ok(found);
+    }
+    Err(format!(
+        "more than {MAX_ENTRIES} files would have to be searched for secrets of gateways; choose a directory with \
+         fewer files than {}",
+        roots[0].display()
+    ))
+}
+
+/// Searches the same directories, but at most this number of files and directories: those nearest
+/// to the roots, and a tenth of this number in each directory.
+pub fn search_first<'a>(
+    directories: impl IntoIterator<Item = &'a Path>,
+    max_entries: usize,
+) -> Search {
+    search_within(&roots(directories), max_entries, max_entries / 10)
+}
+
+/// The result of a search.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The marked files and directories.
+    pub found: Vec<PathBuf>,
+    /// Whether everything was searched.
+    pub is_complete: bool,
+}
+
+fn roots<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Vec<&'a Path> {
+    directories.into_iter().chain(SYSTEM.map(Path::new)).collect()
 }
 
 impl Policy {
@@ -42,50 +73,43 @@ impl Policy {
     }
 }
 
-/// Searches the roots. Lists nothing below a marked directory.
-fn search_within(roots: &[&Path], max_entries: usize) -> Result<Vec<PathBuf>, String> {
+/// Searches the roots, breadth-first. Lists nothing below a marked directory.
+fn search_within(roots: &[&Path], max_entries: usize, max_per_directory: usize) -> Search {
     let kernel = mounts::pseudo();
-    let (mut found, mut directories, mut entries) = (Vec::new(), Vec::new(), 0_usize);
-    for root in roots {
-        directories.push(root.to_path_buf());
-        while let Some(directory) = directories.pop() {
+    let is_marked = |path: &PathBuf| secret_file::is_marked_path(path);
+    let (mut found, open): (Vec<_>, Vec<_>) =
+        roots.iter().map(|root| root.to_path_buf()).partition(is_marked);
+    let (mut directories, mut left) = (VecDeque::from(open), max_entries);
+    let mut is_complete = true;
+    while let Some(directory) = directories.pop_front() {
+        if kernel.contains(&directory) {
+            continue;
+        }
+        // A command runs as the same user with fewer rights, so it cannot list the directory
+        // either.
+        let Ok(listed) = std::fs::read_dir(&directory) else { continue };
+        let mut listed = listed.flatten();
+        for entry in listed.by_ref().take(max_per_directory.min(left)) {
+            left -= 1;
+            // The target of a symbolic link is searched itself, or is not visible.
+            let Ok(kind) = entry.file_type() else { continue };
+            let path = entry.path();
             // A root inside another one is searched once.
-            let is_other_root = directory != *root && roots.contains(&directory.as_path());
-            if is_other_root || kernel.contains(&directory) {
+            if !(kind.is_file() || kind.is_dir()) || roots.contains(&path.as_path()) {
                 continue;
             }
-            if secret_file::is_marked_path(&directory) {
-                found.push(directory);
-                continue;
-            }
-            // A command runs as the same user with fewer rights, so it cannot list the directory
-            // either.
-            let Ok(listed) = std::fs::read_dir(&directory) else { continue };
-            for entry in listed.flatten() {
-                entries += 1;
-                if entries > max_entries {
-                    return Err(format!(
-                        "more than {max_entries} files would have to be searched for secrets of gateways; choose a \
-                         directory with fewer files than {}",
-                        roots[0].display()
-                    ));
-                }
-                look_at(&entry, &mut found, &mut directories);
+            if is_marked(&path) {
+                found.push(path);
+            } else if kind.is_dir() {
+                directories.push_back(path);
             }
         }
-    }
-    Ok(found)
-}
-
-fn look_at(entry: &std::fs::DirEntry, found: &mut Vec<PathBuf>, directories: &mut Vec<PathBuf>) {
-    // The target of a symbolic link is searched itself, or is not visible.
-    match entry.file_type() {
-        Ok(kind) if kind.is_dir() => directories.push(entry.path()),
-        Ok(kind) if kind.is_file() && secret_file::is_marked_path(&entry.path()) => {
-            found.push(entry.path());
+        is_complete &= listed.next().is_none();
+        if left == 0 && !directories.is_empty() {
+            return Search { found, is_complete: false };
         }
-        _ => {}
     }
+    Search { found, is_complete }
 }
 
 #[cfg(test)]
@@ -105,9 +129,37 @@ mod tests {
         secret_file::mark_directory(&path("work/data")).unwrap();
         fs::hard_link(path("work/data/token"), path("work/a/b/link")).unwrap();
         std::os::unix::fs::symlink("data/token", path("work/soft")).unwrap();
-        let mut found = search_within(&[&path("work"), dir.path()], 100).unwrap();
+        let mut search = search_within(&[&path("work"), dir.path()], 100, 100);
+        search.found.sort();
+        let found = vec![path("work/a/b/link"), path("work/data")];
+        assert_eq!(search, Search { found, is_complete: true });
+    }
+
+    #[test]
+    fn marker_files_count_where_attributes_are_not_supported() {
+        sa_test_needs::run_without_attributes("marked::tests::without_attributes");
+    }
+
+    #[test]
+    #[ignore = "runs on the file system that the other test mounts"]
+    fn without_attributes() {
+        if sa_test_needs::small_disk().is_none() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("work/data/deep")).unwrap();
+        fs::create_dir_all(path("work/other")).unwrap();
+        fs::write(path("work/data/token"), "secret").unwrap();
+        secret_file::mark_directory(&path("work/data")).unwrap();
+        // A file that is marked alone marks the directory that it is in.
+        let config = fs::File::create_new(path("work/other/config")).unwrap();
+        secret_file::mark_created(&config, &path("work/other/config")).unwrap();
+        let work = path("work");
+        let mut found = search([work.as_path()]).unwrap();
+        found.retain(|found| found.starts_with(&work));
         found.sort();
-        assert_eq!(found, [path("work/a/b/link"), path("work/data")]);
+        assert_eq!(found, [path("work/data"), path("work/other")]);
     }
 
     #[test]
@@ -116,8 +168,30 @@ mod tests {
         for number in 0..5 {
             fs::write(dir.path().join(number.to_string()), "").unwrap();
         }
-        assert_eq!(search_within(&[dir.path()], 5), Ok(Vec::new()));
-        let why = search_within(&[dir.path()], 4).unwrap_err();
-        assert!(why.contains("more than 4 files"), "{why}");
+        let found = Vec::new();
+        assert_eq!(search_within(&[dir.path()], 5, 5), Search { found, is_complete: true });
+        for (max_entries, max_per_directory) in [(4, 5), (5, 4)] {
+            assert!(!search_within(&[dir.path()], max_entries, max_per_directory).is_complete);
+        }
+    }
+
+    #[test]
+    fn a_bounded_search_looks_at_the_top_of_every_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["large", "small", "small/data", "large/deep/er/data"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        for number in 0..2_000 {
+            fs::write(path("large").join(number.to_string()), "").unwrap();
+            fs::write(path("large/deep").join(number.to_string()), "").unwrap();
+        }
+        let deep = path("large/deep/er/data");
+        for data in [&deep, &path("small/data")] {
+            secret_file::mark_directory(data).unwrap();
+        }
+        let first = search_first([dir.path()], 1_000);
+        assert!(first.found.contains(&path("small/data")) && !first.is_complete, "{first:?}");
+        assert!(search([dir.path()]).unwrap().contains(&deep));
     }
 }

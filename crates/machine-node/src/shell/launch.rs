@@ -64,6 +64,8 @@ pub(super) struct Launched {
     pub(super) supervisor: Supervisor,
     /// Its private directory, if it has one, which is removed with it.
     pub(super) private: Option<PrivateDir>,
+    /// The secret files of gateways that are hidden from it.
+    pub(super) hidden: Vec<PathBuf>,
 }
 
 /// The node's end of a supervisor.
@@ -97,10 +99,11 @@ impl Supervisor {
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
     let failed =
         |error: io::Error| ToolError::Failed(format!("the command could not be started: {error}"));
-    let policy = match &shell.sandbox {
+    let allowed = match &shell.sandbox {
         Some(guarded) => Some(guarded.current().await?),
         None => None,
     };
+    let (policy, hidden) = allowed.map(|allowed| (allowed.policy, allowed.hidden)).unzip();
     let ends = Ends::new(plan.input).map_err(failed)?;
     let private = policy.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
     let directory = private.as_ref().map(PrivateDir::path);
@@ -114,7 +117,10 @@ pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolE
         start_supervisor(shell, plan, &launch, &ends, directory).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
     match tokio::time::timeout(TIMEOUT, supervisor.said()).await {
-        Ok(Some(Said::Started { pid })) => Ok(Launched { pid, output, input, supervisor, private }),
+        Ok(Some(Said::Started { pid })) => {
+            let hidden = hidden.unwrap_or_default();
+            Ok(Launched { pid, output, input, supervisor, private, hidden })
+        }
         Ok(Some(Said::Failed { why })) => {
             Err(ToolError::Failed(format!("the command could not be started: {why}")))
         }

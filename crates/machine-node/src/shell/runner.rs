@@ -1,6 +1,8 @@
 //! Supervises one command: reads its output, enforces its time limit, and records its end.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,13 +44,13 @@ pub(super) async fn start(
     let who = Identity { id, owner, command, workdir, pid: launched.pid, slot };
     let (session, orders) = Session::new(who, stdin);
     let reader = Reader::new(launched.output);
-    let (supervisor, private) = (launched.supervisor, launched.private);
     let runner = Runner {
         shell: Arc::clone(shell),
         session: Arc::clone(&session),
-        supervisor,
+        supervisor: launched.supervisor,
         reader,
-        private,
+        private: launched.private,
+        hidden: launched.hidden,
     };
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     shell.runners.spawn(runner.run(orders, deadline));
@@ -61,10 +63,14 @@ struct Runner {
     supervisor: Supervisor,
     reader: Reader,
     private: Option<PrivateDir>,
+    hidden: Vec<PathBuf>,
 }
 
 impl Runner {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>, deadline: Option<Instant>) {
+        let (shell, hidden) = (Arc::clone(&self.shell), std::mem::take(&mut self.hidden));
+        let mut revoked = pin!(revoked(&shell, &hidden));
+        let mut is_revoked = false;
         let mut end: Option<End> = None;
         let mut timed_out = false;
         let mut stopping = false;
@@ -84,6 +90,11 @@ impl Runner {
                 () = at(deadline), if end.is_none() && !timed_out => {
                     timed_out = true;
                     self.order(Order::Terminate, &mut timeout);
+                }
+                why = &mut revoked, if end.is_none() && !is_revoked => {
+                    is_revoked = true;
+                    self.session.write(&format!("\n[the command was ended: {why}]\n"));
+                    self.order(Order::Kill, &mut timeout);
                 }
                 () = at(timeout) => break,
                 () = self.shell.stop.cancelled(), if !stopping => {
@@ -122,6 +133,14 @@ impl Runner {
 
     fn ended(&self, code: Option<i32>, signal: Option<String>, timed_out: bool) -> End {
         End { code, signal, timed_out, after: self.session.elapsed() }
+    }
+}
+
+/// Waits until a command with a sandbox must be ended, and returns the reason.
+async fn revoked(shell: &Shell, hidden: &[PathBuf]) -> String {
+    match &shell.sandbox {
+        Some(guarded) => guarded.revoked(hidden).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -123,6 +123,44 @@ async fn what_is_made_below_a_marked_directory_is_refused() {
     assert!(!place.path("data/attachments/new").exists());
 }
 
+#[test]
+fn marker_files_count_where_attributes_are_not_supported() {
+    sa_test_needs::run_without_attributes("hidden::without_attributes");
+}
+
+#[tokio::test]
+#[ignore = "runs on the file system that the other test mounts"]
+async fn without_attributes() {
+    if sa_test_needs::small_disk().is_none() {
+        return;
+    }
+    let place = Place::new();
+    place.file("data/operator.token", "s3cret");
+    secret_file::mark_directory(&place.path("data")).unwrap();
+    assert!(place.path("data/.switchboard-secret").exists());
+    place.file("data/store.db-wal", "s3cret");
+    place.file("data/attachments/deep/one", "s3cret");
+    symlink("data/operator.token", place.path("link")).unwrap();
+    place.file("open", "s3cret");
+    for path in ["data/operator.token", "data/store.db-wal", "data/attachments/deep/one", "link"] {
+        place.fails("Read", json!({ "path": path }), NotAllowed).await;
+        place.fails("Write", json!({ "path": path, "content": "x" }), NotAllowed).await;
+        place
+            .fails("Edit", json!({ "path": path, "oldString": "s", "newString": "x" }), NotAllowed)
+            .await;
+        place.fails("Grep", json!({ "pattern": "s3cret", "path": path }), NotAllowed).await;
+    }
+    for path in ["data", "data/attachments/deep"] {
+        place.fails("Glob", json!({ "pattern": "*", "path": path }), NotAllowed).await;
+        place.fails("Grep", json!({ "pattern": "s", "path": path }), NotAllowed).await;
+        let new = format!("{path}/new");
+        place.fails("Write", json!({ "path": new, "content": "x" }), NotAllowed).await;
+    }
+    let found = place.ok("Glob", json!({ "pattern": "**" })).await;
+    assert_eq!(found["matches"], json!([place.shown("open")]));
+    assert_eq!(place.ok("Grep", json!({ "pattern": "s3cret" })).await["count"], 1);
+}
+
 #[tokio::test]
 async fn a_bind_mount_of_a_gateways_secret_is_refused() {
     let place = beside_a_gateway();
