@@ -95,8 +95,8 @@ pub fn homes() -> Vec<PathBuf> {
 }
 
 /// Returns the real paths of credentials in homes that are in these directories, and the paths of
-/// those that do not exist yet. A directory is not secret if it is given by name, or something in it
-/// is.
+/// those that do not exist yet. A directory is not secret if it is given by name, or if something
+/// in it is.
 pub fn credentials(homes: &[PathBuf], given: &[PathBuf]) -> Vec<PathBuf> {
     let is_secret = |path: &PathBuf| {
         given.iter().any(|root| path.starts_with(root))

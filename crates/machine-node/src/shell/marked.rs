@@ -1,8 +1,8 @@
 //! The policy of commands without the secret files of gateways.
 //!
-//! A gateway may mark a file at any time. A search before each command looks at the files nearest to
-//! the top of each directory, which are all files of most workspaces. The result for the others is
-//! cached. While commands run, the searches are repeated, and a command that could read a secret
+//! A gateway may mark a file at any time. A search before each command looks at the files nearest
+//! to the top of each directory, which are all files of most workspaces. The result for the others
+//! is cached. While commands run, the searches are repeated, and a command that could read a secret
 //! file is ended.
 
 use std::path::{Path, PathBuf};
@@ -89,8 +89,8 @@ impl Guarded {
         }
     }
 
-    /// Returns the marked files, from a search that began at this time or later. If several commands
-    /// need one, they share it.
+    /// Returns the marked files, from a search that began at this time or later. If several
+    /// commands need one, they share it.
     async fn found(&self, since: Instant) -> Result<Vec<PathBuf>, String> {
         let mut last = self.last.lock().await;
         if last.began < since {

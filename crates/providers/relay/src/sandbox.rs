@@ -15,8 +15,8 @@ pub(crate) const RELAY: &str = "/run/switchboard/relay.sock";
 pub(crate) const PROGRAM: &str = "/run/switchboard/switchboard";
 
 /// The configured paths of an agent, with their real paths as they were when the gateway started.
-/// Another agent may be able to change a directory above them, and could replace a part of a path by
-/// a link.
+/// Another agent may be able to change a directory above them, and could replace a part of a path
+/// by a link.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     /// `None` if each session has its own directory.
@@ -140,16 +140,16 @@ pub(crate) fn policy(
         policy.readable.push(path.clone());
     }
     policy.pinned.clone_from(&paths.read);
-    // Each session also hides the ones that exist when it starts. These stay hidden even if an agent
-    // removes the link that leads to them.
+    // Each session also hides the ones that exist when it starts. These stay hidden even if an
+    // agent removes the link that leads to them.
     let is_real = |path: &&PathBuf| path.canonicalize().is_ok_and(|real| real == **path);
     let credentials = paths.credentials.iter().filter(is_real).cloned();
     Ok(policy.hiding(secrets.into_iter().chain(credentials)))
 }
 
-/// Returns the directories that sandboxed agents can write to and that may be in the data directory.
-/// The gateway must not mark anything there: an agent's files are not secrets of the gateway, and
-/// an agent cannot start in a directory with marked files.
+/// Returns the directories that sandboxed agents can write to and that may be in the data
+/// directory. The gateway must not mark anything there: an agent's files are not secrets of the
+/// gateway, and an agent cannot start in a directory with marked files.
 pub fn agent_directories(data_dir: &Path, agents: &BTreeMap<String, AgentCommand>) -> Vec<PathBuf> {
     let configured = agents.values().filter(|agent| agent.sandbox && !agent.dir.is_empty());
     // The directories of sessions. Their sockets are beside them, and need no mark.

@@ -227,7 +227,7 @@ async fn a_node_that_is_killed_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_killed_wakes_keepers_that_were_stopped() {
+async fn a_node_that_is_killed_wakes_supervisors_that_were_stopped() {
     let laptop = Laptop::new(&[]).await;
     laptop.background(&format!("echo $PPID >> pids; kill -STOP $PPID; {FAMILY}")).await;
     let pids = laptop.pids(5).await;

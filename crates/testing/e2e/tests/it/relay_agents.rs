@@ -331,7 +331,7 @@ async fn everything_that_an_agent_started_ends_with_a_gateway_that_is_killed() {
     let stray = free.said("stray").await;
     let boxed = Work::start(&caller, "boxed").await;
     let inside = processes_of(&gateway);
-    assert!(inside.len() >= 6, "keepers, agents, relays: {inside:?}");
+    assert!(inside.len() >= 6, "supervisors, agents, relays: {inside:?}");
     gateway.kill().await;
     for pid in inside.iter().chain([&stray]) {
         eventually("the process dead", || async { (!is_alive(pid)).then_some(()) }).await;
