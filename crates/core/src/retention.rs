@@ -7,7 +7,7 @@
 //! - *Age*: entries are older than their retention. This depends on the wall clock, so it only
 //!   happens while the clock is [trusted](TrustedClock).
 //!
-//! One round deletes at most 1 % of a stream by age (10 entries of a small one). So after missing
+//! One round deletes at most 1 % of a stream by age (one entry of a small one). So after missing
 //! every warning, an operator still has hours to react.
 
 mod clock;
@@ -27,7 +27,7 @@ use crate::store::{Aged, Log, Retention, StoreError, Trimmed};
 /// One round deletes at most this part of a stream by age: 1 %.
 const ROUND_PART: u64 = 100;
 /// One round may always delete this number of records by age, so that small streams shrink, too.
-const ROUND_LEAST: u64 = 10;
+const ROUND_LEAST: u64 = 1;
 
 /// Deletes records that are too old or exceed a limit, and counts and logs the deletions.
 pub struct Trimmer {
@@ -95,6 +95,12 @@ impl Trimmer {
             now.wall_ms
                 .saturating_sub_unsigned(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX)),
         )
+    }
+
+    /// Returns the time; `None` while the clock is not trusted. For all other actions that cannot be
+    /// undone when the clock is right again.
+    pub fn now_ms(&self) -> Option<i64> {
+        self.since_ms(Duration::ZERO)
     }
 
     /// Returns the reason why no record is deleted by age at the moment, if there is one.
@@ -219,7 +225,8 @@ mod tests {
     #[test]
     fn a_round_deletes_one_percent_and_something_of_a_small_stream() {
         let check = |records, expected| assert_eq!(round_limit(records), expected);
-        check(0, 10);
+        check(0, 1);
+        check(26, 1);
         check(1_000, 10);
         check(250_000, 2_500);
     }
