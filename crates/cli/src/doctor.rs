@@ -242,7 +242,7 @@ async fn read_all(
     let store = sa_store::Store::open(options)?;
     let read = async {
         let verified = store.verify().await?;
-        let tokens = Tokens::load(Arc::new(store.clone())).await?;
+        let tokens = Tokens::load(Arc::new(store.clone()), || None).await?;
         Ok((verified, tokens.unreadable().to_vec()))
     };
     let read = read.await;

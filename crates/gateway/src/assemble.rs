@@ -14,7 +14,7 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{
-    Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View, clock,
+    Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View,
 };
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
@@ -107,7 +107,8 @@ pub async fn assemble_on(
     let trimmer = retention::open(&store).await?;
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
-    let tokens = Tokens::load(Arc::clone(&records)).await?;
+    let clock = Arc::clone(&trimmer);
+    let tokens = Tokens::load(Arc::clone(&records), move || clock.now_ms()).await?;
     for trouble in tokens.unreadable() {
         let message = format!("{}: {trouble}", config.store_file().display());
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
@@ -543,12 +544,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
         http::release_names(gateway.router.directory(), &gateway.tokens);
         gateway.router.directory().save_absences();
         if let Some(sessions) = &gateway.sessions {
-            let expired = |token: &crate::tokens::TokenRecord| {
-                token.expires_ms.is_some_and(|at| at <= clock::now_ms())
-            };
-            for token in gateway.tokens.list().into_iter().filter(expired) {
-                sessions.end_owned(&token.id, "the caller's token has expired").await;
-            }
+            crate::sessions::end_expired(sessions, &gateway.tokens).await;
         }
         if round.is_multiple_of(10) {
             let config = gateway.config.clone();

@@ -12,6 +12,8 @@ mod connection;
 mod definitions;
 pub mod demo;
 pub mod examples;
+#[cfg(test)]
+mod gateway_for_tests;
 pub mod hosts;
 pub mod http;
 pub mod journal;

@@ -89,7 +89,7 @@ impl NodeStore {
         trimmer: Arc<Trimmer>,
         valid: &HashSet<Grant>,
     ) -> Result<Self, StoreError> {
-        let now_ms = trusted_now_ms(&trimmer);
+        let now_ms = trimmer.now_ms();
         let mut stored = HashMap::new();
         let mut saved = Vec::new();
         for (id, record) in records.list(BUCKET).await? {
@@ -110,7 +110,7 @@ impl NodeStore {
     /// Saves all changes so far.
     pub(crate) async fn save(&self) -> Result<(), StoreError> {
         let mut stored = self.stored.lock().await;
-        let now_ms = trusted_now_ms(&self.trimmer);
+        let now_ms = self.trimmer.now_ms();
         loop {
             let batch = self.directory.take_unsaved_providers(BATCH);
             if batch.is_empty() {
@@ -243,11 +243,6 @@ impl ToolDocument {
     }
 }
 
-/// Returns the time; `None` while the clock is not trusted.
-fn trusted_now_ms(trimmer: &Trimmer) -> Option<i64> {
-    trimmer.since_ms(Duration::ZERO)
-}
-
 fn raw(json: &RawJson) -> Box<RawValue> {
     RawValue::from_string(json.as_str().to_owned()).unwrap_or_default()
 }
@@ -264,30 +259,15 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::assemble::{Gateway, assemble};
-    use crate::call_index::store_options;
-    use crate::config::Config;
-    use crate::config::layers::Layers;
-
-    const MINUTE_MS: i64 = 60_000;
-    const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
+    use crate::assemble::Gateway;
+    use crate::gateway_for_tests::{self, MINUTE_MS, YEAR_MS};
 
     /// Starts a gateway with the store of a process that ended this long ago. A node had
     /// disconnected at the same time.
     async fn start_after(dir: &std::path::Path, ms: i64) -> Arc<Gateway> {
         let at_ms = clock::now_ms() - ms;
-        let flags = [("data.dir", dir.as_os_str().to_owned())];
-        let layers = Layers::read(None, std::iter::empty(), &flags).unwrap();
-        let config = Config::resolve(&layers).unwrap();
-        let store = sa_store::Store::open(store_options(config.store_file())).unwrap();
         let node = json!({ "age": 1, "bare_names": false, "about": {}, "gone_ms": at_ms });
-        let clock = json!({ "trusted_ms": at_ms });
-        for (bucket, key, value) in [(BUCKET, "n", node), ("retention", "clock", clock)] {
-            let value = value.to_string().into();
-            store.put(bucket, key, value, Expect::Absent).await.unwrap();
-        }
-        store.shutdown().await.unwrap();
-        assemble(config).await.unwrap()
+        gateway_for_tests::start_after(dir, ms, [(BUCKET, "n", node)]).await
     }
 
     /// The memory of offline nodes is ten minutes.
@@ -316,6 +296,26 @@ mod tests {
             let record = gateway.store.get(BUCKET, "n").await.unwrap().unwrap();
             let node: Value = serde_json::from_slice(&record.value).unwrap();
             assert_eq!(node["gone_ms"].is_i64(), is_stored, "after {ms} ms: {node}");
+            gateway.store.shutdown().await.unwrap();
+        }
+    }
+
+    /// A token may have expired only by a wrong clock.
+    #[tokio::test]
+    async fn a_wrong_clock_forgets_no_node_with_an_expiring_token() {
+        for (ms, is_known) in [(MINUTE_MS, false), (YEAR_MS, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let token = json!({
+                "id": "t", "name": "t", "role": "node", "hash": "0".repeat(64), "created_ms": 1, "expires_ms": 2,
+            });
+            let grant = crate::http::grant_of("t").id;
+            let node = json!({ "grant": grant, "age": 1, "bare_names": false, "about": {} });
+            let records = [(BUCKET, "n", node), ("tokens", "t", token)];
+            let gateway = gateway_for_tests::start_after(dir.path(), ms, records).await;
+            let nodes = gateway.router.directory().members("node");
+            assert_eq!(!nodes.is_empty(), is_known, "after {ms} ms");
+            gateway.shut_down().await;
+            assert_eq!(gateway.store.get(BUCKET, "n").await.unwrap().is_some(), is_known);
             gateway.store.shutdown().await.unwrap();
         }
     }

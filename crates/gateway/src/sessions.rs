@@ -13,6 +13,7 @@ use crate::budgets::Budgets;
 use crate::config::{Config, millis};
 use crate::retention::days;
 use crate::secret_files;
+use crate::tokens::{TokenRecord, Tokens};
 
 /// How long a message waits for an agent that connects by itself, before it counts as failed.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,4 +74,49 @@ pub async fn check_sandboxes(config: &Config, program: &Path) -> Result<(), Stri
         tokio::task::spawn_blocking(move || sa_relay::check_sandboxes(&program, &secrets, &agents))
             .await;
     checked.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Ends the sessions of expired tokens.
+pub(crate) async fn end_expired(sessions: &Sessions, tokens: &Tokens) {
+    let expired = |token: &TokenRecord| token.revoked_ms.is_none() && tokens.is_over(token);
+    for token in tokens.list().into_iter().filter(expired) {
+        sessions.end_owned(&token.id, "the caller's token has expired").await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_core::{CallRequest, Principal, RawJson, Role, TraceContext, View};
+
+    use super::*;
+    use crate::gateway_for_tests::{YEAR_MS, start_after};
+    use crate::tokens::NewToken;
+
+    #[tokio::test]
+    async fn a_session_ends_when_its_token_has_expired_by_a_trusted_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        let gateway = start_after(dir.path(), YEAR_MS, []).await;
+        let new = NewToken { expires_ms: Some(1), ..NewToken::new("bot", Role::Agent) };
+        let (token, _) = gateway.tokens.create(new).await.unwrap();
+        let request = CallRequest {
+            tool: "session_message".into(),
+            args: RawJson::empty_object(),
+            view: View::of(Arc::new(Principal::new(&*token.id, "bot", Role::Agent))),
+            surface: "test",
+            session_key: None,
+            timeout: None,
+            idle_timeout: None,
+            idempotency_key: None,
+            trace: TraceContext::root(),
+        };
+        gateway.router.start(request, None).outcome().await.outcome.unwrap();
+        let sessions = gateway.sessions.as_ref().unwrap();
+        end_expired(sessions, &gateway.tokens).await;
+        assert_eq!(sessions.count().0, 1, "the clock may be wrong");
+        assert!(gateway.trimmer.confirm().is_some());
+        end_expired(sessions, &gateway.tokens).await;
+        assert_eq!(sessions.count().0, 0);
+        gateway.shut_down().await;
+        gateway.store.shutdown().await.unwrap();
+    }
 }

@@ -38,6 +38,8 @@ pub struct Tokens {
     unreadable: Vec<String>,
     /// Held while a token is created, from the check of its name until it is stored.
     making: tokio::sync::Mutex<()>,
+    /// Returns the time; `None` while the clock is not trusted.
+    trusted_now_ms: Box<dyn Fn() -> Option<i64> + Send + Sync>,
 }
 
 /// The properties of a new token.
@@ -102,7 +104,12 @@ impl Refused {
 }
 
 impl Tokens {
-    pub async fn load(records: Arc<dyn Records>) -> Result<Self, StoreError> {
+    /// Reads the tokens. `trusted_now_ms` returns the time, or `None` while the clock is not
+    /// trusted.
+    pub async fn load(
+        records: Arc<dyn Records>,
+        trusted_now_ms: impl Fn() -> Option<i64> + Send + Sync + 'static,
+    ) -> Result<Self, StoreError> {
         let (known, unreadable) = stored::all(&*records).await?;
         let known = known.into_iter().map(|known| (known.hash, Arc::new(known))).collect();
         Ok(Self {
@@ -110,6 +117,7 @@ impl Tokens {
             known: RwLock::new(known),
             unreadable,
             making: tokio::sync::Mutex::default(),
+            trusted_now_ms: Box::new(trusted_now_ms),
         })
     }
 
@@ -142,6 +150,17 @@ impl Tokens {
         Ok(known.identity.clone())
     }
 
+    /// Returns whether the token is revoked, or has expired for certain. While the clock is not
+    /// trusted, no token counts as expired: the actions that follow cannot be undone.
+    pub(crate) fn is_over(&self, token: &TokenRecord) -> bool {
+        token.revoked_ms.is_some() || self.has_expired(token.expires_ms)
+    }
+
+    /// Returns whether this time has passed for certain.
+    pub(crate) fn has_expired(&self, expires_ms: Option<i64>) -> bool {
+        expires_ms.is_some_and(|at| (self.trusted_now_ms)().is_some_and(|now| at <= now))
+    }
+
     /// Returns the ids of the tokens with which an operator can sign in.
     pub fn for_operators(&self) -> Vec<String> {
         let now = clock::now_ms();
@@ -171,18 +190,14 @@ impl Tokens {
         &self,
         life_ms: i64,
     ) -> Result<(TokenRecord, String), StoreError> {
-        let now = clock::now_ms();
-        let over = |token: &TokenRecord| {
-            is_console_session(&token.id)
-                && (token.revoked_ms.is_some() || token.expires_ms.is_some_and(|at| at <= now))
-        };
+        let over = |token: &TokenRecord| is_console_session(&token.id) && self.is_over(token);
         for token in self.list().into_iter().filter(over) {
             stored::delete(&*self.records, &token.id).await?;
             let mut known = self.known.write();
             known.retain(|_, known| known.record.id != token.id);
         }
         let new = NewToken {
-            expires_ms: Some(now.saturating_add(life_ms)),
+            expires_ms: Some(clock::now_ms().saturating_add(life_ms)),
             ..NewToken::new("console", Role::Operator)
         };
         let token = fresh();
@@ -279,12 +294,10 @@ impl Tokens {
         if OPERATORS.contains(&name) && role != Role::Operator {
             return Some(format!("the name \"{name}\" is reserved for operators in channels"));
         }
-        let now = clock::now_ms();
         let known = self.known.read();
         let speaks = |other: &TokenRecord| {
             other.name == name
-                && other.revoked_ms.is_none()
-                && other.expires_ms.is_none_or(|at| at > now)
+                && !self.is_over(other)
                 && match Role::parse(&other.role) {
                     Some(Role::Participant) => true,
                     Some(Role::Node | Role::Monitor) | None => false,
@@ -360,7 +373,7 @@ pub(crate) fn same_secret(a: &str, b: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::records_for_tests::MemoryRecords;
@@ -369,15 +382,37 @@ mod tests {
         NewToken::new(name, role)
     }
 
+    async fn load(records: &Arc<MemoryRecords>) -> Tokens {
+        Tokens::load(Arc::clone(records) as _, || Some(clock::now_ms())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_that_expired_by_a_wrong_clock_keeps_its_record_and_its_name() {
+        let trusted = Arc::new(AtomicBool::new(false));
+        let is_trusted = Arc::clone(&trusted);
+        let now = move || is_trusted.load(Ordering::Relaxed).then(clock::now_ms);
+        let tokens = Tokens::load(Arc::new(MemoryRecords::default()), now).await.unwrap();
+        let speaker = || new("alice", Role::Participant);
+        tokens.create(NewToken { expires_ms: Some(1), ..speaker() }).await.unwrap();
+        tokens.open_console_session(-1).await.unwrap();
+        tokens.open_console_session(60_000).await.unwrap();
+        assert_eq!(tokens.list().len(), 3);
+        assert!(matches!(tokens.create(speaker()).await, Err(CreateError::Taken(_))));
+        trusted.store(true, Ordering::Relaxed);
+        tokens.open_console_session(60_000).await.unwrap();
+        assert_eq!(tokens.list().len(), 3, "the expired session is deleted");
+        assert!(tokens.create(speaker()).await.is_ok());
+    }
+
     #[tokio::test]
     async fn a_token_of_an_older_gateway_is_as_narrow_as_it_says() {
         let records = Arc::new(MemoryRecords::default());
-        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        let tokens = load(&records).await;
         let (record, token) = tokens.create(new("page", Role::Participant)).await.unwrap();
         let mut old = serde_json::to_value(&record).unwrap();
         old["tools"] = serde_json::json!(["demo_*", "models/gpt*"]);
         records.put("tokens", &record.id, old.to_string().into(), Expect::Anything).await.unwrap();
-        let tokens = Tokens::load(records as _).await.unwrap();
+        let tokens = load(&records).await;
         let identity = tokens.authenticate(&token).unwrap();
         let principal = &identity.principal;
         assert!(principal.includes(&["demo_echo"]) && !principal.includes(&["models/gpt"]));
@@ -388,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_token_for_operators_goes_only_where_that_is_said() {
-        let tokens = Tokens::load(Arc::new(MemoryRecords::default())).await.unwrap();
+        let tokens = load(&Arc::default()).await;
         let make = async |name: &str, expires_ms| {
             tokens.create(NewToken { expires_ms, ..new(name, Role::Operator) }).await.unwrap()
         };
@@ -405,7 +440,7 @@ mod tests {
     #[tokio::test]
     async fn a_record_that_cannot_be_read_is_named_and_opens_nothing() {
         let records = Arc::new(MemoryRecords::default());
-        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        let tokens = load(&records).await;
         assert!(tokens.is_new() && !tokens.any_for_nodes());
         let (record, token) = tokens.create(new("builder", Role::Node)).await.unwrap();
         let good = serde_json::to_value(&record).unwrap();
@@ -421,7 +456,7 @@ mod tests {
                 .put("tokens", &record.id, bad.to_string().into(), Expect::Anything)
                 .await
                 .unwrap();
-            let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+            let tokens = load(&records).await;
             let [said] = tokens.unreadable() else { panic!("{field}: {:?}", tokens.unreadable()) };
             assert!(said.contains(&record.id), "{said}");
             assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Unknown);
@@ -434,7 +469,7 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_keeps_no_token_alive() {
         let records = Arc::new(MemoryRecords::default());
-        let tokens = Tokens::load(Arc::clone(&records) as _).await.unwrap();
+        let tokens = load(&records).await;
         let (_, token) = tokens.create(new("bot", Role::Agent)).await.unwrap();
         let identity = tokens.authenticate(&token).unwrap();
 
@@ -449,7 +484,7 @@ mod tests {
         let again = tokens.revoke("bot", false).expect("what is not written can be repeated");
         tokens.persist(&again).await.unwrap();
         assert_eq!(tokens.revoke("bot", false).unwrap_err(), NotRevoked::Unclear);
-        let restarted = Tokens::load(records as _).await.unwrap();
+        let restarted = load(&records).await;
         assert_eq!(restarted.authenticate(&token).unwrap_err(), Refused::Revoked);
     }
 }

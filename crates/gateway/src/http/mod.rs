@@ -55,6 +55,8 @@ use crate::slot::Slot;
 
 pub use calls::MAX_PAGE;
 pub use nodes::CONNECT_WITH;
+#[cfg(test)]
+pub(crate) use nodes::grant_of;
 pub(crate) use nodes::{release_names, valid_grants};
 pub use openapi::document as openapi_document;
 pub use problem::Problem;

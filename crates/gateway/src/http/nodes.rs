@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::directory::{Directory, MemberView, Renamed};
-use sa_core::{Grant, Role, clock};
+use sa_core::{Grant, Role};
 use sa_nodes::{Admission, BadFrames, KIND};
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use serde::{Deserialize, Serialize};
@@ -233,8 +233,8 @@ pub(crate) async fn upgrade(
     settle(request.extensions(), || holder)?;
     let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
-        let (revoked, mut serve) =
-            (admission.revoked.clone(), Box::pin(nodes.serve(socket, admission)));
+        let (revoked, suspended) = (admission.revoked.clone(), admission.suspended.clone());
+        let mut serve = Box::pin(nodes.serve(socket, admission));
         // Runs in a separate task. The upgrade task is larger, because it has space for the whole
         // upgrade.
         match identity {
@@ -242,7 +242,12 @@ pub(crate) async fn upgrade(
             Some(identity) => tokio::spawn(async move {
                 tokio::select! {
                     () = &mut serve => return,
-                    () = identity.over() => revoked.cancel(),
+                    () = identity.over() => {
+                        if is_over(&app.tokens, &identity) {
+                            revoked.cancel();
+                        }
+                        suspended.cancel();
+                    }
                 }
                 serve.await;
             }),
@@ -269,6 +274,7 @@ fn admit(
         bound_id,
         remote: ends.remote.to_string(),
         revoked: CancellationToken::new(),
+        suspended: CancellationToken::new(),
     };
     for token in &presented {
         let matching = |secret: &String| same_secret(secret, token);
@@ -323,14 +329,18 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     !is_local || headers.keys().any(|name| by_proxy(name.as_str()))
 }
 
-/// Returns the grants with which nodes can connect now.
+/// Returns whether a connected node can never connect with its token again.
+fn is_over(tokens: &Tokens, identity: &Identity) -> bool {
+    identity.revoked.is_cancelled() || tokens.has_expired(identity.expires_ms)
+}
+
+/// Returns the grants with which nodes can connect. While the clock is not trusted, these include
+/// the grants of expired tokens.
 pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Grant> {
-    let now = clock::now_ms();
-    let stored = tokens.list().into_iter().filter(|token| {
-        token.role == Role::Node.as_str()
-            && token.revoked_ms.is_none()
-            && token.expires_ms.is_none_or(|at| at > now)
-    });
+    let stored = tokens
+        .list()
+        .into_iter()
+        .filter(|token| token.role == Role::Node.as_str() && !tokens.is_over(token));
     let mut valid: HashSet<Grant> = stored.map(|token| grant_of(&token.id)).collect();
     valid.extend(from_env.bound.iter().map(|(id, _)| bound_grant(id)));
     valid.extend(from_env.shared.iter().map(|_| shared_grant()));
@@ -343,11 +353,10 @@ pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Gr
 /// They cannot reconnect with these tokens, so their names become free. Connected nodes are
 /// disconnected when their tokens expire.
 pub(crate) fn release_names(directory: &Directory, tokens: &Tokens) {
-    let now = clock::now_ms();
-    let over = tokens.list().into_iter().filter(|token| {
-        token.role == Role::Node.as_str()
-            && (token.revoked_ms.is_some() || token.expires_ms.is_some_and(|at| at <= now))
-    });
+    let over = tokens
+        .list()
+        .into_iter()
+        .filter(|token| token.role == Role::Node.as_str() && tokens.is_over(token));
     directory.forget_grants(&over.map(|token| grant_of(&token.id)).collect());
 }
 
@@ -368,7 +377,7 @@ fn bound_grant(id: &str) -> Grant {
 }
 
 /// The grant of nodes that use a stored token.
-pub(super) fn grant_of(token: &str) -> Grant {
+pub(crate) fn grant_of(token: &str) -> Grant {
     Grant::token(&format!("token:{token}"))
 }
 
@@ -400,147 +409,4 @@ fn tokens_of(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Problem> {
 }
 
 #[cfg(test)]
-mod tests {
-    use axum::http::HeaderValue;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Returns the tokens of a node with this query and header.
-    fn tokens(query: &str, authorization: Option<&str>) -> Option<Vec<String>> {
-        let mut headers = HeaderMap::new();
-        authorization.map(|value| {
-            headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())
-        });
-        tokens_of(&format!("/v1/nodes/ws?{query}").parse().unwrap(), &headers).ok()
-    }
-
-    #[test]
-    fn a_request_through_a_proxy_is_forwarded() {
-        let check = |host: &'static str, name: &'static str, expected: bool| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, HeaderValue::from_static(host));
-            headers.insert(name, HeaderValue::from_static("x"));
-            assert_eq!(is_forwarded(&headers), expected, "{host} with {name}");
-        };
-        for host in ["localhost:3210", "LocalHost", "127.0.0.1:3210", "127.1.2.3", "[::1]:3210"] {
-            check(host, "accept", false);
-            for name in [
-                "x-forwarded-for",
-                "x-forwarded-proto",
-                "forwarded",
-                "via",
-                "x-real-ip",
-                "true-client-ip",
-                "cf-connecting-ip",
-                "x-original-forwarded-for",
-                "x-envoy-external-address",
-            ] {
-                check(host, name, true);
-            }
-        }
-        for host in ["gw.example.com", "10.0.0.1:3210", "localhost.example.com", ""] {
-            check(host, "accept", true);
-        }
-    }
-
-    struct Nobody;
-
-    impl sa_core::Provider for Nobody {
-        fn call(
-            &self,
-            _: Arc<sa_core::Call>,
-            _: sa_core::Updates,
-        ) -> futures_util::future::BoxFuture<'static, sa_core::Outcome> {
-            Box::pin(std::future::ready(Err(sa_core::CallError::undelivered("nobody is here"))))
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_is_away_keeps_no_names_once_its_token_is_over() {
-        let store = Tokens::load(Arc::new(crate::records_for_tests::MemoryRecords::default()))
-            .await
-            .unwrap();
-        let directory =
-            Directory::new(sa_core::Notices::new(), std::time::Duration::from_secs(600));
-        let attach = |id: &str, token: &str| {
-            let attach = sa_core::directory::Attach {
-                id: sa_core::ProviderId::new(KIND, id),
-                scope: sa_core::Scope::Everyone,
-                grant: grant_of(token),
-                provider: Arc::new(Nobody),
-                catalog: sa_core::Catalog {
-                    prefixes: vec![format!("{id}.x")],
-                    ..Default::default()
-                },
-                max_running: 1,
-                about: sa_core::RawJson::empty_object(),
-                may_take_over: false,
-            };
-            directory.attach(attach).unwrap()
-        };
-        let known = || {
-            directory
-                .members(KIND)
-                .into_iter()
-                .map(|node| node.id.id.to_string())
-                .collect::<Vec<_>>()
-        };
-        let create = async |name: &str, expires_ms| {
-            let new = crate::tokens::NewToken {
-                expires_ms,
-                ..crate::tokens::NewToken::new(name, Role::Node)
-            };
-            store.create(new).await.unwrap().0.id
-        };
-        let (valid, expired, revoked) = (
-            create("valid", None).await,
-            create("expired", Some(1)).await,
-            create("revoked", None).await,
-        );
-        drop(attach("a-valid", &valid));
-        drop(attach("b-expired", &expired));
-        drop(attach("c-revoked", &revoked));
-        let here = attach("d-here", &expired);
-        store.revoke(&revoked, false).unwrap();
-        release_names(&directory, &store);
-        assert_eq!(known(), ["a-valid", "d-here"], "who is connected is told, and leaves");
-        drop(here);
-        release_names(&directory, &store);
-        assert_eq!(known(), ["a-valid"]);
-    }
-
-    #[test]
-    fn a_token_is_in_the_query_or_a_bearer_of_the_header() {
-        let check = |query: &str, header: Option<&str>, expected: Option<&[&str]>| {
-            let expected =
-                expected.map(|tokens| tokens.iter().map(|token| (*token).to_owned()).collect());
-            assert_eq!(tokens(query, header), expected, "{query} {header:?}");
-        };
-        check("", None, Some(&[]));
-        check("token=", None, Some(&[]));
-        check("token=x", None, Some(&["x"]));
-        check("token=a%20b", None, Some(&["a b", "a%20b"]));
-        check("token=100%", None, Some(&["100%"]));
-        check("token=%ff", None, Some(&["%ff"]));
-        check("token=x", Some("Bearer y"), Some(&["x"]));
-        check("node_id=a", Some("Bearer y"), Some(&["y"]));
-        check("", Some("bEARER y"), Some(&["y"]));
-        check("", Some("Bearer"), Some(&[]));
-        for other in ["Basic y", "Token y", "Bearery y", " y", "y"] {
-            check("", Some(other), Some(&[]));
-        }
-        check("token=x&token=y", None, None);
-        check("token=x&token=x", Some("Bearer x"), None);
-    }
-
-    proptest! {
-        #[test]
-        fn a_token_gets_through_encoded_and_in_the_header(token in "[!-~]([ -~]{0,30}[!-~])?") {
-            let encoded = token.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
-            let found = tokens(&format!("node_id=n&token={encoded}"), None).unwrap_or_default();
-            prop_assert!(found.contains(&token), "{found:?}");
-            prop_assert_eq!(tokens("", Some(&format!("Bearer {token}"))), Some(vec![token]));
-        }
-    }
-}
+mod tests;

@@ -61,7 +61,10 @@ pub struct Admission {
     pub bound_id: Option<Arc<str>>,
     /// The address that the node connects from, for the audit log.
     pub remote: String,
-    /// Cancelled when the token is no longer valid.
+    /// Cancelled when the token is not valid any more. The node is disconnected.
+    pub suspended: CancellationToken,
+    /// Cancelled before `suspended` if the token will never be valid again. Otherwise the clock may
+    /// be wrong, and the node keeps its names.
     pub revoked: CancellationToken,
 }
 

@@ -118,7 +118,7 @@ pub(crate) async fn run(nodes: &Nodes, mut socket: Box<WebSocket>, admission: &A
                     outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
                     "the gateway is shutting down"
                 }
-                () = admission.revoked.cancelled() => {
+                () = admission.suspended.cancelled() => {
                     outbox.close(Close::new(close::UNAUTHORIZED, "the token is no longer valid"));
                     "its token is no longer valid"
                 }

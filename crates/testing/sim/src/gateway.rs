@@ -71,6 +71,7 @@ async fn connection(stream: TcpStream, remote: SocketAddr, nodes: Arc<Nodes>, wo
             bound_id: None,
             remote: remote.to_string(),
             revoked: CancellationToken::new(),
+            suspended: CancellationToken::new(),
         };
         upgrade.serve(
             SocketLimits { max_message_bytes: MAX_FRAME, cuts: true, budget: None },
