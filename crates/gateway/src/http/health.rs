@@ -187,3 +187,37 @@ pub(crate) async fn metrics(
     )
         .into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_with_less_than_a_mebibyte_is_full() {
+        sa_test_needs::run_on_small_disk("4m", "http::health::tests::on_a_small_disk");
+    }
+
+    #[test]
+    #[ignore = "runs on the small disk that the other test makes"]
+    fn on_a_small_disk() {
+        let Some(dir) = sa_test_needs::small_disk() else { return };
+        assert!(!is_full(&dir));
+        let mut ballast = std::fs::File::create(dir.join("ballast")).unwrap();
+        let written = (0..).take_while(|_| !is_full(&dir) && ballast.write_all(&[1; 4096]).is_ok());
+        let written = written.count();
+        assert!((600..=769).contains(&written), "{written} pages of 1,024");
+        ballast.write_all(&[1; 4096]).expect("the rest is for the store");
+        ballast.set_len(0).unwrap();
+        assert!(!is_full(&dir));
+    }
+
+    #[test]
+    fn a_file_system_without_a_size_is_not_full() {
+        for dir in ["/proc", "/there/is/no/such/directory"] {
+            assert!(!is_full(Path::new(dir)), "{dir}");
+        }
+    }
+}
