@@ -1,6 +1,7 @@
 //! The `doctor` command: finds problems and suggests fixes.
 
 mod audit;
+mod ids;
 mod nodes;
 mod tools;
 
@@ -13,6 +14,7 @@ use sa_core::store::StoreErrorKind;
 use sa_vault::bounded;
 use serde_json::{Value, json};
 
+use self::ids::{ids_in_use, ids_of};
 use self::nodes::{lost_ids, nodes_of, replaced_nodes};
 use self::tools::{changes_of, invisible_texts, renamed_of};
 use super::Global;
@@ -485,35 +487,4 @@ fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) 
         }
     }
     plugins.len()
-}
-
-/// Returns the ids of the installed entries, each with its kind.
-fn ids_of(kind: &'static str, list: &Value, key: &str) -> Vec<(&'static str, String)> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .map(|entry| (kind, text(&entry[key]).to_owned()))
-        .collect()
-}
-
-/// Reports ids that two installed providers share, or that a node's token is bound to.
-fn ids_in_use(installed: &[(&str, String)], tokens: &Value, findings: &mut Vec<Finding>) {
-    for (at, (kind, id)) in installed.iter().enumerate() {
-        for (other, _) in installed[..at].iter().filter(|(_, other)| other == id) {
-            findings.push(Finding::bad(
-                format!("the {other} \"{id}\" and the {kind} \"{id}\" have the same id"),
-                format!("remove one of them and add it under another name: a pattern such as {id}__* matches both"),
-            ));
-        }
-        let tokens = tokens.as_array().into_iter().flatten();
-        for token in
-            tokens.filter(|token| token["revoked_ms"].is_null() && token["node_id"] == **id)
-        {
-            let name = text(&token["name"]);
-            findings.push(Finding::bad(
-                format!("the token \"{name}\" is for the node id \"{id}\", which the {kind} \"{id}\" uses"),
-                format!("no node can connect as {id}: create a token for another id, and revoke this one"),
-            ));
-        }
-    }
 }

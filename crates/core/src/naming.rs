@@ -1,5 +1,7 @@
 //! Exposed names: names that LLM APIs and MCP clients accept, `^[a-zA-Z0-9_-]{1,64}$`.
 
+use std::borrow::Cow;
+
 /// The maximum length that every client accepts.
 pub const MAX_NAME: usize = 64;
 
@@ -46,6 +48,11 @@ pub fn with_hash(name: &str, address: &str) -> String {
 pub(crate) fn space(id: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (!id.chars().all(fits)).then(|| id.chars().map(|c| if fits(c) { c } else { '_' }).collect())
+}
+
+/// Returns a provider's id as written in exposed names. Ids with the same result share these names.
+pub fn exposed_id(id: &str) -> Cow<'_, str> {
+    space(id).map_or(Cow::Borrowed(id), Cow::Owned)
 }
 
 /// Yields the provider ids that can own this exposed name: each part of it that `__` follows.

@@ -16,8 +16,7 @@ impl Index {
     ) -> Option<&'i Arc<str>> {
         let held = self.held_among(scopes.iter().copied(), name).map(|held| held.by.rank());
         naming::spaces(name).find_map(|id| {
-            let space = naming::space(id);
-            let owners = self.owners_of(space.as_deref().unwrap_or(id)).iter();
+            let owners = self.owners_of(&naming::exposed_id(id)).iter();
             let owners = owners.filter(|owner| {
                 *owner.id.id == *id && held.is_none_or(|held| held >= owner.grant.rank)
             });
