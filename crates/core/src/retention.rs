@@ -97,8 +97,8 @@ impl Trimmer {
         )
     }
 
-    /// Returns the time; `None` while the clock is not trusted. For all other actions that cannot be
-    /// undone when the clock is right again.
+    /// Returns the time; `None` while the clock is not trusted. For all other actions that cannot
+    /// be undone when the clock is right again.
     pub fn now_ms(&self) -> Option<i64> {
         self.since_ms(Duration::ZERO)
     }
