@@ -109,29 +109,6 @@ async fn the_gateway_and_its_nodes() {
 }
 
 #[tokio::test]
-async fn upstream_servers() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = crate::upstream::stdio("good", &[], dir.path(), "");
-    let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
-    crate::upstream::until(&gateway, "good", "ready").await;
-    let ended = gateway.cli(&["doctor"]).run().await;
-    ended.assert_code(0);
-    assert!(ended.stdout.contains("\"good\" is ready"), "{}", ended.stdout);
-    let bad = json!({ "name": "bad", "url": "http://127.0.0.1:9/mcp" });
-    assert_eq!(gateway.operator().post("/v1/upstream", &bad).await.status, 201);
-    crate::upstream::until(&gateway, "bad", "offline").await;
-    diagnose(gateway.cli(&[]), "\"bad\" is offline: cannot reach http://127.0.0.1:9/mcp").await;
-    let server =
-        PluginServer::start(|_| PluginAnswer::text(401, "text/plain", "who are you")).await;
-    let locked = json!({ "name": "locked", "url": server.url("/mcp") });
-    assert_eq!(gateway.operator().post("/v1/upstream", &locked).await.status, 201);
-    crate::upstream::until(&gateway, "locked", "offline").await;
-    let fix = diagnose(gateway.cli(&[]), "\"locked\" is offline").await;
-    assert!(fix.contains("--bearer") && !fix.contains("keeps retrying"), "{fix}");
-    gateway.stop().await;
-}
-
-#[tokio::test]
 async fn servers_of_plugins() {
     let (gateway, _node) = gateway().await;
     let headers = vec![("connection", "close".to_owned())];
@@ -363,43 +340,5 @@ async fn the_loss_of_the_newest_can_be_accepted_and_is_not_otherwise() {
         200,
         "the operator's token still works"
     );
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn contested_names_are_reported_with_their_holders() {
-    let server = PluginServer::echo().await;
-    let gateway = Setup::new().config(&server.allowed()).spawn(SWITCHBOARD).await;
-    // The node connects first, but the operator's installations take precedence.
-    let plain = ["test._echo", "weather._run", "files.read"];
-    let node = plain.iter().fold(Hello::new("first"), |node, name| node.tool(name));
-    let _node = node.connect(&gateway).await.echo();
-    let dir = tempfile::tempdir().unwrap();
-    let env = format!("SERVER_DIR={}", dir.path().display());
-    let add =
-        ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
-    gateway.cli(&add).run().await.assert_code(0);
-    crate::upstream::until(&gateway, "test", "ready").await;
-    let manifest = json!({ "manifest": server.manifest("weather", json!({})) });
-    assert_eq!(gateway.operator().post("/v1/plugins", &manifest).await.status, 201);
-    let _other = Hello::new("second").tool("files.read").connect(&gateway).await.echo();
-    for (name, holder) in
-        [("test._echo", "the upstream \"test\""), ("weather._run", "the plugin \"weather\"")]
-    {
-        let what = format!("the node \"first\" claims {name}, which belongs to {holder}");
-        assert!(diagnose(gateway.cli(&[]), &what).await.contains("rename the tool"), "{name}");
-    }
-    let report = gateway.cli(&["doctor", "--json"]).run().await.json();
-    let findings = report["findings"].as_array().unwrap().iter();
-    let renamed: Vec<&str> = findings
-        .filter_map(|found| found["what"].as_str())
-        .filter(|what| what.contains("longer name"))
-        .collect();
-    let [renamed] = renamed[..] else { panic!("{report:#}") };
-    assert!(
-        renamed.starts_with("the node \"second\" lists a tool under the longer name files_read_"),
-        "{renamed}"
-    );
-    assert!(renamed.contains(": files_read belongs to the node \"first\""), "{renamed}");
     gateway.stop().await;
 }
