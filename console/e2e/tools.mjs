@@ -27,6 +27,19 @@ await browse(async (open) => {
   await page.getByLabel("anything").fill('{"deep":[1,null]}');
   assert.equal(await page.getByLabel("secret").getAttribute("type"), "password");
   await page.getByLabel("secret").fill("s3cret");
+  // Optional lists and objects as Python servers describe them. They are absent until they are set.
+  const group = (name) => page.getByRole("group", { name, exact: true });
+  await page.getByRole("button", { name: "Set tags" }).click();
+  await page.getByRole("button", { name: "Add to tags" }).click();
+  await group("tags").getByRole("textbox").fill("t");
+  await page.getByRole("button", { name: "Set home" }).click();
+  await group("home").getByLabel("Town").fill("Bonn");
+  await page.getByRole("button", { name: "Set lines" }).click();
+  await page.getByRole("button", { name: "Set stops" }).click();
+  await page.getByRole("button", { name: "Add to stops" }).click();
+  await group("Stops").getByLabel("Town").fill("Köln");
+  await page.getByRole("button", { name: "Set work" }).click();
+  await page.getByRole("button", { name: "Leave work out" }).click();
   await call();
   const filled = {
     title: "Milk",
@@ -37,6 +50,9 @@ await browse(async (open) => {
     labels: ["a"],
     anything: { deep: [1, null] },
     secret: "s3cret",
+    tags: ["t"],
+    home: { town: "Bonn", lines: [] },
+    stops: [{ town: "Köln" }],
   };
   assert.deepEqual(await result(), filled, "optional parameters that are empty are left out");
   if (process.env.CONSOLE_SHOT) await page.screenshot({ path: process.env.CONSOLE_SHOT, fullPage: true });

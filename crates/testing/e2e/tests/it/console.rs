@@ -60,6 +60,11 @@ async fn gateway() -> (Gateway, tokio::task::JoinHandle<()>) {
 
 async fn forms(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
     let place = json!({ "type": "object", "properties": { "street": { "type": "string" } }, "required": ["street"] });
+    let address = json!({ "type": "object", "title": "Address", "required": ["town"], "properties": {
+        "town": { "type": "string", "title": "Town" },
+        "zip": { "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null, "title": "Zip" },
+        "lines": { "anyOf": [{ "type": "array", "items": { "type": "string" } }, { "type": "null" }], "default": null, "title": "Lines" },
+    } });
     let fill = json!({ "name": "forms.fill", "description": "Fills in a form. See https://example.com/forms.", "input_schema": {
         "type": "object",
         "required": ["title"],
@@ -75,8 +80,12 @@ async fn forms(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
             // The form in which Python servers describe optional parameters.
             "note": { "anyOf": [{ "type": "string" }, { "type": "null" }], "default": null },
             "limit": { "anyOf": [{ "type": "integer" }, { "type": "null" }], "default": null },
+            "tags": { "anyOf": [{ "type": "array", "items": { "type": "string" } }, { "type": "null" }], "default": null },
+            "home": { "anyOf": [{ "$ref": "#/$defs/Address" }, { "type": "null" }], "default": null },
+            "work": { "anyOf": [{ "$ref": "#/$defs/Address" }, { "type": "null" }], "default": null },
+            "stops": { "anyOf": [{ "type": "array", "items": { "$ref": "#/$defs/Address" } }, { "type": "null" }], "default": null, "title": "Stops" },
         },
-        "$defs": { "place": place },
+        "$defs": { "place": place, "Address": address },
     } });
     let hello = Hello::new("forms").describe(fill).tool("forms.picture").tool("forms.break");
     tokio::spawn(serve_forms(hello.connect(gateway).await))
