@@ -16,8 +16,8 @@ use super::result::check_writable;
 use super::shown::Shown;
 use super::time::milliseconds;
 use super::{Global, completion, sessions};
-use sa_gateway::json::Object;
-use sa_gateway::redact::printable;
+use sa_text::json::ObjectWriter;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
@@ -68,7 +68,7 @@ pub(super) async fn run_in(
     let sent = arguments(&client, &args, place).await?;
     // Check the output file first: if writing fails after the call, the call may not be repeatable.
     args.output.as_deref().map(check_writable).transpose()?;
-    let body = Object::with_capacity(sent.len() + 128)
+    let body = ObjectWriter::with_capacity(sent.len() + 128)
         .raw("args", &sent)
         .maybe(args.timeout, |body, ms| body.plain("timeout_ms", ms))
         .maybe(args.idle_timeout, |body, ms| body.plain("idle_timeout_ms", ms))

@@ -10,7 +10,7 @@ use super::lists::{page, text};
 use super::output::{Failure, clock, duration, json, line, pretty, when};
 use super::table::{begun, cut, facts, name, shortened, table, whole};
 use super::{Global, completion};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallsArgs {

@@ -11,7 +11,7 @@ use super::lists::{Names, text};
 use super::output::{self, Failure, line, span, when};
 use super::table::{prose, table, whole, wrapped};
 use super::{Global, completion};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 pub(super) const NAMES: Names = Names { path: "/v1/channels", list: "channels", key: "name" };
 

@@ -11,8 +11,8 @@ use super::client::Client;
 use super::ctrl_c::CtrlC;
 use super::lists::text;
 use super::output::{self, Failure, duration, err_lines};
-use sa_gateway::redact::{printable, steers};
 use sa_gateway::terminal::takes_colour;
+use sa_text::{affects_display, printable};
 
 const MODEL: &str = "  [models.gpt]
   # any OpenAI-compatible server: OpenAI, Ollama, vLLM, …
@@ -168,8 +168,9 @@ impl Conversation {
             }
             if let Some(text) = piece["choices"][0]["delta"]["content"].as_str() {
                 said.push_str(text);
-                let shown =
-                    |c: char| if c != '\n' && c != '\t' && steers(c) { '\u{fffd}' } else { c };
+                let shown = |c: char| {
+                    if c != '\n' && c != '\t' && affects_display(c) { '\u{fffd}' } else { c }
+                };
                 if terminal {
                     output::print(&text.chars().map(shown).collect::<String>())?;
                 } else {

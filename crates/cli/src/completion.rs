@@ -17,8 +17,8 @@ use super::lists::{Names, Place, all_tools, text};
 use super::output::Failure;
 use super::table::shortened;
 use super::{Cli, Global};
-use sa_gateway::redact::printable;
-use sa_gateway::wording::quoted;
+use sa_text::printable;
+use sa_text::quote;
 
 /// The variable that the completion scripts set to request completion instead of running a command.
 const VARIABLE: &str = "SWITCHBOARD_COMPLETE";
@@ -51,7 +51,7 @@ fn program() -> String {
     let typed = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let there = if typed.components().count() > 1 { std::path::absolute(typed).ok() } else { None };
     let there = there.and_then(|path| path.into_os_string().into_string().ok());
-    there.filter(|path| *path == quoted(path)).unwrap_or_else(|| "switchboard".to_owned())
+    there.filter(|path| *path == quote(path)).unwrap_or_else(|| "switchboard".to_owned())
 }
 
 /// Completes a line if the program was started for completion. Errors are not printed because they
@@ -135,7 +135,7 @@ pub(super) fn calls(among: &'static str) -> ArgValueCandidates {
 fn candidate(name: &str, about: &str) -> Option<CompletionCandidate> {
     let about = about.lines().next().filter(|about| !about.is_empty());
     let about = about.map(|about| shortened(&printable(about), ABOUT).into());
-    (name == quoted(name) && !name.starts_with('-'))
+    (name == quote(name) && !name.starts_with('-'))
         .then(|| CompletionCandidate::new(name).help(about))
 }
 

@@ -17,7 +17,7 @@ use sa_gateway::config::layers::{Layers, Source};
 use sa_gateway::config::named::NAMED_KEYS;
 use sa_gateway::config::settings::{FILE_ONLY, KEYS};
 use sa_gateway::config::{Config, Mistake, default_data_dir};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 /// The timeout for asking the gateway which file it has read.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);

@@ -28,8 +28,8 @@ use super::table::facts;
 use super::typed::with_options;
 use sa_gateway::config::Config;
 use sa_gateway::config::environment::{instead_of, unknown_variables};
-use sa_gateway::redact::printable;
 use sa_gateway::tokens::Tokens;
+use sa_text::printable;
 
 /// One result of a check.
 struct Finding {

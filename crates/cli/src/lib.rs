@@ -49,8 +49,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::output::Failure;
 use self::reach::Reach;
-use sa_gateway::redact::printable;
-use sa_gateway::wording::quoted;
+use sa_text::printable;
+use sa_text::quote;
 
 const EXIT_CODES: &str = "Exit codes:
     0 success
@@ -251,7 +251,7 @@ fn meant_for_the_tool(error: &clap::Error, words: &[OsString]) -> Option<Failure
             rest.get(at + 1).filter(|next| !next.starts_with("--")).map_or("VALUE", |next| next)
         }
     };
-    let argument = printable(&format!("{name}={}", quoted(value))).into_owned();
+    let argument = printable(&format!("{name}={}", quote(value))).into_owned();
     Some(
         Failure::usage(format!("call has no option {}", printable(option)))
             .hint(format!("pass an argument of the tool as KEY=VALUE: {argument}")),

@@ -12,7 +12,7 @@ use super::table::{
 };
 use super::{channel, completion, sessions, tool};
 use sa_gateway::http::MAX_PAGE;
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {

@@ -19,7 +19,7 @@ use super::{Global, run::layers};
 use sa_gateway::config::Config;
 use sa_gateway::http::CONNECT_WITH;
 use sa_gateway::telemetry;
-use sa_gateway::wording::quoted;
+use sa_text::quote;
 
 /// The maximum message size of one call: an image of 10 MB as base64, plus overhead. The gateway
 /// may set a lower limit.
@@ -128,7 +128,7 @@ pub(super) fn run(global: &Global, args: NodeArgs) -> Result<(), Failure> {
                 let path = path.display().to_string();
                 failure.hint(format!(
                     "run `mkdir -p {}`, or use a directory that exists",
-                    quoted(&path)
+                    quote(&path)
                 ))
             }
             StartError::Directory { .. } => {

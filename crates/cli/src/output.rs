@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::table::{display_width, paragraph, width_of};
 use sa_gateway::config::environment::variable_name;
 use sa_gateway::config::{Mistake, UNREADABLE};
-use sa_gateway::redact::{json_escape, steers};
+use sa_text::{affects_display, json_escape};
 
 /// Prints to stdout. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
@@ -88,7 +88,7 @@ fn text_len(json: &str) -> usize {
 fn readable(text: &str) -> String {
     let plain = serde_json::from_str::<String>(text)
         .map_or_else(|_| text.to_owned(), |text| serde_json::Value::from(text).to_string());
-    plain.chars().map(|c| if steers(c) { json_escape(c) } else { c.to_string() }).collect()
+    plain.chars().map(|c| if affects_display(c) { json_escape(c) } else { c.to_string() }).collect()
 }
 
 /// Prints a text of several lines, made safe if stdout is a terminal. The output always ends with a
@@ -116,7 +116,7 @@ pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
         match c {
             '\r' => *open = true,
             '\n' | '\t' => shown.push(c),
-            c if steers(c) => shown.extend(c.escape_unicode()),
+            c if affects_display(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }

@@ -207,11 +207,7 @@ async fn add(global: &Global, client: &Client, source: &str, terms: Value) -> Re
             .filter_map(|api| api["tool"].as_str())
             .collect();
         let tools = if tools.is_empty() { "no tools".to_owned() } else { tools.join(", ") };
-        line(&format!(
-            "added {}: {}",
-            text(&plugin["identifier"]),
-            sa_gateway::redact::printable(&tools)
-        ))?;
+        line(&format!("added {}: {}", text(&plugin["identifier"]), sa_text::printable(&tools)))?;
     }
     problems(source, &added["problems"])?;
     for failed in added["failed"].as_array().into_iter().flatten() {
@@ -282,7 +278,7 @@ async fn show(global: &Global, client: &Client, id: &str) -> Result<(), Failure>
     if global.json {
         return output::json(&raw);
     }
-    let printed = |text: &str| sa_gateway::redact::printable(text).into_owned();
+    let printed = |text: &str| sa_text::printable(text).into_owned();
     line(&format!("{} ({})", printed(text(&plugin["identifier"])), text(&plugin["type"])))?;
     let list = |key: &str| plugin[key].as_array().map(Vec::as_slice).unwrap_or_default();
     let servers: Vec<&str> = list("origins").iter().map(text).collect();
@@ -337,9 +333,8 @@ fn changes(raw: &str, id: &str) -> Result<(), Failure> {
 /// Prints each difference with its old and new value.
 pub(super) fn differences(changes: &Value) -> Result<(), Failure> {
     for change in changes.as_array().into_iter().flatten() {
-        let part = |key: &str| {
-            change[key].as_str().map(|text| sa_gateway::redact::printable(text).into_owned())
-        };
+        let part =
+            |key: &str| change[key].as_str().map(|text| sa_text::printable(text).into_owned());
         line(&format!("  {}", part("path").unwrap_or_default()))?;
         for (sign, key) in [('-', "was"), ('+', "now")] {
             if let Some(value) = part(key) {
@@ -384,7 +379,7 @@ async fn check(
 /// Prints the problems of a manifest, one per line.
 fn problems(source: &str, problems: &Value) -> Result<(), Failure> {
     for problem in problems.as_array().into_iter().flatten() {
-        let message = sa_gateway::redact::printable(text(&problem["message"]));
+        let message = sa_text::printable(text(&problem["message"]));
         // An index contains several manifests.
         let plugin = problem["identifier"].as_str().map(|id| format!("{id}: ")).unwrap_or_default();
         line(&format!(
@@ -426,9 +421,7 @@ async fn settings(global: &Global, client: &Client, args: SettingsArgs) -> Resul
         settings => line(&output::pretty(&settings.to_string()))?,
     }
     match shown["problem"].as_str() {
-        Some(problem) => {
-            line(&format!("a call would be refused: {}", sa_gateway::redact::printable(problem)))
-        }
+        Some(problem) => line(&format!("a call would be refused: {}", sa_text::printable(problem))),
         None => Ok(()),
     }
 }

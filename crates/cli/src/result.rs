@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::output::{self, Failure, duration, line, size};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 /// The last event of a call. The result is kept as raw JSON.
 #[derive(Deserialize)]

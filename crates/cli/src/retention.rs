@@ -8,7 +8,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, clock, json, line, span};
 use super::table::{facts, prose};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetentionArgs {

@@ -22,8 +22,8 @@ use sa_gateway::config::environment::{unknown_variable, unknown_variables};
 use sa_gateway::config::layers::Layers;
 use sa_gateway::config::{Config, Mistake};
 use sa_gateway::examples::Examples;
-use sa_gateway::redact::printable;
 use sa_gateway::{demo, serve, sign_in, telemetry};
+use sa_text::printable;
 
 /// The timeout for upstream servers to start before their state is printed.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_millis(1_500);

@@ -9,7 +9,7 @@ use super::lists::text;
 use super::output::{self, Failure, line};
 use super::sessions::event_line;
 use super::{Global, completion, sessions};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SendArgs {

@@ -10,7 +10,7 @@ use super::output::{self, Failure, clock, line, span, when};
 use super::session_send::{self, SendArgs};
 use super::table::{cut, facts, spared, table, told, whole};
 use super::{Global, completion};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 pub(super) const NAMES: Names = Names { path: "/v1/sessions", list: "sessions", key: "session_id" };
 

@@ -11,7 +11,7 @@ use super::output::{self, Failure, harmless, line};
 use super::result::{Attachment, Block, Command, Done, show_object, write};
 use super::sessions::{self, event_line};
 use super::table::{shortened, width_of};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 /// The number of streamed bytes that are kept to recognise them in the result. The result of a
 /// shell command is smaller.

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, size, span};
 use super::table::{facts, prose, shortened};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 /// The maximum number of failed servers that are listed by name. The others are only counted.
 const NAMED: usize = 3;

@@ -7,8 +7,8 @@ use std::io::IsTerminal;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::output::{Failure, print};
-use sa_gateway::redact::printable;
 use sa_gateway::terminal::takes_colour;
+use sa_text::printable;
 
 /// The maximum width of a cell on a terminal, unless the user has to type its value.
 const MAX_CELL: usize = 120;

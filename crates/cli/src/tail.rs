@@ -12,7 +12,7 @@ use super::ctrl_c::CtrlC;
 use super::lists::{audited, text};
 use super::output::{Failure, duration, line, when};
 use super::table::{BEGINNING, terminal_width, told};
-use sa_gateway::wording::shortened_to;
+use sa_text::excerpt;
 
 pub(super) async fn run(global: &Global) -> Result<(), Failure> {
     let client = Client::new(global)?;
@@ -129,7 +129,7 @@ fn node_event(event: &Value) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    shortened_to(80, text)
+    excerpt(80, text)
 }
 
 #[cfg(test)]

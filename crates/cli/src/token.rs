@@ -13,8 +13,8 @@ use super::table::{
 };
 use super::time::seconds;
 use super::{Global, completion};
-use sa_gateway::redact::printable;
 use sa_gateway::tokens::MAX_LIFE_S;
+use sa_text::printable;
 
 /// The minimum terminal width for a token list with all columns.
 const WIDE: usize = 120;

@@ -6,8 +6,8 @@ use super::lists::text;
 use super::output::{Failure, line};
 use super::sample;
 use super::table::{facts, prose, table, whole, wrapped};
-use sa_gateway::redact::printable;
-use sa_gateway::wording::{quoted, shortened_to};
+use sa_text::printable;
+use sa_text::{excerpt, quote};
 
 /// The maximum number of enum values that are shown.
 const MAX_CHOICES: usize = 8;
@@ -132,7 +132,7 @@ fn bounded_kind(schema: &Value) -> String {
         }),
         Some(text(&schema["pattern"]))
             .filter(|pattern| !pattern.is_empty())
-            .map(|pattern| format!("matching {}", shortened_to(MAX_PATTERN, pattern))),
+            .map(|pattern| format!("matching {}", excerpt(MAX_PATTERN, pattern))),
     ];
     let chosen = schema["enum"].is_array() || !schema["const"].is_null();
     let bounds = bounds.into_iter().flatten().filter(|_| !chosen);
@@ -203,7 +203,7 @@ fn kind(schema: &Value) -> String {
 
 /// Returns an example command with all required arguments.
 fn example(call: &str, input: &Value) -> String {
-    let words = words(input).into_iter().map(|(key, value)| format!(" {key}{}", quoted(&value)));
+    let words = words(input).into_iter().map(|(key, value)| format!(" {key}{}", quote(&value)));
     format!("{call}{}", printable(&words.collect::<String>()))
 }
 

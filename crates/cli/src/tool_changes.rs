@@ -8,7 +8,7 @@ use super::client::Client;
 use super::lists::text;
 use super::output::{Failure, json, line, when};
 use super::plugin::differences;
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolChangesArgs {

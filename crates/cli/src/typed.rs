@@ -8,7 +8,7 @@ use clap::CommandFactory as _;
 
 use super::output::Failure;
 use super::{Cli, Global};
-use sa_gateway::wording::quoted;
+use sa_text::quote;
 
 /// Returns the options of this command that a suggested command also needs. Environment variables
 /// are left out, because they also apply to the next command.
@@ -22,8 +22,8 @@ pub(super) fn options(global: &Global, words: &[OsString]) -> String {
         .config
         .as_ref()
         .filter(|_| words.iter().take_while(|word| *word != "--").any(names_file));
-    let file = file.map(|file| format!(" --config {}", quoted(&whole(file))));
-    let dir = dir.map(|dir| format!(" --data-dir {}", quoted(&whole(Path::new(dir)))));
+    let file = file.map(|file| format!(" --config {}", quote(&whole(file))));
+    let dir = dir.map(|dir| format!(" --data-dir {}", quote(&whole(Path::new(dir)))));
     [file, dir].into_iter().flatten().collect()
 }
 

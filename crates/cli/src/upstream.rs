@@ -13,7 +13,7 @@ use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::{milliseconds, typed};
 use super::{Global, completion};
-use sa_gateway::redact::printable;
+use sa_text::printable;
 
 /// The usage of `add`. A server is a URL or a program; clap would show both as required.
 const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL

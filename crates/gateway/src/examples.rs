@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tracing::warn;
 use url::Url;
 
-use crate::redact::printable;
+use sa_text::printable;
 
 /// The timeout for starting the Node.js process, which starts three small servers. It allows for a
 /// busy machine.

@@ -1,6 +1,6 @@
 //! Records every call and audit event: on disk, in the live feed, in the metrics, and as spans.
 
-use std::borrow::Cow;
+use std::borrow::{BorrowMut, Cow};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::json::{Object, to_json};
 use crate::metrics::Metrics;
 use crate::recent::Recent;
-use crate::redact;
 use crate::refusals::{Refusals, Verdict};
 use crate::telemetry::Spans;
+use sa_text::json::{ObjectWriter, to_json};
+use sa_text::redact;
 
 /// The stream of finished calls.
 pub const CALLS: &str = "calls";
@@ -132,9 +132,9 @@ impl StoreJournal {
     fn write_down(&self, event: AuditEvent) {
         let written = Audited {
             what: event.what,
-            who: redact::printable(&event.who),
-            subject: redact::printable(&redact::mask_text(&event.subject)).into_owned().into(),
-            detail: redact::printable(&redact::mask_text(&event.detail)).into_owned().into(),
+            who: sa_text::printable(&event.who),
+            subject: sa_text::printable(&redact::mask_text(&event.subject)).into_owned().into(),
+            detail: sa_text::printable(&redact::mask_text(&event.detail)).into_owned().into(),
             at_ms: clock::now_ms(),
         };
         let json = to_json(&written);
@@ -202,7 +202,7 @@ impl Journal for StoreJournal {
         tracing::debug!(
             call_id = id,
             trace_id = format_args!("{:032x}", record.trace.trace_id),
-            tool = &*redact::printable(&redact::mask_text(&record.tool)),
+            tool = &*sa_text::printable(&redact::mask_text(&record.tool)),
             outcome,
             duration_us = record.duration.as_micros() as u64,
             "call ended"
@@ -258,7 +258,7 @@ fn more_refusals(more: u64) -> AuditEvent {
 
 /// Serializes an event that a node sent outside of calls, for the live feed.
 pub(crate) fn node_event(event: &ProviderEvent) -> String {
-    Object::with_capacity(128 + event.data.len())
+    ObjectWriter::with_capacity(128 + event.data.len())
         .text("node", &event.provider.id)
         .text("event", &event.event)
         .maybe((!event.data.is_null()).then_some(&event.data), |object, data| {
@@ -318,7 +318,7 @@ impl<'a> From<&'a CallError> for Failure<'a> {
 /// Serializes a finished call for the history.
 fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> String {
     let result = record.outcome.as_ref().ok().map(|output| &output.content);
-    Object::over(page)
+    ObjectWriter::over(page)
         .text("id", id)
         .text("tool", &redact::mask_text(&record.tool))
         .maybe(record.exposed.as_deref(), |object, exposed| {
@@ -357,9 +357,9 @@ fn ended(record: &CallRecord, id: &str, payload_bytes: usize, page: String) -> S
 
 /// Serializes a running call in the format of a finished one. The duration is left out because it
 /// differs each time.
-pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
+pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> ObjectWriter<String> {
     let dispatched = call.dispatched();
-    Object::with_capacity(512 + call.args.len().min(payload_bytes))
+    ObjectWriter::with_capacity(512 + call.args.len().min(payload_bytes))
         .text("id", call.id.encode(&mut [0; CallId::LEN]))
         .text("tool", &redact::mask_text(&call.tool))
         .maybe(call.exposed(), |object, exposed| {
@@ -388,7 +388,11 @@ pub(crate) fn running(call: &LiveCall, payload_bytes: usize) -> Object {
 
 /// Serializes arguments or a result with secrets masked. Above the limit, only the size is
 /// included.
-pub(crate) fn payload(object: Object, json: &RawJson, limit: usize) -> Object {
+pub(crate) fn payload<S: BorrowMut<String>>(
+    object: ObjectWriter<S>,
+    json: &RawJson,
+    limit: usize,
+) -> ObjectWriter<S> {
     let object = object.plain("bytes", json.len());
     if json.len() > limit {
         return object;
@@ -414,7 +418,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, limit: usize, kept: bool) {
         let json = RawJson::parse(text).unwrap();
-        let written = payload(Object::with_capacity(64), &json, limit).end();
+        let written = payload(ObjectWriter::with_capacity(64), &json, limit).end();
         let read: serde_json::Value = serde_json::from_str(&written).unwrap();
         assert_eq!(
             (read["bytes"].as_u64(), read.get("json").is_some()),
@@ -450,7 +454,7 @@ mod tests {
         let read: serde_json::Value = serde_json::from_str(&written(&token)).unwrap();
         let (error, key) = (&read["error"], &read["session_key"]);
         let texts = [&read["tool"], &read["exposed"], key, &error["message"], &error["hint"]];
-        let masked = texts.map(|text| text.as_str().unwrap().contains(redact::MASK));
+        let masked = texts.map(|text| text.as_str().unwrap().contains(sa_text::mask::MASK));
         assert_eq!(masked, [true; 5], "{read}");
         for tool in ["demo.echo", "sb_search", "search__find_pages"] {
             let read: serde_json::Value = serde_json::from_str(&written(tool)).unwrap();
@@ -478,7 +482,7 @@ mod tests {
         for name in ["call_started", "call_ended", "audit"] {
             let event = feed.try_recv().unwrap();
             assert_eq!(event.name, name);
-            assert!(event.json.contains(redact::MASK), "{}", event.json);
+            assert!(event.json.contains(sa_text::mask::MASK), "{}", event.json);
             assert!(!event.json.contains("a1a1"), "{}", event.json);
         }
     }
@@ -488,7 +492,7 @@ mod tests {
         let text = r#"{"user":"ann","password":"canary"}"#;
         let result = serde_json::json!({ "content": [{ "type": "text", "text": text }] });
         let json = RawJson::of(&result);
-        let written = payload(Object::with_capacity(64), &json, 1_000).end();
+        let written = payload(ObjectWriter::with_capacity(64), &json, 1_000).end();
         let read: serde_json::Value = serde_json::from_str(&written).unwrap();
         let shown = &read["json"]["content"][0]["text"];
         assert_eq!(shown, r#"{"user":"ann","password":"***"}"#, "{written}");

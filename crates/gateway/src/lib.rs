@@ -17,14 +17,12 @@ mod gateway_for_tests;
 pub mod hosts;
 pub mod http;
 pub mod journal;
-pub mod json;
 pub mod ledger;
 pub mod memory_limit;
 pub mod metrics;
 pub mod recent;
 #[cfg(test)]
 mod records_for_tests;
-pub mod redact;
 mod refusals;
 mod remembered;
 mod repoll_on_wake;
@@ -39,7 +37,6 @@ pub mod telemetry;
 pub mod terminal;
 pub mod tokens;
 mod unfinished;
-pub mod wording;
 mod write_probe;
 
 /// The version that the gateway reports.

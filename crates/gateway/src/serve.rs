@@ -226,7 +226,7 @@ fn not_encrypted() -> String {
         "this port requires HTTPS, but the request used plain HTTP",
     )
     .hint("use https:// instead of http://");
-    let body = crate::json::to_json(&problem);
+    let body = sa_text::json::to_json(&problem);
     format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()

@@ -24,8 +24,9 @@ use tracing_subscriber::EnvFilter;
 
 use self::lines::Lines;
 use crate::config::settings::{Log, LogFormat, Telemetry};
-use crate::redact::{json_escape, mask_text, printable, steers};
 use crate::terminal::takes_colour;
+use sa_text::redact::mask_text;
+use sa_text::{affects_display, json_escape, printable};
 
 /// The queue of all lines for stderr. A process has one stderr and one log.
 static STDERR: Lines = Lines::new();
@@ -168,7 +169,7 @@ impl<W: Write> Write for OneLine<W> {
         let Self(to, escaped) = self;
         let Some(line) = std::str::from_utf8(bytes)
             .ok()
-            .filter(|line| line.trim_end_matches('\n').contains(steers))
+            .filter(|line| line.trim_end_matches('\n').contains(affects_display))
         else {
             return to.write_all(bytes).map(|()| bytes.len());
         };
@@ -191,12 +192,12 @@ impl<W: Write> Write for OneLine<W> {
 /// ESC is kept because colours start with it. The subscriber has already escaped it in untrusted
 /// text.
 fn for_people(c: char) -> Option<String> {
-    (steers(c) && c != '\u{1b}').then(|| c.escape_unicode().to_string())
+    (affects_display(c) && c != '\u{1b}').then(|| c.escape_unicode().to_string())
 }
 
 /// JSON has an escape for each of these characters.
 fn for_programs(c: char) -> Option<String> {
-    steers(c).then(|| json_escape(c))
+    affects_display(c).then(|| json_escape(c))
 }
 
 /// Checks a log filter.

@@ -307,7 +307,7 @@ impl Tokens {
         known.values().any(|known| speaks(&known.record)).then(|| {
             format!(
                 "there is already a valid token \"{}\", and its name identifies a sender in channels",
-                crate::redact::printable(name)
+                sa_text::printable(name)
             )
         })
     }

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::journal::{self, CALLS, Failure};
-use crate::json::to_json;
+use sa_text::json::to_json;
 
 const BUCKET: &str = "unfinished_calls";
 /// The age at which a call is noted, and the polling interval.

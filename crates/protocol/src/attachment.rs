@@ -57,7 +57,7 @@ impl Attachment<'_> {
 
     /// Returns an upper bound of the attachment's size in a frame, in bytes.
     pub fn encoded_len(&self) -> usize {
-        let escaped = |text: &str| text.chars().map(json::escaped_len).sum::<usize>();
+        let escaped = |text: &str| text.chars().map(sa_text::json::escaped_len).sum::<usize>();
         // Base64 needs no escapes.
         escaped(&self.mime_type) + self.name.as_deref().map_or(0, escaped) + self.data.len() + 48
     }

@@ -53,11 +53,11 @@ pub use attachment::Attachment;
 pub use backoff::ReconnectBackoff;
 pub use error::{FrameError, FrameErrorKind};
 pub use info::NodeInfo;
-pub use json::{MAX_NESTING, object, push_string};
+pub use json::{MAX_NESTING, object};
 pub use message::{ErrorKind, ToolResponseError, WsMessage};
 pub use names::{
-    CapabilityError, Place, is_invisible, is_unseen, validate_capability, validate_name,
-    validate_prefix, validate_tool_name,
+    CapabilityError, Place, is_unseen, validate_capability, validate_name, validate_prefix,
+    validate_tool_name,
 };
 pub use truncate::{escaped_prefix, truncated_result};
 

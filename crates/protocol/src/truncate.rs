@@ -1,6 +1,4 @@
-use std::fmt::Write as _;
-
-use crate::json;
+use sa_text::json::{ObjectWriter, escaped_len};
 
 /// Replaces a result that is too large with an object that marks it as truncated and contains its
 /// beginning.
@@ -10,14 +8,14 @@ use crate::json;
 /// bytes; it never ends inside a character. If the budget is too small even for an empty `partial`,
 /// the object has an empty one.
 pub fn truncated_result(result: &str, budget: usize) -> String {
-    let mut out = String::with_capacity(budget.min(result.len() * 2 + 80));
-    // Writing to a `String` cannot fail.
-    let _ = write!(out, r#"{{"_truncated":true,"_original_bytes":{},"partial":"#, result.len());
-    // The two quotes of the text and the closing brace.
-    let room = budget.saturating_sub(out.len() + 3);
-    json::push_string(&mut out, escaped_prefix(result, room));
-    out.push('}');
-    out
+    let marked = |partial: &str| {
+        ObjectWriter::with_capacity(budget.min(result.len() * 2 + 80))
+            .plain("_truncated", true)
+            .plain("_original_bytes", result.len())
+            .text("partial", partial)
+            .end()
+    };
+    marked(escaped_prefix(result, budget.saturating_sub(marked("").len())))
 }
 
 /// Returns the longest prefix of `text` that takes at most `budget` bytes inside a JSON string, cut
@@ -25,7 +23,7 @@ pub fn truncated_result(result: &str, budget: usize) -> String {
 pub fn escaped_prefix(text: &str, budget: usize) -> &str {
     let mut used = 0;
     for (at, character) in text.char_indices() {
-        used += json::escaped_len(character);
+        used += escaped_len(character);
         if used > budget {
             return &text[..at];
         }
@@ -36,7 +34,6 @@ pub fn escaped_prefix(text: &str, budget: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::escaped_len;
     use proptest::prelude::*;
     use serde_json::Value;
 

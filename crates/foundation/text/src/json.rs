@@ -3,6 +3,7 @@
 pub mod difference;
 mod object;
 mod tree;
+mod write;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 pub use self::object::{Object, object};
+pub use self::write::{ObjectWriter, escaped_len, push_string, to_json};
 
 /// A JSON text that every parser accepts and interprets in the same way. Cloning it shares the
 /// text.

@@ -40,7 +40,7 @@ pub(super) fn readable(
         match value.into_string() {
             Ok(value) => drop(readable.insert(name, value)),
             Err(_) if ours => {
-                let place = format!("the environment variable {}", crate::redact::printable(&name));
+                let place = format!("the environment variable {}", sa_text::printable(&name));
                 let key = KEYS.iter().find(|(key, _)| variable_name(key).as_deref() == Some(&name));
                 let key = key.map_or(name, |(key, _)| (*key).to_owned());
                 let message =
@@ -65,11 +65,7 @@ pub fn unknown_variables() -> Vec<String> {
 
 /// Returns the message for an unknown variable, with a suggestion.
 pub fn unknown_variable(name: &str) -> String {
-    format!(
-        "the variable {} is not a setting; {}",
-        crate::redact::printable(name),
-        instead_of(name)
-    )
+    format!("the variable {} is not a setting; {}", sa_text::printable(name), instead_of(name))
 }
 
 /// Returns a suggestion for an unknown variable.

@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::settings::{FILE_ONLY, KEYS, Settings};
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
 use super::{MOST, Mistake, UNREADABLE, bounds, secrets, syntax};
-use crate::wording::{plain_secret_toml, plain_toml};
+use sa_text::{plain_secret_toml, plain_toml};
 
 /// The maximum size of the file. Larger files are not written by hand.
 const MAX_FILE: u64 = 4 << 20;

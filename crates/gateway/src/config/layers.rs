@@ -12,7 +12,7 @@ use super::file::{self, File};
 use super::flags::flag_name;
 use super::settings::{KEYS, Settings};
 use super::{Config, ConfigError, Mistake, bounds, secrets};
-use crate::wording::plain_toml;
+use sa_text::plain_toml;
 
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
 #[derive(Debug, Clone)]

@@ -27,8 +27,8 @@ use std::time::Duration;
 use self::layers::Layers;
 pub use self::node_tokens::NodeTokens;
 use self::settings::Settings;
-use crate::redact::printable;
-use crate::wording::{quoted, shortened_to};
+use sa_text::printable;
+use sa_text::{excerpt, quote};
 
 /// The maximum length of a mistake's message. It may contain the wrong value, which can have any
 /// length.
@@ -43,7 +43,7 @@ pub const UNREADABLE: &str = "cannot be read";
 
 /// A mistake in the configuration: its location, the problem, and the expected value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}", printable(place), printable(&shortened_to(MAX_MESSAGE, message)))]
+#[error("{}: {}", printable(place), printable(&excerpt(MAX_MESSAGE, message)))]
 pub struct Mistake {
     pub place: String,
     pub message: String,
@@ -210,7 +210,7 @@ impl Config {
         if dir == whole(&default_data_dir()) {
             return String::new();
         }
-        format!(" --data-dir {}", quoted(&dir.display().to_string()))
+        format!(" --data-dir {}", quote(&dir.display().to_string()))
     }
 
     /// Returns a command line for this gateway.

@@ -56,7 +56,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         };
         if let Some((other, _)) = pairs.iter().find(|(other, known)| known == token && other != id)
         {
-            let (id, other) = (crate::redact::printable(id), crate::redact::printable(other));
+            let (id, other) = (sa_text::printable(id), sa_text::printable(other));
             return Err(format!(
                 "has the same token for two nodes, \"{other}\" and \"{id}\"; give each node its own token"
             ));

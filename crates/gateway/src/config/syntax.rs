@@ -5,7 +5,7 @@ use toml::Table;
 
 use super::named::NAMED_KEYS;
 use super::settings::KEYS;
-use crate::wording::shortened_to;
+use sa_text::excerpt;
 
 /// Returns the explanation for a line that the parser rejected with this message.
 pub(super) fn wrong(line: &str, message: &str) -> String {
@@ -119,7 +119,7 @@ fn no_toml(message: &str) -> String {
 pub(super) const MAX_SHOWN: usize = 80;
 
 pub(super) fn shortened(text: &str) -> String {
-    shortened_to(MAX_SHOWN, text)
+    excerpt(MAX_SHOWN, text)
 }
 
 #[cfg(test)]

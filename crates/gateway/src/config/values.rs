@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 use super::bounds;
 use super::settings::Settings;
-use crate::redact::printable;
+use sa_text::printable;
 
 /// Checks one entry. Returns the problem and a correction.
 type Check = fn(&str) -> Result<(), String>;

@@ -13,8 +13,8 @@ use super::middleware::operator_only;
 use super::tools::JSON;
 use super::{App, Params, Problem};
 use crate::journal::AUDIT;
-use crate::json::to_json;
 use crate::tokens::Identity;
+use sa_text::json::to_json;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -245,7 +245,7 @@ mod tests {
         )
         .await
         .unwrap_err();
-        assert!(crate::json::to_json(&problem).contains("413"));
+        assert!(sa_text::json::to_json(&problem).contains("413"));
     }
 
     #[tokio::test]
@@ -263,6 +263,6 @@ mod tests {
         let body =
             Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let problem = whole_in((&budget(), &Holder::anonymous()), body, 10).await.unwrap_err();
-        assert!(crate::json::to_json(&problem).contains("408"));
+        assert!(sa_text::json::to_json(&problem).contains("408"));
     }
 }

@@ -17,8 +17,8 @@ use super::tools::JSON;
 use super::{App, Params, Problem, Segment};
 use crate::call_index::{self, CallSummary};
 use crate::journal::{CALLS, running};
-use crate::json::to_json;
 use crate::tokens::Identity;
+use sa_text::json::to_json;
 
 const PAGE: usize = 50;
 pub const MAX_PAGE: usize = 500;
@@ -304,7 +304,7 @@ fn is_id_byte(byte: u8) -> bool {
 
 /// Shortens an id to the length that is needed to identify it.
 fn excerpt(text: &str) -> String {
-    crate::redact::printable(&text.chars().take(2 * CallId::LEN).collect::<String>()).into_owned()
+    sa_text::printable(&text.chars().take(2 * CallId::LEN).collect::<String>()).into_owned()
 }
 
 fn unknown(id: &str) -> Problem {

@@ -24,9 +24,9 @@ use super::events::{Lists, words};
 use super::tools::{MAX_KEY, check_times, check_words};
 use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
-use crate::json::to_json;
 use crate::tokens::Identity;
-use crate::wording::bounded;
+use sa_text::excerpt_of_ends;
+use sa_text::json::to_json;
 
 /// Opens a WebSocket for many concurrent calls.
 ///
@@ -134,7 +134,7 @@ impl Session {
                 self.app.metrics.refused("calls_ws", "bad_frame");
                 let failure = CallError::new(
                     CallErrorKind::InvalidArgs,
-                    bounded(format!("unknown frame type \"{kind}\"")),
+                    excerpt_of_ends(format!("unknown frame type \"{kind}\"")),
                 );
                 let failure = failure.hint("an agent can send call, cancel, listen, ping and pong");
                 self.fail(Some(&*id).filter(|id| id.len() <= MAX_KEY), None, &failure);
@@ -144,7 +144,7 @@ impl Session {
                 self.app.metrics.refused("calls_ws", "bad_frame");
                 let failure = CallError::new(
                     CallErrorKind::InvalidArgs,
-                    bounded(format!("the frame cannot be read: {error}")),
+                    excerpt_of_ends(format!("the frame cannot be read: {error}")),
                 );
                 self.fail(error.id().filter(|id| id.len() <= MAX_KEY), None, &failure);
             }

@@ -24,10 +24,10 @@ use super::middleware::{bearer, settle, token_refused, unauthorized};
 use super::sse::{event, sse_response};
 use super::tools::{JSON, parse};
 use super::{App, Params, Problem, Segment, console, query};
-use crate::json::to_json;
 use crate::serve::Ends;
 use crate::slot::{Slot, evicted};
 use crate::tokens::{Identity, Refused};
+use sa_text::json::to_json;
 
 /// The idle time after which a feed sends a keep-alive comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -182,7 +182,7 @@ pub(super) fn named_in(uri: &Uri) -> Result<Option<String>, Problem> {
 
 /// Returns the error for a token that may not call in the named channel.
 pub(super) fn not_there(channel: &str) -> Problem {
-    let name = crate::redact::printable(channel);
+    let name = sa_text::printable(channel);
     Problem::new(403, "not_allowed", format!("the token may not call in the channel \"{name}\""))
 }
 
@@ -488,7 +488,7 @@ async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Chan
 }
 
 fn missing(name: &str) -> Problem {
-    let name = crate::redact::printable(name);
+    let name = sa_text::printable(name);
     Problem::new(404, "not_found", format!("there is no channel \"{name}\""))
         .hint("`GET /v1/channels` lists them")
 }

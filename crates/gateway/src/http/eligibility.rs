@@ -14,8 +14,8 @@ use super::middleware::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
 use crate::hosts::{Facts, Requirements, facts};
-use crate::redact::printable;
 use crate::tokens::Identity;
+use sa_text::printable;
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

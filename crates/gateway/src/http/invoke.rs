@@ -86,7 +86,7 @@ fn finished_response(tool: &str, finished: &Finished) -> Response {
         Ok(output) => {
             let result = raw(&output.content).unwrap_or(Cow::Borrowed(RawValue::NULL));
             let done = Invoked { request_id, tool, ok: true, result, duration_ms };
-            ([(header::CONTENT_TYPE, JSON)], crate::json::to_json(&done)).into_response()
+            ([(header::CONTENT_TYPE, JSON)], sa_text::json::to_json(&done)).into_response()
         }
         Err(error) => {
             let problem = Problem::call(error, finished.id);

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use super::body;
 use super::{App, Problem};
 use crate::journal::MAX_SUBJECT;
-use crate::redact::printable;
 use crate::tokens::Identity;
+use sa_text::printable;
 
 /// The maximum number of values in a message. Arguments are parsed into a tree, and each value
 /// takes a hundred bytes or more.

@@ -111,7 +111,7 @@ pub(super) async fn door(
         // Checked before the token. A client with the wrong path would otherwise look for an error
         // in its token.
         app.metrics.refused("http", "route");
-        let there_is_none = format!("there is no WebSocket at {}", crate::redact::printable(path));
+        let there_is_none = format!("there is no WebSocket at {}", sa_text::printable(path));
         let problem = Problem::new(404, "not_found", there_is_none).hint(format!(
             "nodes connect to {NODES}, callers to {CALLS}, participants of channels to {CHANNELS}"
         ));
@@ -312,9 +312,7 @@ fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, server: &Server) -> Re
     let named = [Some(host), uri.authority().map(axum::http::uri::Authority::as_str)];
     match named.into_iter().flatten().find(|name| !is_our_host(name, ends, server)) {
         None => Ok(()),
-        Some(name) => {
-            Err(format!("the host \"{}\" is not allowed", crate::redact::printable(name)))
-        }
+        Some(name) => Err(format!("the host \"{}\" is not allowed", sa_text::printable(name))),
     }
 }
 
@@ -365,9 +363,7 @@ fn check_origin(
     let scheme = if ends.tls { "https://" } else { "http://" };
     match origin.strip_prefix(scheme) {
         Some(host) if !host.contains('/') && is_our_host(host, ends, server) => Ok(Origin::Own),
-        _ => {
-            Err(format!("web pages from \"{}\" are not allowed", crate::redact::printable(origin)))
-        }
+        _ => Err(format!("web pages from \"{}\" are not allowed", sa_text::printable(origin))),
     }
 }
 
@@ -427,19 +423,15 @@ fn with_cors(mut response: Response, origin: Option<HeaderValue>) -> Response {
 
 pub(super) async fn not_found(State(app): State<App>, uri: Uri) -> Problem {
     app.metrics.refused("http", "route");
-    Problem::new(
-        404,
-        "not_found",
-        format!("there is no route {}", crate::redact::printable(uri.path())),
-    )
-    .hint("`GET /openapi.json` lists the routes")
+    Problem::new(404, "not_found", format!("there is no route {}", sa_text::printable(uri.path())))
+        .hint("`GET /openapi.json` lists the routes")
 }
 
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     Problem::new(
         405,
         "method_not_allowed",
-        format!("the method {method} is not allowed for {}", crate::redact::printable(uri.path())),
+        format!("the method {method} is not allowed for {}", sa_text::printable(uri.path())),
     )
     .hint("`GET /openapi.json` lists the routes")
 }

@@ -26,9 +26,9 @@ use crate::config::NodeTokens;
 use crate::config::values::split_port;
 use crate::hosts::Machine;
 use crate::journal::node_event;
-use crate::json::to_json;
 use crate::serve::Ends;
 use crate::tokens::{Identity, Refused, Tokens, same_secret};
+use sa_text::json::to_json;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeList<'a> {

@@ -12,8 +12,8 @@ use super::body::Payload;
 use super::middleware::operator_only;
 use super::plugins::visible;
 use super::{App, Params, Problem, Segment};
-use crate::redact::printable;
 use crate::tokens::Identity;
+use sa_text::printable;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

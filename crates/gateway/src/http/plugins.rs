@@ -18,8 +18,8 @@ use super::middleware::operator_only;
 use super::tool_changes::DifferenceDoc;
 use super::tools::parse;
 use super::{App, Params, Problem, Segment};
-use crate::redact::printable;
 use crate::tokens::Identity;
+use sa_text::printable;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -126,7 +126,7 @@ impl Problem {
 
     /// The detail often quotes the request, which may have megabytes. It is therefore shortened.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(400, "bad_request", crate::wording::bounded(detail.into()))
+        Self::new(400, "bad_request", sa_text::excerpt_of_ends(detail.into()))
     }
 
     pub(crate) fn call(error: &CallError, id: CallId) -> Self {
@@ -177,7 +177,7 @@ impl From<StoreError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, crate::json::to_json(&self)).into_response();
+        let mut response = (status, sa_text::json::to_json(&self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == 401 {

@@ -20,8 +20,8 @@ use super::body::Payload;
 use super::sse::{event, sse_response};
 use super::tools::{JSON, call_id_header, parse};
 use super::{App, Params, Problem, Segment};
-use crate::json::to_json;
 use crate::tokens::Identity;
+use sa_text::json::to_json;
 
 /// The maximum number of queued events per reader.
 const QUEUE: usize = 4;

@@ -57,7 +57,9 @@ pub(super) fn streamed(app: &App, request: CallRequest) -> Response {
         }
         let last = |finished: &Finished| match &finished.outcome {
             Ok(output) => event("done", &done_json(finished, output)),
-            Err(error) => event("error", &crate::json::to_json(&Problem::call(error, finished.id))),
+            Err(error) => {
+                event("error", &sa_text::json::to_json(&Problem::call(error, finished.id)))
+            }
         };
         let last = finished.told(last).await;
         let _ = events.send(last).await;
@@ -141,7 +143,7 @@ fn update_event(update: &Update) -> String {
                 attachments: Vec<sa_protocol::Attachment<'static>>,
             }
             let chunk = Chunk { content: raw(content), attachments: wire_attachments(attachments) };
-            event("chunk", &crate::json::to_json(&chunk))
+            event("chunk", &sa_text::json::to_json(&chunk))
         }
         Update::Log { level, logger, data } => {
             let mut body =

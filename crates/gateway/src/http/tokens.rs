@@ -193,7 +193,7 @@ pub(crate) async fn create(
         parse(&body).map_err(|problem| problem.hint("a token needs a \"name\" and a \"role\""))?;
     let role = Role::parse(&new.role).ok_or_else(|| {
         let roles: Vec<_> = Role::ALL.iter().map(|role| role.as_str()).collect();
-        Problem::bad_request(format!("unknown role \"{}\"", crate::redact::printable(&new.role)))
+        Problem::bad_request(format!("unknown role \"{}\"", sa_text::printable(&new.role)))
             .hint(format!("use one of {}", roles.join(", ")))
     })?;
     if new.name.len() > MAX_NAME {
@@ -235,11 +235,11 @@ pub(crate) async fn create(
     if let Some(wrong) =
         new.channel_rights.iter().find(|right| !ChannelGrant::RIGHTS.contains(&right.as_str()))
     {
-        let detail = format!("unknown channel right \"{}\"", crate::redact::printable(wrong));
+        let detail = format!("unknown channel right \"{}\"", sa_text::printable(wrong));
         return Err(Problem::bad_request(detail).hint("use read, publish, call or admin"));
     }
     if let Some(model) = new.tools.iter().find_map(|tool| tool.strip_prefix(MODEL_TOOL)) {
-        let detail = format!("\"{}\" is a model, not a tool", crate::redact::printable(model));
+        let detail = format!("\"{}\" is a model, not a tool", sa_text::printable(model));
         return Err(
             Problem::bad_request(detail).hint("use --model NAME, or \"models\": [\"NAME\"]")
         );
@@ -276,7 +276,7 @@ fn namesakes(app: &App, made: &TokenRecord) -> Option<String> {
         .into_iter()
         .filter(|token| token.name == made.name && token.id != made.id);
     let ids: Vec<String> = older.filter(is_valid).map(|token| token.id).collect();
-    let name = crate::redact::printable(&made.name);
+    let name = sa_text::printable(&made.name);
     match &ids[..] {
         [] => None,
         [id] => Some(format!(
@@ -326,7 +326,7 @@ pub(crate) async fn revoke(
             .into_iter()
             .filter(|token| token.revoked_ms.is_none() && token.name == id);
         let ids: Vec<String> = named.map(|token| token.id).collect();
-        let name = crate::redact::printable(&id);
+        let name = sa_text::printable(&id);
         let problem = match &ids[..] {
             [] => Problem::new(404, "not_found", format!("there is no valid token \"{name}\"")),
             ids => {

@@ -22,9 +22,9 @@ use super::channels::{named_in, not_there};
 use super::mcp::no_such_scope;
 use super::middleware::unauthorized;
 use super::{App, Params, Problem, Segment, WireBlock, sse};
-use crate::json::Object;
 use crate::tokens::{Identity, Refused};
-use crate::wording::{plain, shortened_to};
+use sa_text::json::ObjectWriter;
+use sa_text::{excerpt, plain};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
@@ -129,7 +129,7 @@ pub(crate) async fn list(
             tools: page.tools.iter().map(ToolDoc::of).collect(),
             next_cursor: page.next.clone(),
         };
-        crate::json::to_json(&list)
+        sa_text::json::to_json(&list)
     };
     let list = offload::run_queued(page.weight(), written).await;
     Ok(([(header::CONTENT_TYPE, JSON)], list).into_response())
@@ -357,7 +357,7 @@ fn place<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
     let of_kind = error.inner().to_string().starts_with("invalid ");
     Some(error.path().to_string())
         .filter(|place| of_kind && place != ".")
-        .map(|place| shortened_to(MAX_PLACE, &place))
+        .map(|place| excerpt(MAX_PLACE, &place))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -386,7 +386,7 @@ fn finished_response(finished: &Finished) -> Response {
 pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
     let blocks: Vec<WireBlock<'_>> = output.blocks.iter().map(Into::into).collect();
     let attachments = super::wire_attachments(&output.attachments);
-    Object::with_capacity(128 + output.content.len())
+    ObjectWriter::with_capacity(128 + output.content.len())
         .text("call_id", finished.id.encode(&mut [0; CallId::LEN]))
         .plain("ok", true)
         .raw("result", &output.content)
@@ -444,7 +444,7 @@ mod tests {
                 duration_ms: 7,
             };
             let finished = Finished { id, outcome: Ok(output.clone()), duration };
-            assert_eq!(done_json(&finished, &output), crate::json::to_json(&described));
+            assert_eq!(done_json(&finished, &output), sa_text::json::to_json(&described));
         }
     }
 
@@ -470,6 +470,6 @@ mod tests {
     #[test]
     fn an_argument_beside_args_is_a_mistake_with_a_hint() {
         let problem = parse::<CallBody<'_>>(br#"{"query":"x"}"#).unwrap_err();
-        assert!(crate::json::to_json(&problem).contains("put the tool"));
+        assert!(sa_text::json::to_json(&problem).contains("put the tool"));
     }
 }

@@ -12,9 +12,9 @@ use super::body::Payload;
 use super::middleware::operator_only;
 use super::tools::parse;
 use super::{App, Problem, Segment};
-use crate::redact::printable;
 use crate::tokens::Identity;
-use crate::wording::plain;
+use sa_text::plain;
+use sa_text::printable;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(crate) struct AddUpstream {

@@ -18,9 +18,9 @@ use super::middleware::operator_only;
 use super::upstream::{UpstreamDoc, audit};
 use super::{App, Problem, Segment};
 use crate::journal::MAX_SUBJECT;
-use crate::redact::printable;
 use crate::serve::Ends;
 use crate::tokens::Identity;
+use sa_text::printable;
 
 /// The redirect path for authorities. A redirected browser has no token, but the `state` parameter
 /// identifies its login.

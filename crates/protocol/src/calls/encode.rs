@@ -1,13 +1,13 @@
 use super::*;
-use crate::json::FrameWriter;
+use crate::json::{add_attachments, begin};
 
 /// Appends a `call`.
 pub fn encode_call(out: &mut String, frame: &Call<'_>) {
     out.reserve(96 + frame.id.len() + frame.tool.len() + frame.args.map_or(0, str::len));
-    FrameWriter::begin(out, "call")
+    begin(out, "call")
         .text("id", &frame.id)
         .text("tool", &frame.tool)
-        .opt_raw("args", frame.args)
+        .opt_raw_text("args", frame.args)
         .opt_text("session_key", frame.session_key.as_deref())
         .opt_plain("timeout_ms", frame.timeout_ms)
         .opt_plain("idle_timeout_ms", frame.idle_timeout_ms)
@@ -18,17 +18,17 @@ pub fn encode_call(out: &mut String, frame: &Call<'_>) {
 
 /// Appends a `cancel`.
 pub fn encode_cancel(out: &mut String, id: &str) {
-    FrameWriter::begin(out, "cancel").text("id", id).end();
+    begin(out, "cancel").text("id", id).end();
 }
 
 /// Appends a `listen`.
 pub fn encode_listen(out: &mut String) {
-    FrameWriter::begin(out, "listen").end();
+    begin(out, "listen").end();
 }
 
 /// Appends a `ready`.
 pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
-    FrameWriter::begin(out, "ready")
+    begin(out, "ready")
         .text("gateway_version", &frame.gateway_version)
         .plain("protocol_version", frame.protocol_version)
         .end();
@@ -38,36 +38,33 @@ pub fn encode_ready(out: &mut String, frame: &Ready<'_>) {
 pub fn encode_progress(out: &mut String, frame: &Progress<'_>) {
     // The field is required, and JSON cannot represent NaN or infinity.
     let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
-    FrameWriter::begin(out, "progress")
+    begin(out, "progress")
         .text("id", &frame.id)
-        .float("progress", Some(progress))
-        .float("total", frame.total)
+        .float("progress", progress)
+        .maybe(frame.total, |writer, total| writer.float("total", total))
         .opt_text("message", frame.message.as_deref())
         .end();
 }
 
 /// Appends a `chunk`.
 pub fn encode_chunk(out: &mut String, frame: &Chunk<'_>) {
-    FrameWriter::begin(out, "chunk")
-        .text("id", &frame.id)
-        .raw("content", frame.content)
-        .attachments(&frame.attachments)
-        .end();
+    let writer = begin(out, "chunk").text("id", &frame.id).raw_text("content", frame.content);
+    add_attachments(writer, &frame.attachments).end();
 }
 
 /// Appends a `log`.
 pub fn encode_log(out: &mut String, frame: &Log<'_>) {
-    FrameWriter::begin(out, "log")
+    begin(out, "log")
         .text("id", &frame.id)
         .text("level", &frame.level)
         .opt_text("logger", frame.logger.as_deref())
-        .raw("data", frame.data)
+        .raw_text("data", frame.data)
         .end();
 }
 
 /// Appends a `notice`.
 pub fn encode_notice(out: &mut String, frame: &Notice<'_>) {
-    FrameWriter::begin(out, "notice").text("event", &frame.event).raw("data", frame.data).end();
+    begin(out, "notice").text("event", &frame.event).raw_text("data", frame.data).end();
 }
 
 /// Appends a `done`.
@@ -78,19 +75,17 @@ pub fn encode_done(out: &mut String, frame: &Done<'_>) {
             + frame.result.len()
             + frame.blocks.map_or(0, str::len),
     );
-    FrameWriter::begin(out, "done")
+    let writer = begin(out, "done")
         .text("id", &frame.id)
         .text("call_id", &frame.call_id)
-        .raw("result", frame.result)
-        .opt_raw("blocks", frame.blocks)
-        .attachments(&frame.attachments)
-        .plain("duration_ms", frame.duration_ms)
-        .end();
+        .raw_text("result", frame.result)
+        .opt_raw_text("blocks", frame.blocks);
+    add_attachments(writer, &frame.attachments).plain("duration_ms", frame.duration_ms).end();
 }
 
 /// Appends an `error`.
 pub fn encode_error(out: &mut String, frame: &CallError<'_>) {
-    FrameWriter::begin(out, "error")
+    begin(out, "error")
         .opt_text("id", frame.id.as_deref())
         .opt_text("call_id", frame.call_id.as_deref())
         .text("kind", &frame.kind)
@@ -119,7 +114,7 @@ impl AgentFrame<'_> {
             Self::Cancel(id) => encode_cancel(out, id),
             Self::Listen => encode_listen(out),
             Self::Ping(timestamp) => {
-                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+                begin(out, "ping").raw_text("timestamp", timestamp).end();
             }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown { .. } => {}
@@ -140,7 +135,7 @@ impl GatewayFrame<'_> {
             Self::Done(frame) => encode_done(out, frame),
             Self::Error(frame) => encode_error(out, frame),
             Self::Ping(timestamp) => {
-                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+                begin(out, "ping").raw_text("timestamp", timestamp).end();
             }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::Unknown(_) => {}

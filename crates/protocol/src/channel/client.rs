@@ -1,30 +1,29 @@
 //! Encoders for the frames of a participant.
 
+use sa_text::json::ObjectWriter;
+
 use super::Publish;
-use crate::push_string;
 
 pub fn encode_publish(publish: &Publish<'_>) -> String {
-    let mut out = String::with_capacity(publish.payload.len() + 160);
-    out.push_str("{\"action\":\"publish\",\"type\":");
-    push_string(&mut out, &publish.kind);
-    out.push_str(",\"payload\":");
-    out.push_str(publish.payload);
-    out.push_str(if publish.persist { ",\"persist\":true" } else { ",\"persist\":false" });
-    if let Some(id) = &publish.client_message_id {
-        out.push_str(",\"clientMessageId\":");
-        push_string(&mut out, id);
-    }
-    if !publish.attachments.is_empty() {
-        out.push_str(",\"attachmentMeta\":");
-        out.push_str(&serde_json::to_string(&publish.attachments).unwrap_or_else(|_| "[]".into()));
-    }
-    end(out, publish.reference)
+    ObjectWriter::with_capacity(publish.payload.len() + 160)
+        .text("action", "publish")
+        .text("type", &publish.kind)
+        .raw_text("payload", publish.payload)
+        .plain("persist", publish.persist)
+        .opt_text("clientMessageId", publish.client_message_id.as_deref())
+        .list("attachmentMeta", &publish.attachments)
+        .opt_plain("ref", publish.reference)
+        .end()
 }
 
 /// Encodes a frame that replaces the participant's metadata in the roster. `metadata` is a JSON
 /// object.
 pub fn encode_update_metadata(metadata: &str, reference: Option<i64>) -> String {
-    end(format!("{{\"action\":\"update-metadata\",\"payload\":{metadata}"), reference)
+    ObjectWriter::with_capacity(metadata.len() + 60)
+        .text("action", "update-metadata")
+        .raw_text("payload", metadata)
+        .opt_plain("ref", reference)
+        .end()
 }
 
 pub fn encode_get_messages_before(
@@ -32,20 +31,16 @@ pub fn encode_get_messages_before(
     limit: usize,
     reference: Option<i64>,
 ) -> String {
-    let before = before.map(|before| format!(",\"before\":{before}")).unwrap_or_default();
-    end(format!("{{\"action\":\"get-messages-before\"{before},\"limit\":{limit}"), reference)
+    ObjectWriter::with_capacity(100)
+        .text("action", "get-messages-before")
+        .opt_plain("before", before)
+        .plain("limit", limit)
+        .opt_plain("ref", reference)
+        .end()
 }
 
 pub fn encode_close() -> String {
-    "{\"action\":\"close\"}".into()
-}
-
-fn end(mut out: String, reference: Option<i64>) -> String {
-    if let Some(reference) = reference {
-        out.push_str(&format!(",\"ref\":{reference}"));
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(20).text("action", "close").end()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Encoders for the frames of the server.
 
+use sa_text::json::ObjectWriter;
 use serde_json::value::RawValue;
 
 use super::{AttachmentMeta, EXTENSIONS};
-use crate::push_string;
 
 /// The part of a stored or sent message that is the same for all its receivers.
 #[derive(Debug, Clone, Copy)]
@@ -20,25 +20,18 @@ pub struct Envelope<'a> {
 
 /// Encodes the envelope as a JSON object, which [`encode_message`] completes.
 pub fn encode_body(envelope: &Envelope<'_>) -> String {
-    let room = envelope.payload.len()
+    let bytes = envelope.payload.len()
         + envelope.sender_metadata.len()
         + envelope.kind.len()
         + envelope.sender.len();
-    let mut out = String::with_capacity(room + 96);
-    out.push_str("{\"type\":");
-    push_string(&mut out, envelope.kind);
-    out.push_str(",\"payload\":");
-    out.push_str(envelope.payload);
-    out.push_str(",\"senderId\":");
-    push_string(&mut out, envelope.sender);
-    out.push_str(&format!(",\"ts\":{},\"senderMetadata\":", envelope.at_ms));
-    out.push_str(envelope.sender_metadata);
-    if !envelope.attachments.is_empty() {
-        out.push_str(",\"attachmentMeta\":");
-        out.push_str(&serde_json::to_string(envelope.attachments).unwrap_or_else(|_| "[]".into()));
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(bytes + 96)
+        .text("type", envelope.kind)
+        .raw_text("payload", envelope.payload)
+        .text("senderId", envelope.sender)
+        .plain("ts", envelope.at_ms)
+        .raw_text("senderMetadata", envelope.sender_metadata)
+        .list("attachmentMeta", envelope.attachments)
+        .end()
 }
 
 /// Encodes a message for one receiver. `kind` is `persisted`, `ephemeral` or `replay`; `body` is
@@ -50,43 +43,28 @@ pub fn encode_message(
     reference: Option<i64>,
     duplicate: bool,
 ) -> String {
-    let mut out = String::with_capacity(body.len() + 80);
-    out.push_str("{\"kind\":\"");
-    out.push_str(kind);
-    out.push('"');
-    if let Some(id) = id {
-        out.push_str(&format!(",\"id\":{id}"));
-    }
-    out.push(',');
-    out.push_str(
-        body.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default(),
-    );
-    if let Some(reference) = reference {
-        out.push_str(&format!(",\"ref\":{reference}"));
-    }
-    if duplicate {
-        out.push_str(",\"duplicate\":true");
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(body.len() + 80)
+        .text("kind", kind)
+        .opt_plain("id", id)
+        .fields_of(body)
+        .opt_plain("ref", reference)
+        .opt_plain("duplicate", duplicate.then_some(true))
+        .end()
 }
 
 /// Encodes the error that a participant receives when the server rejects its frame.
 pub fn encode_error(error: &str, code: &str, reference: Option<i64>) -> String {
-    let mut out = String::from("{\"kind\":\"error\",\"error\":");
-    push_string(&mut out, error);
-    out.push_str(",\"code\":");
-    push_string(&mut out, code);
-    if let Some(reference) = reference {
-        out.push_str(&format!(",\"ref\":{reference}"));
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(error.len() + 80)
+        .text("kind", "error")
+        .text("error", error)
+        .text("code", code)
+        .opt_plain("ref", reference)
+        .end()
 }
 
 /// Acknowledges a close. The server closes the socket after this frame.
 pub fn encode_closed(reference: i64) -> String {
-    format!("{{\"kind\":\"persisted\",\"ref\":{reference}}}")
+    ObjectWriter::with_capacity(40).text("kind", "persisted").plain("ref", reference).end()
 }
 
 /// The frame that a participant receives when all the messages that it missed have been sent.
@@ -107,35 +85,17 @@ pub struct Ready<'a> {
 }
 
 pub fn encode_ready(ready: &Ready<'_>) -> String {
-    let mut out = String::from("{\"kind\":\"ready\",\"participantId\":");
-    push_string(&mut out, ready.participant);
-    out.push_str(",\"epoch\":");
-    push_string(&mut out, ready.epoch);
-    out.push_str(&format!(",\"lastId\":{}", ready.last_id));
-    if let Some(recovered) = ready.recovered {
-        out.push_str(&format!(",\"recovered\":{recovered}"));
-    }
-    if let Some(roster) = ready.roster {
-        out.push_str(",\"roster\":");
-        out.push_str(roster);
-    }
-    if let Some(context) = ready.context {
-        out.push_str(",\"contextId\":");
-        push_string(&mut out, context);
-    }
-    if let Some(config) = ready.config {
-        out.push_str(",\"channelConfig\":");
-        out.push_str(config);
-    }
-    out.push_str(",\"extensions\":[");
-    for (at, extension) in EXTENSIONS.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        push_string(&mut out, extension);
-    }
-    out.push_str("]}");
-    out
+    ObjectWriter::with_capacity(200)
+        .text("kind", "ready")
+        .text("participantId", ready.participant)
+        .text("epoch", ready.epoch)
+        .plain("lastId", ready.last_id)
+        .opt_plain("recovered", ready.recovered)
+        .opt_raw_text("roster", ready.roster)
+        .opt_text("contextId", ready.context)
+        .opt_raw_text("channelConfig", ready.config)
+        .value("extensions", &EXTENSIONS)
+        .end()
 }
 
 /// Encodes a page of stored messages, oldest first. `more` is true if older messages exist.
@@ -145,19 +105,12 @@ pub fn encode_history(
     more: bool,
     reference: Option<i64>,
 ) -> String {
-    let mut out = format!("{{\"kind\":\"{kind}\",\"messages\":[");
-    for (at, message) in messages.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        out.push_str(message.get());
-    }
-    out.push_str(&format!("],\"hasMore\":{more}"));
-    if let Some(reference) = reference {
-        out.push_str(&format!(",\"ref\":{reference}"));
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(messages.iter().map(|message| message.get().len() + 1).sum())
+        .text("kind", kind)
+        .value("messages", messages)
+        .plain("hasMore", more)
+        .opt_plain("ref", reference)
+        .end()
 }
 
 #[cfg(test)]

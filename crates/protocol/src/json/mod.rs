@@ -11,8 +11,7 @@ use crate::{FrameError, FrameErrorKind};
 
 mod write;
 
-pub use write::push_string;
-pub(crate) use write::{FrameWriter, escaped_len};
+pub(crate) use write::{add_attachments, begin};
 
 /// The deepest nesting of a frame: 100 levels of arguments or of a result, and a few levels for the
 /// frame around them.

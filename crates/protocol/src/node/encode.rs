@@ -1,14 +1,14 @@
 use super::*;
-use crate::json::FrameWriter;
+use crate::json::{add_attachments, begin};
 
 /// Appends a `tool_request`.
 pub fn encode_request(out: &mut String, frame: &ToolRequest<'_>) {
     let args = frame.args.unwrap_or("null");
     out.reserve(192 + frame.request_id.len() + frame.tool.len() + args.len());
-    FrameWriter::begin(out, "tool_request")
+    begin(out, "tool_request")
         .text("request_id", &frame.request_id)
         .text("tool", &frame.tool)
-        .raw("args", args)
+        .raw_text("args", args)
         .opt_text("session_key", frame.session_key.as_deref())
         .opt_text("traceparent", frame.traceparent.as_deref())
         .opt_plain("deadline_ms", frame.deadline_ms)
@@ -21,20 +21,19 @@ pub fn encode_request(out: &mut String, frame: &ToolRequest<'_>) {
 pub fn encode_response(out: &mut String, frame: &ToolResponse<'_>) {
     let result = frame.outcome.as_ref().map_or(None, |result| *result);
     out.reserve(64 + frame.request_id.len() + result.map_or(0, str::len));
-    let writer = FrameWriter::begin(out, "tool_response")
+    let writer = begin(out, "tool_response")
         .text("request_id", &frame.request_id)
         .plain("ok", frame.outcome.is_ok());
-    match &frame.outcome {
-        Ok(result) => writer.opt_raw("result", result.filter(|text| *text != "null")),
+    let writer = match &frame.outcome {
+        Ok(result) => writer.opt_raw_text("result", result.filter(|text| *text != "null")),
         Err(failure) => writer.value("error", failure),
-    }
-    .attachments(&frame.attachments)
-    .end();
+    };
+    add_attachments(writer, &frame.attachments).end();
 }
 
 /// Appends a `tool_cancel`. Send it only to a node that listed the feature.
 pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
-    FrameWriter::begin(out, "tool_cancel")
+    begin(out, "tool_cancel")
         .text("request_id", &frame.request_id)
         .opt_text("reason", frame.reason.as_deref())
         .end();
@@ -44,49 +43,48 @@ pub fn encode_cancel(out: &mut String, frame: &ToolCancel<'_>) {
 pub fn encode_progress(out: &mut String, frame: &ToolProgress<'_>) {
     // The field is required, and JSON cannot represent NaN or infinity.
     let progress = if frame.progress.is_finite() { frame.progress } else { 0.0 };
-    FrameWriter::begin(out, "tool_progress")
+    begin(out, "tool_progress")
         .text("request_id", &frame.request_id)
-        .float("progress", Some(progress))
-        .float("total", frame.total)
+        .float("progress", progress)
+        .maybe(frame.total, |writer, total| writer.float("total", total))
         .opt_text("message", frame.message.as_deref())
         .end();
 }
 
 /// Appends a `tool_chunk`. Send it only to a gateway that listed the feature.
 pub fn encode_chunk(out: &mut String, frame: &ToolChunk<'_>) {
-    FrameWriter::begin(out, "tool_chunk")
+    let writer = begin(out, "tool_chunk")
         .text("request_id", &frame.request_id)
-        .raw("content", frame.content)
-        .attachments(&frame.attachments)
-        .end();
+        .raw_text("content", frame.content);
+    add_attachments(writer, &frame.attachments).end();
 }
 
 /// Appends a `ping` with the given time, in milliseconds since 1970.
 pub fn encode_ping(out: &mut String, timestamp_ms: i64) {
-    FrameWriter::begin(out, "ping").plain("timestamp", timestamp_ms).end();
+    begin(out, "ping").plain("timestamp", timestamp_ms).end();
 }
 
 /// Appends a `pong`. `timestamp` is the text of the [`Incoming::Ping`].
 pub fn encode_pong(out: &mut String, timestamp: &str) {
-    FrameWriter::begin(out, "pong").raw("timestamp", timestamp).end();
+    begin(out, "pong").raw_text("timestamp", timestamp).end();
 }
 
 /// Appends a `node_hello`.
 pub fn encode_hello(out: &mut String, frame: &Hello<'_>) {
-    FrameWriter::begin(out, "node_hello")
+    begin(out, "node_hello")
         .plain("protocol_version", frame.protocol_version)
         .value("node", &frame.node)
         .value("capabilities", &frame.capabilities)
         .list("tools", &frame.tools)
         .list("features", &frame.features.names())
-        .opt_raw("host", frame.host)
+        .opt_raw_text("host", frame.host)
         .opt_plain("max_request_bytes", frame.max_request_bytes)
         .end();
 }
 
 /// Appends a `gateway_welcome`.
 pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
-    FrameWriter::begin(out, "gateway_welcome")
+    begin(out, "gateway_welcome")
         .plain("protocol_version", frame.protocol_version)
         .text("gateway_version", &frame.gateway_version)
         .list("features", &frame.features.names())
@@ -97,15 +95,12 @@ pub fn encode_welcome(out: &mut String, frame: &Welcome<'_>) {
 
 /// Appends a `bin_probe`. Send it only to a node that listed the feature.
 pub fn encode_bin_probe(out: &mut String, frame: &BinProbe<'_>) {
-    FrameWriter::begin(out, "bin_probe")
-        .text("probe_id", &frame.probe_id)
-        .value("bins", &frame.bins)
-        .end();
+    begin(out, "bin_probe").text("probe_id", &frame.probe_id).value("bins", &frame.bins).end();
 }
 
 /// Appends a `bin_probe_result`.
 pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
-    FrameWriter::begin(out, "bin_probe_result")
+    begin(out, "bin_probe_result")
         .text("probe_id", &frame.probe_id)
         .value("bins", &frame.bins)
         .end();
@@ -114,9 +109,9 @@ pub fn encode_bin_probe_result(out: &mut String, frame: &BinProbeResult<'_>) {
 /// Appends a `node_event`. Send it only to a gateway that listed the feature `events`.
 pub fn encode_event(out: &mut String, frame: &NodeEvent<'_>) {
     out.reserve(64 + frame.event.len() + frame.data.map_or(0, str::len));
-    FrameWriter::begin(out, "node_event")
+    begin(out, "node_event")
         .text("event", &frame.event)
-        .opt_raw("data", frame.data)
+        .opt_raw_text("data", frame.data)
         .opt_plain("at_ms", frame.at_ms)
         .end();
 }
@@ -134,7 +129,7 @@ impl Incoming<'_> {
             Self::Progress(frame) => encode_progress(out, frame),
             Self::Chunk(frame) => encode_chunk(out, frame),
             Self::Ping(timestamp) => {
-                FrameWriter::begin(out, "ping").raw("timestamp", timestamp).end();
+                begin(out, "ping").raw_text("timestamp", timestamp).end();
             }
             Self::Pong(timestamp) => encode_pong(out, timestamp),
             Self::BinProbe(frame) => encode_bin_probe(out, frame),

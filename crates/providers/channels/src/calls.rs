@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sa_core::{CallId, clock};
 use sa_protocol::channel::{Envelope, encode_body};
-use sa_protocol::push_string;
+use sa_text::json::ObjectWriter;
 use tokio::time::Instant;
 
 use crate::pipeline::Item;
@@ -211,14 +211,12 @@ impl Calls {
 impl Running {
     /// Returns an error result that ends the call on behalf of its provider.
     pub(crate) fn failure(&self, code: &str, message: &str) -> Item {
-        let mut content = String::from("{\"error\":");
-        push_string(&mut content, message);
-        content.push_str(",\"code\":");
-        push_string(&mut content, code);
-        content.push('}');
-        self.last(
-            self.result(&format!(",\"content\":{content},\"complete\":true,\"isError\":true")),
-        )
+        let fields = ObjectWriter::with_capacity(message.len() + 80)
+            .object("content", |content| content.text("error", message).text("code", code))
+            .plain("complete", true)
+            .plain("isError", true)
+            .end();
+        self.last(self.result(&fields))
     }
 
     /// Returns a result with these fields, which the gateway sends for the provider.
@@ -245,10 +243,10 @@ impl Running {
         fields: &str,
         attachments: &[sa_protocol::channel::AttachmentMeta],
     ) -> String {
-        let mut payload = String::from("{\"callId\":");
-        push_string(&mut payload, &self.id);
-        payload.push_str(fields);
-        payload.push('}');
+        let payload = ObjectWriter::with_capacity(fields.len() + 60)
+            .text("callId", &self.id)
+            .fields_of(fields)
+            .end();
         encode_body(&Envelope {
             kind: "method-result",
             payload: &payload,

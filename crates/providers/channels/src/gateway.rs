@@ -4,15 +4,14 @@
 //! Each participant may have a different list, so this member is in no shared roster. Each
 //! connection receives its own list.
 
-use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_core::{Router, Schema, ToolView, View, clock};
+use sa_core::{Router, ToolView, View, clock};
 use sa_protocol::channel::{Envelope, encode_body, encode_message};
-use sa_protocol::push_string;
 use sa_socket::Outbox;
+use sa_text::json::ObjectWriter;
 use tokio::sync::watch;
 
 use crate::calls::GATEWAY_METADATA;
@@ -108,47 +107,34 @@ fn metadata(router: &Router, view: &View, max_bytes: usize) -> String {
         tool.online && tool.tool.for_models && policy.allows(&view.principal, tool)
     };
     let tools = router.directory().list(view, None, usize::MAX - 1, usable).tools;
-    let mut out = GATEWAY_METADATA.trim_end_matches('}').to_owned();
-    let _ = write!(out, ",\"handle\":\"{GATEWAY}\",\"methods\":[");
-    let mut listed = 0;
+    let mut bytes = GATEWAY_METADATA.len();
+    let mut listed: Vec<String> = Vec::new();
     for tool in &tools {
-        let end = out.len();
-        if listed > 0 {
-            out.push(',');
-        }
-        push_method(&mut out, tool);
-        if out.len() > max_bytes {
-            out.truncate(end);
+        let method = method(tool);
+        bytes += method.len() + 1;
+        if bytes > max_bytes {
             break;
         }
-        listed += 1;
+        listed.push(method);
     }
-    out.push(']');
-    if listed < tools.len() {
-        let _ = write!(out, ",\"methodsOmitted\":{}", tools.len() - listed);
-    }
-    out.push('}');
-    out
+    let omitted = tools.len() - listed.len();
+    ObjectWriter::with_capacity(bytes + 80)
+        .fields_of(GATEWAY_METADATA)
+        .text("handle", GATEWAY)
+        .raw_text("methods", &format!("[{}]", listed.join(",")))
+        .opt_plain("methodsOmitted", (omitted > 0).then_some(omitted))
+        .end()
 }
 
-fn push_method(out: &mut String, ToolView { name, tool, .. }: &ToolView) {
-    out.push_str("{\"name\":");
-    push_string(out, name);
-    if let Some(description) = &tool.description {
-        out.push_str(",\"description\":");
-        push_string(out, description);
-    }
-    out.push_str(",\"parameters\":");
-    out.push_str(
-        tool.input.as_ref().map_or("{\"type\":\"object\"}", |schema| Schema::raw(schema).as_str()),
-    );
-    if let Some(returns) = &tool.output {
-        out.push_str(",\"returns\":");
-        out.push_str(returns.raw().as_str());
-    }
-    out.push_str(",\"streaming\":true");
-    if let Some(timeout) = tool.timeout {
-        let _ = write!(out, ",\"timeout\":{}", timeout.as_millis());
-    }
-    out.push('}');
+fn method(ToolView { name, tool, .. }: &ToolView) -> String {
+    let parameters =
+        tool.input.as_ref().map_or("{\"type\":\"object\"}", |input| input.raw().as_str());
+    ObjectWriter::with_capacity(parameters.len() + 120)
+        .text("name", name)
+        .opt_text("description", tool.description.as_deref())
+        .raw_text("parameters", parameters)
+        .maybe(tool.output.as_ref(), |object, returns| object.raw("returns", returns.raw()))
+        .plain("streaming", true)
+        .opt_plain("timeout", tool.timeout.map(|timeout| timeout.as_millis()))
+        .end()
 }

@@ -13,7 +13,8 @@ use sa_core::{
     RawJson, Schema, Scope, Tool, Update, clock,
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
-use sa_protocol::{CapabilityError, push_string, validate_tool_name};
+use sa_protocol::{CapabilityError, validate_tool_name};
+use sa_text::json::ObjectWriter;
 use sa_text::json::{object, why};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -243,13 +244,12 @@ impl Link for MethodLink {
                 format!("the queue of the channel \"{}\" is full", channel.name),
             )
         })?;
-        let mut payload = format!("{{\"callId\":\"{}\",\"methodName\":", call.id);
-        push_string(&mut payload, &call.tool);
-        payload.push_str(",\"providerId\":");
-        push_string(&mut payload, &self.participant);
-        payload.push_str(",\"args\":");
-        payload.push_str(call.args.as_str());
-        payload.push('}');
+        let payload = ObjectWriter::with_capacity(call.args.len() + 160)
+            .text("callId", &call.id.to_string())
+            .text("methodName", &call.tool)
+            .text("providerId", &self.participant)
+            .raw("args", &call.args)
+            .end();
         let caller = Arc::clone(&call.principal.name);
         let reserved =
             Some(channel.usage.reserve(&call.principal.holder_by_name(), payload.len())?);

@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use sa_core::clock;
 use sa_core::store::{Log, NewEntry, Retention, StoreError};
 use sa_protocol::channel::{Envelope, encode_body};
-use sa_protocol::push_string;
+use sa_text::json::ObjectWriter;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -126,13 +126,11 @@ pub(crate) async fn compact(
 
 /// Returns the payload of a presence message. `metadata` is JSON.
 pub(crate) fn payload(action: &str, metadata: &str, reason: Option<&str>) -> String {
-    let mut out = format!("{{\"action\":\"{action}\",\"metadata\":{metadata}");
-    if let Some(reason) = reason {
-        out.push_str(",\"leaveReason\":");
-        push_string(&mut out, reason);
-    }
-    out.push('}');
-    out
+    ObjectWriter::with_capacity(metadata.len() + 60)
+        .text("action", action)
+        .raw_text("metadata", metadata)
+        .opt_text("leaveReason", reason)
+        .end()
 }
 
 #[cfg(test)]

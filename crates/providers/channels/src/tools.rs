@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use sa_core::call::{CallRequest, CancelReason, TraceContext};
 use sa_core::{CallErrorKind, CallId, Output, Overrun, RawJson, Scope, Update, UpdateSink, View};
 use sa_protocol::channel::AttachmentMeta;
+use sa_text::json::ObjectWriter;
 use tokio::time::Instant;
 
 use crate::GATEWAY;
@@ -93,7 +94,10 @@ impl Channel {
     }
 
     async fn answer(self: &Arc<Self>, call: &Running, output: Output) {
-        let fields = format!(",\"content\":{},\"complete\":true", output.content.as_str());
+        let fields = ObjectWriter::with_capacity(output.content.len() + 40)
+            .raw("content", &output.content)
+            .plain("complete", true)
+            .end();
         if output.attachments.is_empty() {
             return self.enqueue(call.last(call.result(&fields)));
         }

@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicU64;
 use bytes::Bytes;
 use sa_core::store::StoreError;
 use sa_protocol::channel::{Ready, encode_message, encode_ready};
-use sa_protocol::{close, push_string};
+use sa_protocol::close;
 use sa_socket::{Close, Rejected};
+use sa_text::json::push_string;
 
 use super::Session;
 use crate::channel::{Member, State, presence_body};

@@ -3,8 +3,8 @@
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustix::process::Signal;
-use sa_gateway::redact::steers;
 use sa_testkit::{Cli, Hello, Message, eventually, soon};
+use sa_text::affects_display;
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
@@ -59,7 +59,7 @@ async fn elsewhere_than_on_a_terminal_each_line_is_json_and_steers_nothing() {
         let told: Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(told["level"].is_string() && told["timestamp"].is_string(), "{line}");
-        assert!(!line.contains(steers), "{line:?}");
+        assert!(!line.contains(affects_display), "{line:?}");
         reasons.extend(told["reason"].as_str().map(str::to_owned));
     }
     assert!(reasons.iter().any(|reason| reason.contains("forged")), "{log}");
@@ -99,7 +99,7 @@ async fn on_a_terminal_each_line_is_for_people_and_in_colour_unless_they_want_no
             "{log}"
         );
         for line in &lines {
-            assert!(!line.contains(steers), "{line:?}");
+            assert!(!line.contains(affects_display), "{line:?}");
             assert!(serde_json::from_str::<Value>(line).is_err(), "{line}");
         }
         let forged: Vec<&String> = lines.iter().filter(|line| line.contains("forged")).collect();
@@ -119,5 +119,8 @@ async fn a_file_gets_no_colours_when_it_is_to_hold_lines_for_people() {
     gateway.signal(Signal::TERM);
     let ended = gateway.end().await;
     let log = &ended.assert_code(0).stderr;
-    assert!(log.lines().all(|line| line.starts_with("20") && !line.contains(steers)), "{log:?}");
+    assert!(
+        log.lines().all(|line| line.starts_with("20") && !line.contains(affects_display)),
+        "{log:?}"
+    );
 }

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::is_secret_key;
-use sa_text::mask::MASK;
+use crate::mask::MASK;
 
 /// Returns the text with masked members, or `None` if it has no secret ones.
 pub(super) fn mask_members(text: &str) -> Option<String> {

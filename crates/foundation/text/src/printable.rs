@@ -1,31 +1,28 @@
-//! Keeps secrets out of records, and control characters out of terminals and logs.
-
-mod secrets;
+//! Makes untrusted text safe for terminals and logs.
 
 use std::borrow::Cow;
 
-pub use sa_text::mask::MASK;
-pub use secrets::{mask_json, mask_text};
+use crate::is_invisible;
 
 /// Reports whether a terminal interprets a character or shows nothing for it: control,
 /// bidirectional and invisible characters. Joiners and variation selectors are allowed, because
 /// emoji and Persian texts need them, though names do not. Tag characters are not allowed, although
 /// three flags use them. They can hide whole sentences that a model reads and a person does not
 /// see.
-pub fn steers(c: char) -> bool {
+pub fn affects_display(c: char) -> bool {
     let joins =
         matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
-    c.is_control() || (sa_protocol::is_invisible(c) && !joins)
+    c.is_control() || (is_invisible(c) && !joins)
 }
 
 /// Makes an untrusted text safe for a terminal or a log line. Control characters become visible
 /// escapes.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(steers) {
+    if !text.chars().any(affects_display) {
         return Cow::Borrowed(text);
     }
     text.chars()
-        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() })
+        .map(|c| if affects_display(c) { c.escape_unicode().to_string() } else { c.to_string() })
         .collect::<String>()
         .into()
 }
@@ -78,7 +75,7 @@ mod tests {
             let parsed = url::Url::parse(&text).ok().filter(url::Url::has_host);
             let Some(url) = parsed.filter(|url| !url.path().contains("canary")) else { return Ok(()) };
             let secret = [url.username(), url.password().unwrap_or_default(), url.query().unwrap_or_default()];
-            let shown = sa_text::mask::address(&text);
+            let shown = crate::mask::address(&text);
             let host = url.host_str().unwrap_or_default().contains("canary") || text.starts_with("canary");
             let hidden = secret.iter().any(|part| part.contains("canary")) || url.fragment().is_some_and(|part| part.contains("canary"));
             proptest::prop_assert!(host || !hidden || !shown.contains("canary"), "{} is shown as {}", text, shown);

@@ -5,8 +5,9 @@ mod embedded;
 
 use std::borrow::Cow;
 
-use sa_text::mask::MASK;
 use serde_json::{Map, Value};
+
+use crate::mask::MASK;
 
 /// Parts of secret keys. A key names a secret if its letters and digits contain one of them.
 const PARTS: [&str; 12] = [

@@ -1,6 +1,6 @@
 //! Rewrites parser errors without Rust terms.
 
-use sa_text::mask::addresses;
+use crate::mask::addresses;
 
 /// Rewrites `invalid type: string "x", expected usize` as `it must be a whole number from 0 up, and
 /// is the string "x"`. A position at the end is kept.
@@ -85,39 +85,10 @@ fn kind(wanted: &str) -> &str {
     }
 }
 
-/// Quotes a word for a shell.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-/// Shortens a text to this number of characters.
-pub fn shortened_to(most: usize, text: &str) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// Shortens a message that repeats untrusted text of any length. The start usually names the
-/// problem, and the end often the position.
-pub fn bounded(message: String) -> String {
-    const HEAD: usize = 400;
-    const TAIL: usize = 80;
-    if message.chars().nth(HEAD + TAIL).is_none() {
-        return message;
-    }
-    let tail = message.char_indices().rev().nth(TAIL - 1).map_or(0, |(start, _)| start);
-    format!("{}{}", shortened_to(HEAD, &message), &message[tail..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{excerpt, excerpt_of_ends};
 
     #[track_caller]
     fn check<T: serde::de::DeserializeOwned + std::fmt::Debug>(json: &str, expected: &str) {
@@ -168,20 +139,6 @@ mod tests {
         assert_eq!(plain("invalid type: nonsense"), "invalid type: nonsense");
     }
 
-    #[test]
-    fn what_is_repeated_has_an_end() {
-        let message = |found: &str| {
-            format!("it must be a list, and is the string \"{found}\" at line 1 column 7")
-        };
-        assert_eq!(bounded(message("x")), message("x"));
-        let told = bounded(message(&"é".repeat(5_000)));
-        assert!(
-            told.starts_with("it must be a list") && told.ends_with(" at line 1 column 7"),
-            "{told}"
-        );
-        assert_eq!(told.chars().count(), 481);
-    }
-
     proptest::proptest! {
         #[test]
         fn any_message_can_be_cut_and_put_in_other_words(
@@ -191,10 +148,10 @@ mod tests {
         ) {
             let message = head + &text.repeat(again);
             let (json, toml, secret) = (plain(&message), plain_toml(&message), plain_secret_toml(&message));
-            for told in [bounded(json), bounded(toml), bounded(secret), bounded(message.clone())] {
+            for told in [excerpt_of_ends(json), excerpt_of_ends(toml), excerpt_of_ends(secret), excerpt_of_ends(message.clone())] {
                 proptest::prop_assert!(told.chars().count() <= 481);
             }
-            let short = shortened_to(30, &message);
+            let short = excerpt(30, &message);
             proptest::prop_assert!(short == message || short.chars().count() == 31);
         }
     }
