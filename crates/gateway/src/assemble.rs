@@ -225,7 +225,7 @@ pub async fn assemble_on(
     let plugins = Plugins::load(
         Arc::clone(&router),
         Arc::clone(&records),
-        plugin_options(&config, vault),
+        plugin_options(&config, vault, &budgets),
         closing.clone(),
     )
     .await?;
@@ -426,7 +426,7 @@ fn mcp_options(settings: &Settings, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> sa
     }
 }
 
-fn plugin_options(config: &Config, vault: Arc<Vault>) -> sa_plugins::Options {
+fn plugin_options(config: &Config, vault: Arc<Vault>, budgets: &Budgets) -> sa_plugins::Options {
     let plugins = &config.settings.plugins;
     sa_plugins::Options {
         allow_inline_manifest: plugins.allow_inline_manifest,
@@ -439,6 +439,7 @@ fn plugin_options(config: &Config, vault: Arc<Vault>) -> sa_plugins::Options {
         max_running: plugins.max_running,
         refresh: millis(plugins.refresh_ms),
         vault,
+        answers: Arc::clone(&budgets.provider_answers),
     }
 }
 

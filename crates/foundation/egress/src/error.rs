@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::net::IpAddr;
 
+use sa_limits::budget::Refused;
 use url::Url;
 
 use crate::origin;
@@ -22,6 +23,8 @@ pub enum EgressErrorKind {
     Broken,
     Timeout,
     TooLarge,
+    /// The budget for answers has no space for the response.
+    Refused,
     TooManyRedirects,
     /// A redirect would have sent a secret to another origin.
     CrossOrigin,
@@ -36,11 +39,18 @@ pub struct EgressError {
     /// The parts of the message that come from outside: origins, hosts in quotes, and text that a
     /// library quotes from a certificate.
     outside: Vec<String>,
+    /// The budget's own error, for [`EgressErrorKind::Refused`].
+    pub refused: Option<Refused>,
 }
 
 impl EgressError {
     pub(crate) fn new(kind: EgressErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), outside: Vec::new() }
+        Self { kind, message: message.into(), outside: Vec::new(), refused: None }
+    }
+
+    pub(crate) fn refused(refused: Refused) -> Self {
+        let message = format!("there is no budget for the response: {refused}");
+        Self { refused: Some(refused), ..Self::new(EgressErrorKind::Refused, message) }
     }
 
     /// Marks parts of the message as coming from outside.

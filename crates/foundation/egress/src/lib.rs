@@ -25,6 +25,8 @@ pub use reqwest::header;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 pub use reqwest::{Method, StatusCode};
+use sa_limits::budget::Share;
+use sa_limits::received::{Held, Received};
 use tokio::time::Instant;
 use url::{Host, Url};
 
@@ -66,6 +68,8 @@ pub struct Request {
     pub time: Duration,
     /// The maximum size of the response body.
     pub max_bytes: usize,
+    /// The share of the budget for answers from which a large response takes.
+    pub answers: Option<Share>,
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +79,8 @@ pub struct Response {
     pub body: Bytes,
     /// The URL of the response, after redirects.
     pub url: Url,
+    /// The part of the budget that the body holds.
+    pub held: Held,
 }
 
 /// The outgoing client. Connections are pooled and shared.
@@ -161,7 +167,7 @@ impl Egress {
             let response =
                 sent.send().await.map_err(|error| EgressError::of(&error, &request.url))?;
             let Some(next) = redirect_of(&response, &request.url)? else {
-                return read(response, request.url, request.max_bytes).await;
+                return read(response, request).await;
             };
             if request.secret && next.origin() != request.url.origin() {
                 let (from, to) = (origin(&request.url), origin(&next));
@@ -250,24 +256,25 @@ fn redirect_of(response: &reqwest::Response, from: &Url) -> Result<Option<Url>, 
     })
 }
 
-async fn read(
-    mut response: reqwest::Response,
-    url: Url,
-    max: usize,
-) -> Result<Response, EgressError> {
+async fn read(mut response: reqwest::Response, request: Request) -> Result<Response, EgressError> {
+    let Request { url, max_bytes: max, answers, .. } = request;
     let too_large = || {
         let place = origin(&url);
         let message = format!("the response of {place} has more than {max} bytes");
         Err(EgressError::new(EgressErrorKind::TooLarge, message).outside([&place]))
     };
-    if response.content_length().is_some_and(|length| length > max as u64) {
+    let length = response.content_length().unwrap_or_default();
+    if length > max as u64 {
         return too_large();
     }
+    let mut received = answers.map_or_else(Received::uncounted, Received::counted);
+    received.grow(length as usize).map_err(EgressError::refused)?;
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| EgressError::of(&error, &url))? {
         if body.len() + chunk.len() > max {
             return too_large();
         }
+        received.grow(body.len() + chunk.len()).map_err(EgressError::refused)?;
         body.extend_from_slice(&chunk);
     }
     Ok(Response {
@@ -275,6 +282,7 @@ async fn read(
         headers: response.headers().clone(),
         body: body.freeze(),
         url,
+        held: received.into_held(),
     })
 }
 
@@ -291,6 +299,7 @@ impl Request {
             allowed: Allowed::default(),
             time,
             max_bytes,
+            answers: None,
         }
     }
 }

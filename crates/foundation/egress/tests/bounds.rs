@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use sa_egress::{EgressErrorKind, Method, Request, header};
+use sa_limits::budget::{Holder, Limit, SharedBudget};
 use support::{Names, Server, egress, get, rule_for_tests};
 
 fn url(server: &Server) -> url::Url {
@@ -29,6 +30,34 @@ async fn a_giant_answer_is_refused_by_its_word_and_by_its_bytes() {
     assert_eq!(kind(get(url(&told))).await, EgressErrorKind::TooLarge);
     let endless = Server::start("127.0.0.2", |_| support::endless()).await;
     assert_eq!(kind(get(url(&endless))).await, EgressErrorKind::TooLarge);
+}
+
+#[tokio::test]
+async fn a_response_without_a_budget_is_refused_by_its_word_and_by_its_bytes() {
+    let limit = Limit { name: "b", what: "bytes", key: "k", remedy: "wait", total: 1 << 20 };
+    let budget = SharedBudget::new(limit);
+    let holder = Holder::named("a");
+    let of = |server: &Server, bytes| Request {
+        answers: Some(budget.share(&holder)),
+        max_bytes: bytes,
+        ..get(url(server))
+    };
+    let whole = Server::start("127.0.0.2", |_| support::ok(&"x".repeat(500_000))).await;
+    let egress = egress(&[], Names::new(&[]), rule_for_tests);
+    let response = egress.send(of(&whole, 500_000)).await.unwrap();
+    assert!(budget.used() > 480_000, "the response holds its part");
+    let second = budget.acquire(&holder, 280_000).unwrap();
+    let told =
+        Server::start("127.0.0.2", |_| "HTTP/1.1 200 OK\r\ncontent-length: 500000\r\n\r\n".into())
+            .await;
+    let endless = Server::start("127.0.0.2", |_| support::endless()).await;
+    for server in [&told, &endless] {
+        let error = egress.send(of(server, 500_000)).await.unwrap_err();
+        assert_eq!(error.kind, EgressErrorKind::Refused, "{error}");
+        assert!(error.refused.is_some());
+    }
+    drop((response, second));
+    assert_eq!(budget.used(), 0);
 }
 
 #[tokio::test]

@@ -108,6 +108,10 @@ fn refusal(plugin: &str, answer: &Answer) -> Fault {
 /// Converts a request without an answer. Secrets are masked in parts from outside, such as the
 /// target of a redirect.
 pub(crate) fn unanswered(plugin: &Plugin, error: EgressError, secrets: &[String]) -> Fault {
+    if let Some(refused) = error.refused {
+        let error = CallError::answer_refused(refused);
+        return Fault::new(PluginErrorType::Status(error.http_status()), error);
+    }
     nothing_from(
         &format!("the plugin \"{}\" cannot be called", plugin.identifier()),
         &masked(plugin, error, secrets),
@@ -143,7 +147,7 @@ fn nothing_from(what: &str, error: &EgressError) -> Fault {
             (PluginErrorType::PluginServerError, CallErrorKind::Offline)
         }
         Kind::Timeout => (PluginErrorType::PluginServerError, CallErrorKind::Timeout),
-        Kind::Broken | Kind::TooLarge | Kind::TooManyRedirects => {
+        Kind::Broken | Kind::TooLarge | Kind::Refused | Kind::TooManyRedirects => {
             (PluginErrorType::PluginServerError, CallErrorKind::Failed)
         }
     };
@@ -161,13 +165,15 @@ fn nothing_from(what: &str, error: &EgressError) -> Fault {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use sa_limits::received::Held;
     use serde_json::json;
 
     use super::*;
 
     fn answer(status: u16, content_type: &str, body: &[u8]) -> Result<Output, Fault> {
         let content_type = Some(content_type.to_owned()).filter(|text| !text.is_empty());
-        outcome("p", &Answer { status, content_type, body: Bytes::copy_from_slice(body) })
+        let (body, held) = (Bytes::copy_from_slice(body), Held::default());
+        outcome("p", &Answer { status, content_type, body, held })
     }
 
     #[test]

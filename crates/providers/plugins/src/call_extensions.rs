@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sa_core::{CallError, CallId};
+use sa_limits::received::Held;
 use sa_protocol::plugin::PluginErrorType;
 use serde_json::Value;
 
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) content_type: Option<String>,
     pub(crate) body: Bytes,
+    /// The part of the budget for answers that it holds.
+    pub(crate) held: Held,
 }
 
 /// A failure in the plugin gateway's form, and in that of all other surfaces.

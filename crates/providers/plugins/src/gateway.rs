@@ -10,6 +10,7 @@ use sa_core::{
     View,
 };
 use sa_egress::Allowed;
+use sa_limits::budget::Share;
 use sa_protocol::plugin::{PluginErrorType, PluginRequestPayload, plugin_error};
 use sa_text::json::{object, shortened, why};
 use serde_json::{Value, json};
@@ -125,7 +126,7 @@ impl Plugins {
         let call = Some(finished.id);
         let reply = match (extensions.end(), finished.outcome) {
             (Some(Ok(answer)), Ok(_)) | (Some(Err(Fault { answer: Some(answer), .. })), Err(_)) => {
-                let Answer { status, content_type, body } = answer;
+                let Answer { status, content_type, body, .. } = answer;
                 let content_type =
                     content_type.unwrap_or_else(|| "text/plain; charset=utf-8".into());
                 Reply { status, content_type, body, call: None }
@@ -173,6 +174,7 @@ impl Plugins {
             .rate
             .check(&asker.id, "(not installed)")
             .map_err(|fault| (fault.error_type, fault.body))?;
+        let answers = self.shared.answers.share(&asker.holder());
         let inline =
             payload.manifest.map(serde_json::value::RawValue::get).filter(|text| *text != "null");
         if let Some(text) = inline.filter(|_| self.options.allow_inline_manifest) {
@@ -180,7 +182,7 @@ impl Plugins {
             if let Some(found) = self.transients.fetched(&from) {
                 return Ok(found);
             }
-            let found = self.brought(text, None, identifier, &Allowed::default()).await?;
+            let found = self.brought(text, None, identifier, &Allowed::default(), &answers).await?;
             self.transients.remember(&from, &found);
             return Ok(found);
         }
@@ -204,7 +206,7 @@ impl Plugins {
             ),
         );
         for index in indexes {
-            match self.find_in(&index, identifier).await {
+            match self.find_in(&index, identifier, &answers).await {
                 Ok(found) => return Ok(found),
                 Err(why) => missing = why,
             }
@@ -212,7 +214,12 @@ impl Plugins {
         Err(missing)
     }
 
-    async fn find_in(&self, index: &str, identifier: &str) -> Result<Found, Refusal> {
+    async fn find_in(
+        &self,
+        index: &str,
+        identifier: &str,
+        answers: &Share,
+    ) -> Result<Found, Refusal> {
         let index = Url::parse(index).map_err(|_| {
             refusal(
                 PluginErrorType::PluginMarketIndexNotFound,
@@ -227,17 +234,18 @@ impl Plugins {
         if let Some(found) = self.transients.fetched(&from) {
             return Ok(found);
         }
+        let (share, validators) = (Some(answers.clone()), Validators::default());
         let fetched =
-            self.fetch(&url, &allowed, &Validators::default(), manifest::MAX_MANIFEST).await;
-        let text = match fetched {
-            Ok(Some(fetched)) => fetched.text,
-            Ok(None) => String::new(),
+            self.fetch_for(share, &url, &allowed, &validators, manifest::MAX_MANIFEST).await;
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
             Err(error) => {
                 let why = format!("the manifest of \"{identifier}\" cannot be fetched: {error}");
                 return Err(refusal(PluginErrorType::PluginManifestNotFound, why));
             }
         };
-        let found = self.brought(&text, Some(&url), identifier, &allowed).await?;
+        let text = fetched.as_ref().map_or("", |fetched| &fetched.text);
+        let found = self.brought(text, Some(&url), identifier, &allowed, answers).await?;
         self.transients.remember(&from, &found);
         Ok(found)
     }
@@ -249,6 +257,7 @@ impl Plugins {
         base: Option<&Url>,
         identifier: &str,
         allowed: &Allowed,
+        answers: &Share,
     ) -> Result<Found, Refusal> {
         let reading = manifest::read(text, base);
         let errors = reading.errors();
@@ -270,18 +279,16 @@ impl Plugins {
         let source = manifest.openapi.clone();
         let document = match &source {
             Some(url) => {
+                let (share, validators) = (Some(answers.clone()), Validators::default());
                 let fetched =
-                    self.fetch(url, allowed, &Validators::default(), transient::MAX_DOCUMENT).await;
-                Some(
-                    fetched
-                        .map_err(|error| unusable(error.to_string()))?
-                        .map(|fetched| fetched.text)
-                        .unwrap_or_default(),
-                )
+                    self.fetch_for(share, url, allowed, &validators, transient::MAX_DOCUMENT).await;
+                fetched.map_err(|error| unusable(error.to_string()))?
             }
             None => None,
         };
-        let document = document.as_deref().map(|text| (text, source.as_ref()));
+        let document = source
+            .as_ref()
+            .map(|url| (document.as_ref().map_or("", |fetched| fetched.text.as_str()), Some(url)));
         self.transient(manifest, document, (base, allowed), text).map_err(unusable)
     }
 

@@ -40,6 +40,7 @@ use sa_core::store::{Records, StoreError};
 use sa_core::{Attach, Grant, ProviderId, RawJson, Registration, Router, Scope};
 use sa_egress::header::HeaderName;
 use sa_egress::{Egress, EgressError};
+use sa_limits::budget::SharedBudget;
 use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -84,6 +85,8 @@ pub struct Options {
     pub refresh: Duration,
     /// The vault that encrypts settings.
     pub vault: Arc<Vault>,
+    /// The budget for answers.
+    pub answers: Arc<SharedBudget>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +175,7 @@ impl Plugins {
                 .map(header)
                 .collect::<Result<_, _>>()?,
             max_response: options.max_response_bytes,
+            answers: Arc::clone(&options.answers),
             timeout: options.timeout,
         });
         let indexes = Indexes::load(&*records).await?;

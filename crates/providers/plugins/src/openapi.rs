@@ -171,7 +171,7 @@ pub(crate) fn outgoing(
         headers.insert(name, value);
     }
     let body = body.map(Bytes::from).unwrap_or_default();
-    Ok(Request { method, url, headers, body, secret, allowed, time, max_bytes })
+    Ok(Request { method, headers, body, secret, allowed, ..Request::get(url, time, max_bytes) })
 }
 
 pub(crate) fn fault(error: RequestError) -> Fault {

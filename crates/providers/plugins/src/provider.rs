@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use sa_core::{Call, CallError, CallErrorKind, Outcome, Provider, Updates};
+use sa_core::{Call, CallError, CallErrorKind, Outcome, Output, Provider, Updates};
 use sa_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use sa_egress::{Egress, Method, Request};
+use sa_limits::budget::{Share, SharedBudget};
 use sa_limits::offload;
 use sa_openapi::Json;
 use sa_protocol::plugin::PluginErrorType;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     /// The headers that carry settings.
     pub(crate) settings_headers: Vec<HeaderName>,
     pub(crate) max_response: usize,
+    /// The budget for answers.
+    pub(crate) answers: Arc<SharedBudget>,
     pub(crate) timeout: Duration,
 }
 
@@ -94,6 +97,8 @@ impl Provider for PluginProvider {
                 Ok((answer, stored)) => {
                     let shown = without(&answer, &hidden);
                     let outcome = answer::outcome(plugin.identifier(), &shown);
+                    let outcome =
+                        outcome.map(|output| Output { held: shown.held.clone(), ..output });
                     let recorded = outcome.clone().map_err(|fault| fault.error);
                     // Stored settings must not be revealed to the host. Settings that the host
                     // itself has sent may be returned to it.
@@ -144,14 +149,20 @@ async fn run(
     let time = || call.time_left().saturating_sub(Duration::from_millis(20));
     let (secret, allowed, max_bytes) =
         (!settings.is_empty(), plugin.allowed.clone(), shared.max_response);
+    let answers = shared.answers.share(&call.principal.holder());
     let answer = match &function.endpoint {
         Endpoint::Post(url) => {
             let headers = headers_for(shared, plugin, call, &settings)?;
             let body = Bytes::copy_from_slice(call.args.as_str().as_bytes());
-            let (method, url) = (Method::POST, url.clone());
-            let request =
-                Request { method, url, headers, body, secret, allowed, time: time(), max_bytes };
-            send(shared, plugin, request, secrets).await?
+            let request = Request {
+                method: Method::POST,
+                headers,
+                body,
+                secret,
+                allowed,
+                ..Request::get(url.clone(), time(), max_bytes)
+            };
+            send(shared, plugin, request, answers, secrets).await?
         }
         Endpoint::Operation(document, operation) => {
             let arguments = serde_json::from_str::<Json>(call.args.as_str()).map_err(|error| {
@@ -178,7 +189,7 @@ async fn run(
                 secrets.extend(secrets::credentials(&request.headers));
                 let request =
                     openapi::outgoing(request, secret, allowed.clone(), time(), max_bytes)?;
-                let answer = send(shared, plugin, request, secrets).await?;
+                let answer = send(shared, plugin, request, answers.clone(), secrets).await?;
                 // The token was revoked early. The server has not executed the request, so it can
                 // be repeated.
                 if answer.status != 401 || newer_than.is_some() || !operation.uses_tokens() {
@@ -194,7 +205,8 @@ async fn run(
 /// Returns an answer without secrets, for the record and for display.
 fn without(answer: &Answer, hidden: &Hidden) -> Answer {
     let content_type = answer.content_type.as_ref().map(|kind| hidden.text(kind).into_owned());
-    Answer { status: answer.status, content_type, body: hidden.body(&answer.body) }
+    let (body, held) = (hidden.body(&answer.body), answer.held.clone());
+    Answer { status: answer.status, content_type, body, held }
 }
 
 /// Replaces the text of a plugin server's error with that of this answer, for the host.
@@ -212,12 +224,15 @@ async fn send(
     shared: &Shared,
     plugin: &Plugin,
     request: Request,
+    answers: Share,
     secrets: &[String],
 ) -> Result<Answer, Fault> {
+    let request = Request { answers: Some(answers), ..request };
     let sent = shared.egress.send(request).await;
     let response = sent.map_err(|error| answer::unanswered(plugin, error, secrets))?;
     let content_type = response.header(&CONTENT_TYPE).map(str::to_owned);
-    Ok(Answer { status: response.status.as_u16(), content_type, body: response.body })
+    let (status, held) = (response.status.as_u16(), response.held);
+    Ok(Answer { status, content_type, body: response.body, held })
 }
 
 fn headers_for(

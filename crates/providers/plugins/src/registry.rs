@@ -199,7 +199,7 @@ impl Plugins {
                     .await?;
                 (fetched.ok_or(FetchError::Status(304))?, Some(url))
             }
-            Addition::Text(text) => (Fetched { text, validators: Validators::default() }, None),
+            Addition::Text(text) => (Fetched::of(text), None),
         };
         if let Some(entries) = index::read(&fetched.text) {
             return self.add_index(entries, source, terms).await;

@@ -7,6 +7,8 @@ use sa_egress::header::{
     ACCEPT, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 use sa_egress::{Allowed, EgressError, EgressErrorKind, Request};
+use sa_limits::budget::Share;
+use sa_limits::received::Held;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -29,6 +31,15 @@ pub(crate) struct Validators {
 pub(crate) struct Fetched {
     pub(crate) text: String,
     pub(crate) validators: Validators,
+    /// The part of the budget for answers that the text holds.
+    _held: Held,
+}
+
+impl Fetched {
+    /// Returns a text that was not fetched.
+    pub(crate) fn of(text: String) -> Self {
+        Self { text, validators: Validators::default(), _held: Held::default() }
+    }
 }
 
 /// Why a document could not be fetched.
@@ -58,8 +69,20 @@ impl Plugins {
         validators: &Validators,
         max_bytes: usize,
     ) -> Result<Option<Fetched>, FetchError> {
+        self.fetch_for(None, url, allowed, validators, max_bytes).await
+    }
+
+    /// Does the same for a caller, whose large documents take from this share.
+    pub(crate) async fn fetch_for(
+        &self,
+        answers: Option<Share>,
+        url: &Url,
+        allowed: &Allowed,
+        validators: &Validators,
+        max_bytes: usize,
+    ) -> Result<Option<Fetched>, FetchError> {
         let mut request = Request::get(url.clone(), TIMEOUT, max_bytes);
-        request.allowed = allowed.clone();
+        (request.allowed, request.answers) = (allowed.clone(), answers);
         request.headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
         for (name, value) in
             [(IF_NONE_MATCH, &validators.etag), (IF_MODIFIED_SINCE, &validators.last_modified)]
@@ -80,7 +103,7 @@ impl Plugins {
         let validators = Validators { etag: header(&ETAG), last_modified: header(&LAST_MODIFIED) };
         let text = String::from_utf8(response.body.to_vec()).map_err(|_| FetchError::NotText)?;
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
-        Ok(Some(Fetched { text, validators }))
+        Ok(Some(Fetched { text, validators, _held: response.held }))
     }
 }
 

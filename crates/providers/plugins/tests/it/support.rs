@@ -10,13 +10,14 @@ use axum::http::{StatusCode, Uri};
 use parking_lot::Mutex;
 use sa_core::audit::NoJournal;
 use sa_core::{Directory, Notices, Policy, Router, RouterOptions};
+use sa_limits::budget::{Limit, SharedBudget};
 use sa_plugins::{Addition, Options, Plugins, Terms};
 use sa_store::{OpenOptions, Store};
 use sa_vault::Vault;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A web server with text files, by path.
 pub(crate) struct Site {
@@ -56,6 +57,27 @@ impl Site {
     }
 }
 
+pub(crate) fn router() -> Arc<Router> {
+    Router::new(
+        Directory::new(Notices::new(), TIMEOUT),
+        Arc::new(NoJournal),
+        None,
+        Policy::default(),
+        RouterOptions::default(),
+    )
+}
+
+/// The budget for answers.
+pub(crate) fn answers(total: usize) -> Arc<SharedBudget> {
+    SharedBudget::new(Limit {
+        name: "provider_answers",
+        what: "bytes of answers",
+        key: "limits.provider_answer_bytes",
+        remedy: "request less",
+        total,
+    })
+}
+
 /// A store on disk, whose registry can be loaded several times.
 pub(crate) struct Disk {
     pub(crate) store: Arc<Store>,
@@ -74,13 +96,14 @@ impl Disk {
     }
 
     pub(crate) async fn load_with(&self, change: impl FnOnce(&mut Options)) -> Arc<Plugins> {
-        let router = Router::new(
-            Directory::new(Notices::new(), TIMEOUT),
-            Arc::new(NoJournal),
-            None,
-            Policy::default(),
-            RouterOptions::default(),
-        );
+        self.load_on(router(), change).await
+    }
+
+    pub(crate) async fn load_on(
+        &self,
+        router: Arc<Router>,
+        change: impl FnOnce(&mut Options),
+    ) -> Arc<Plugins> {
         let mut options = Options {
             allow_inline_manifest: false,
             accept_changes: false,
@@ -92,6 +115,7 @@ impl Disk {
             max_running: 1,
             refresh: Duration::from_secs(3_600),
             vault: Arc::new(Vault::new(self.dir.path().join("key"), None)),
+            answers: answers(1 << 30),
         };
         change(&mut options);
         let records = Arc::clone(&self.store);
