@@ -246,8 +246,8 @@ pub async fn assemble_on(
         &mcp_options(settings, &sizes, &trimmer),
         closing.clone(),
     );
-    let chat =
-        Chat::new(Arc::clone(&router), settings.models.clone()).map_err(anyhow::Error::msg)?;
+    let (models, answers) = (settings.models.clone(), Arc::clone(&budgets.provider_answers));
+    let chat = Chat::new(Arc::clone(&router), models, answers).map_err(anyhow::Error::msg)?;
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,

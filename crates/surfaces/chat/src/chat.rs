@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sa_core::{Principal, Router};
+use sa_limits::budget::SharedBudget;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -23,6 +24,8 @@ pub struct Chat {
     pub(crate) models: BTreeMap<String, Spec>,
     pub(crate) http: reqwest::Client,
     pub(crate) memory: Memory,
+    /// The budget for answers of the models.
+    pub(crate) answers: Arc<SharedBudget>,
 }
 
 /// An event of a stream. [`Event::Started`] or [`Event::Failed`] comes first.
@@ -45,8 +48,12 @@ pub enum Event {
 }
 
 impl Chat {
-    pub fn new(router: Arc<Router>, models: BTreeMap<String, Spec>) -> Result<Self, String> {
-        Ok(Self { router, models, http: server::client()?, memory: Memory::default() })
+    pub fn new(
+        router: Arc<Router>,
+        models: BTreeMap<String, Spec>,
+        answers: Arc<SharedBudget>,
+    ) -> Result<Self, String> {
+        Ok(Self { router, models, http: server::client()?, memory: Memory::default(), answers })
     }
 
     /// Returns the list of models that the principal may use, as in `GET /v1/models`.
@@ -103,7 +110,8 @@ impl Chat {
         caller: &Caller,
     ) -> Result<(String, usize), ChatError> {
         let responses = asked.responses.clone();
-        let (answer, left_out) = Run::prepare(self, asked, caller).await?.whole().await?;
+        // The part of the budget is held until the answer is written.
+        let (answer, left_out, _answers) = Run::prepare(self, asked, caller).await?.whole().await?;
         let answer = match responses {
             None => Value::Object(answer),
             Some(settings) => settings.response(answer),

@@ -1,5 +1,6 @@
 //! Errors in the form that OpenAI's clients read.
 
+use sa_limits::budget::Refused;
 use serde_json::json;
 
 /// The maximum length of a quoted message of another server.
@@ -56,6 +57,16 @@ impl ChatError {
         let Self { kind, code, message, param, .. } = self;
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
             .to_string()
+    }
+}
+
+impl From<Refused> for ChatError {
+    /// Creates the error for an answer that the budget refuses. The model has answered by then, so
+    /// that a retry would run it, and perhaps tools, again.
+    fn from(refused: Refused) -> Self {
+        let Refused { message, hint, .. } = refused;
+        let message = format!("there is no budget for the model's answer: {message}; {hint}");
+        Self::new(503, "server_error", "overloaded", message).retry(false)
     }
 }
 

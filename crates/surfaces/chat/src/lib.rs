@@ -6,6 +6,7 @@
 //! and to it. [`Functions`] is for clients with their own loop: it defines the tools in the formats
 //! of several model vendors, and runs the calls of a model's reply.
 
+mod answers;
 mod calls;
 mod chat;
 mod error;

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::stop::Stop;
+use crate::answers::Answers;
 use crate::calls::{Caller, Carried, NEWS, Order, Runner};
 use crate::chat::{Chat, Event};
 use crate::error::ChatError;
@@ -65,6 +66,7 @@ pub(crate) struct Run<'a> {
     news: Vec<Value>,
     /// The last whole answer.
     last: Option<Map<String, Value>>,
+    answers: Answers,
 }
 
 /// The end of an answer.
@@ -133,31 +135,33 @@ impl<'a> Run<'a> {
             texts: Vec::new(),
             news: Vec::new(),
             last: None,
+            answers: Answers::of(chat.answers.share(&principal.holder())),
             asked,
         })
     }
 
     /// Returns the whole answer.
-    pub(crate) async fn whole(mut self) -> Result<(Map<String, Value>, usize), ChatError> {
+    pub(crate) async fn whole(mut self) -> Result<(Map<String, Value>, usize, Answers), ChatError> {
         if self.only_relays() {
-            let begun = self.within(self.server.ask(self.body().await?, false)).await??;
-            let answer = self.within(begun.whole()).await??;
-            return Ok((answer, self.left_out));
+            let begun = within(self.deadline, self.server.ask(self.body().await?, false)).await??;
+            let deadline = self.deadline;
+            let answer = within(deadline, begun.whole(&mut self.answers)).await??;
+            return Ok((answer, self.left_out, self.answers));
         }
         let started = Instant::now();
         let end = match tokio::time::timeout_at(self.deadline, self.go(&mut None)).await {
             Ok(end) => end.map_err(|error| self.settled(error))?,
             Err(_) => self.out_of_time(started, self.last.is_some())?,
         };
-        Ok((self.answer(end), self.left_out))
+        Ok((self.answer(end), self.left_out, self.answers))
     }
 
     /// Sends the answer in pieces.
     pub(crate) async fn stream(mut self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
         if self.only_relays() {
-            let begun = self.within(self.server.ask(self.body().await?, true)).await??;
+            let begun = within(self.deadline, self.server.ask(self.body().await?, true)).await??;
             send(events, Event::Started { left_out: self.left_out }).await?;
-            return self.within(pieces::relay(begun, events)).await?;
+            return within(self.deadline, pieces::relay(begun, events, &mut self.answers)).await?;
         }
         let own = std::mem::take(&mut self.asked.own);
         let mut forward = Some(Forward::new(events, self.asked.legacy, &own));
@@ -332,7 +336,7 @@ impl<'a> Run<'a> {
         let begun = self.ask(forward.is_some()).await?;
         match forward {
             None => {
-                let answer = begun.whole().await?;
+                let answer = begun.whole(&mut self.answers).await?;
                 let round = Round::of(&answer);
                 self.last = Some(answer);
                 Ok((round, Vec::new()))
@@ -342,7 +346,7 @@ impl<'a> Run<'a> {
                     forward.started(self.left_out).await?;
                 }
                 forward.new_round();
-                pieces::forward(begun, forward).await
+                pieces::forward(begun, forward, &mut self.answers).await
             }
         }
     }
@@ -401,9 +405,9 @@ impl<'a> Run<'a> {
         }
         Err(self.settled(ChatError::server(504, "deadline", stop.words())))
     }
+}
 
-    async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, ChatError> {
-        let late = || ChatError::server(504, "deadline", "the answer exceeded its time limit");
-        tokio::time::timeout_at(self.deadline, work).await.map_err(|_| late())
-    }
+async fn within<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, ChatError> {
+    let late = || ChatError::server(504, "deadline", "the answer exceeded its time limit");
+    tokio::time::timeout_at(deadline, work).await.map_err(|_| late())
 }

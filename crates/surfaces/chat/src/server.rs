@@ -6,9 +6,11 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use sa_limits::offload;
 use sa_sse::Reader;
+use sa_text::json::parsed_bytes;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
+use crate::answers::Answers;
 use crate::error::{ChatError, quoted};
 use crate::spec::Spec;
 
@@ -176,15 +178,34 @@ impl Server<'_> {
 
 impl Begun {
     /// Reads the whole of an answer that is not a stream.
-    pub(crate) async fn whole(mut self) -> Result<Map<String, Value>, ChatError> {
+    pub(crate) async fn whole(
+        mut self,
+        answers: &mut Answers,
+    ) -> Result<Map<String, Value>, ChatError> {
+        // If the length is known, the budget refuses the answer before it is received.
+        let length = self.response.content_length().unwrap_or_default();
+        answers.receive(usize::try_from(length).unwrap_or(MAX_ANSWER).min(MAX_ANSWER))?;
         let mut body = Vec::new();
         while let Some(bytes) = self.bytes().await? {
+            answers.receive(body.len() + bytes.len())?;
             body.extend_from_slice(&bytes);
             if body.len() > MAX_ANSWER {
                 return Err(self.rubbish("its answer is too large"));
             }
         }
-        match offload::run_queued(body.len(), || serde_json::from_slice::<Value>(&body)).await {
+        // The parsed values are counted first: many small ones take far more memory than their
+        // text.
+        let mut parsed = body.len();
+        let read = || {
+            if body.len() >= offload::LARGE {
+                parsed = parsed_bytes(&body);
+                answers.receive(parsed)?;
+            }
+            Ok::<_, ChatError>(serde_json::from_slice::<Value>(&body))
+        };
+        let read = offload::run_queued(body.len(), read).await?;
+        answers.keep(parsed);
+        match read {
             Ok(Value::Object(answer))
                 if answer.contains_key("error") && !answer.contains_key("choices") =>
             {
@@ -208,12 +229,20 @@ impl Begun {
     }
 
     /// Returns such an answer as the only piece of a stream.
-    pub(crate) async fn into_piece(self) -> Result<Map<String, Value>, ChatError> {
-        self.whole().await.map(as_piece)
+    pub(crate) async fn into_piece(
+        self,
+        answers: &mut Answers,
+    ) -> Result<Map<String, Value>, ChatError> {
+        self.whole(answers).await.map(as_piece)
     }
 
-    /// Returns the data of the next event, or `None` at the end of the stream.
-    pub(crate) async fn event(&mut self) -> Result<Option<String>, ChatError> {
+    /// Returns the data of the next event, or `None` at the end of the stream. The event counts
+    /// until the caller keeps a part of it, or nothing.
+    pub(crate) async fn event(
+        &mut self,
+        answers: &mut Answers,
+    ) -> Result<Option<String>, ChatError> {
+        let mut pending = 0;
         loop {
             let event = self.events.next_event();
             match event.map_err(|too_long| self.rubbish(&format!("in its stream, {too_long}")))? {
@@ -223,6 +252,8 @@ impl Begun {
                 None if self.ended => return Ok(None),
                 None => {
                     if let Some(bytes) = self.bytes().await? {
+                        pending += bytes.len();
+                        answers.receive(pending)?;
                         self.events.push(&bytes);
                     } else {
                         self.ended = true;
