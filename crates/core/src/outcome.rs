@@ -327,7 +327,7 @@ impl CallError {
             .with_reason(ANSWER_REFUSED)
     }
 
-    /// Returns the status code for an HTTP surface. A client repeats a request that is answered with
+    /// Returns the status code for an HTTP surface. Clients repeat a request that is answered with
     /// 429, so a call that was processed has another status.
     pub fn http_status(&self) -> u16 {
         if self.reason == Some(ANSWER_REFUSED) { 503 } else { self.kind.http_status() }

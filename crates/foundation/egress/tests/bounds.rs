@@ -33,7 +33,7 @@ async fn a_giant_answer_is_refused_by_its_word_and_by_its_bytes() {
 }
 
 #[tokio::test]
-async fn a_response_without_a_budget_is_refused_by_its_word_and_by_its_bytes() {
+async fn a_response_without_a_budget_is_refused_by_its_length_and_by_its_bytes() {
     let limit = Limit { name: "b", what: "bytes", key: "k", remedy: "wait", total: 1 << 20 };
     let budget = SharedBudget::new(limit);
     let holder = Holder::named("a");

@@ -86,7 +86,7 @@ mod tests {
     proptest! {
         /// An owner that keeps within an equal part of the store loses nothing.
         #[test]
-        fn who_keeps_within_an_equal_part_loses_nothing(
+        fn an_owner_within_an_equal_part_loses_nothing(
             owners in prop::collection::vec(0_u16..5, 0..60), most in 0_usize..40,
         ) {
             let names: Vec<String> = owners.iter().map(u16::to_string).collect();

@@ -133,7 +133,7 @@ async fn check_unfinished(tool: &str, served: std::ops::RangeInclusive<usize>) {
     let (server, gateway, budget) = start().await;
     let calls = join_all((0..CALLS).map(|_| call(&gateway, "greedy", tool)));
     let others = async {
-        // Whoever is refused returns its part. The others wait for the rest of their answers.
+        // A refused call returns its part. The others wait for the rest of their answers.
         let enough = async {
             while budget.held_by(&Holder::named("greedy")) < 10 * SIZE {
                 tokio::time::sleep(Duration::from_millis(5)).await;

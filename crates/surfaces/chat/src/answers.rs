@@ -1,5 +1,5 @@
-//! The part of the budget for answers that one request takes: the answer that is being received, and
-//! what is kept of the answers before it.
+//! The part of the budget for answers that one request takes: the answer that is being received,
+//! and what is kept of the answers before it.
 
 use sa_limits::budget::Share;
 use sa_limits::received::Received;
