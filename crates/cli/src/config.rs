@@ -13,9 +13,9 @@ use super::run::{layers, layers_despite_mistakes};
 use super::table::{cut, facts, table, whole, wrapped};
 use sa_gateway::config::environment::{unknown_variable, unknown_variables, variable_name};
 use sa_gateway::config::flags::flag_name;
+use sa_gateway::config::keys::{FILE_ONLY, KEYS};
 use sa_gateway::config::layers::{Layers, Source};
 use sa_gateway::config::named::NAMED_KEYS;
-use sa_gateway::config::settings::{FILE_ONLY, KEYS};
 use sa_gateway::config::{Config, Mistake, default_data_dir};
 use sa_text::printable;
 

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::environment::variable_name;
+use super::keys::KEYS;
 use super::layers::Layers;
-use super::settings::KEYS;
 use super::{Config, Mistake};
 
 const CANARY: &str = "canary7391";

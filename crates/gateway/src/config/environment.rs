@@ -7,7 +7,7 @@ use sa_text::{closest, similar};
 use toml::Value;
 
 use super::Mistake;
-use super::settings::{FILE_ONLY, KEYS};
+use super::keys::{FILE_ONLY, KEYS};
 
 /// The prefix of variables that set configuration keys: `SWITCHBOARD_SERVER_LISTEN` sets
 /// `server.listen`.

@@ -12,7 +12,8 @@ use toml::Spanned;
 use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::settings::{FILE_ONLY, KEYS, Settings};
+use super::keys::{FILE_ONLY, KEYS};
+use super::settings::Settings;
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
 use super::{MOST, Mistake, UNREADABLE, bounds, secrets, syntax};
 use sa_text::{plain_secret_toml, plain_toml};

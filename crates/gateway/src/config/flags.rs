@@ -1,7 +1,7 @@
 //! The command line flags that set a key. This table defines the options, parses them, and names
 //! the flag that set a key.
 
-use super::settings::KEYS;
+use super::keys::KEYS;
 
 /// A flag and the key that it sets.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use proptest::sample::{Index, select, subsequence};
 use toml::Value;
 
 use super::environment::variable_name;
+use super::keys::{FILE_ONLY, KEYS};
 use super::layers::{Layers, Source, defaults};
-use super::settings::{FILE_ONLY, KEYS};
 use super::{Config, ConfigError, Mistake};
 
 /// Reads a file and variables. Returns the layers and all mistakes.

@@ -10,7 +10,8 @@ use toml::{Table, Value};
 use super::environment::{parse_like, readable, variable_name};
 use super::file::{self, File};
 use super::flags::flag_name;
-use super::settings::{KEYS, Settings};
+use super::keys::KEYS;
+use super::settings::Settings;
 use super::{Config, ConfigError, Mistake, bounds, secrets};
 use sa_text::plain_toml;
 

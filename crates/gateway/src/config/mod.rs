@@ -12,6 +12,7 @@ mod file;
 pub mod flags;
 #[cfg(test)]
 mod hostile_tests;
+pub mod keys;
 pub mod layers;
 pub mod named;
 mod node_tokens;

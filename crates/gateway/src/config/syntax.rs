@@ -3,8 +3,8 @@
 
 use toml::Table;
 
+use super::keys::KEYS;
 use super::named::NAMED_KEYS;
-use super::settings::KEYS;
 use sa_text::excerpt;
 
 /// Returns the explanation for a line that the parser rejected with this message.
