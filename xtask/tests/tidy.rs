@@ -10,19 +10,21 @@ use support::{root, tracked};
 
 /// The layers, and the layers on which the crates of each may depend. A crate belongs to the layer
 /// with the longest matching folder prefix in this list.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("crates/foundation", &["crates/foundation"]),
     ("crates/protocol", &["crates/foundation"]),
     ("crates/core", &["crates/foundation"]),
+    ("crates/http", &["crates/foundation", "crates/protocol", "crates/core"]),
     ("crates/store", &["crates/foundation", "crates/core"]),
-    ("crates/providers", &["crates/foundation", "crates/protocol", "crates/core"]),
-    ("crates/surfaces", &["crates/foundation", "crates/protocol", "crates/core"]),
+    ("crates/providers", &["crates/foundation", "crates/protocol", "crates/core", "crates/http"]),
+    ("crates/surfaces", &["crates/foundation", "crates/protocol", "crates/core", "crates/http"]),
     (
         "crates/gateway",
         &[
             "crates/foundation",
             "crates/protocol",
             "crates/core",
+            "crates/http",
             "crates/store",
             "crates/providers",
             "crates/surfaces",

@@ -259,7 +259,7 @@ fn started(config: &Config, url: &str, sign_in: Option<String>) -> serde_json::V
 async fn demo_token(gateway: &Gateway) -> Result<String, Failure> {
     let file = gateway.config.data_dir.join("demo-node.token");
     if let Ok(token) = bounded::text_of_file(&file, bounded::TOKEN)
-        && gateway.tokens.authenticate(token.trim()).is_ok()
+        && gateway.http.auth.authenticate(token.trim()).is_ok()
     {
         return Ok(token.trim().to_owned());
     }

@@ -13,9 +13,8 @@ use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
-use sa_core::{
-    Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer, View,
-};
+use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer};
+use sa_http::{Authenticate, Http, Refused, SessionScopes, Shared};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
@@ -41,7 +40,7 @@ use crate::remembered::NodeStore;
 use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{Identity, NewToken, Refused, Tokens};
+use crate::tokens::{NewToken, Tokens};
 use crate::write_probe::WriteProbe;
 use crate::{http, memory_limit, secret_files, unfinished};
 
@@ -57,7 +56,7 @@ pub struct Gateway {
     pub config: Config,
     pub store: Store,
     pub log: Arc<dyn Log>,
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     pub journal: Arc<StoreJournal>,
     /// Deletes old records while the clock is trusted.
     pub trimmer: Arc<Trimmer>,
@@ -78,6 +77,8 @@ pub struct Gateway {
     pub chat: Arc<Chat>,
     pub mcp: Mcp,
     pub budgets: Budgets,
+    /// What the handlers of all crates share.
+    pub http: Http,
     /// The memory limit from which the budget sizes are derived.
     pub memory_limit: u64,
     /// Cancelled to close all sockets, after running calls have drained.
@@ -108,7 +109,7 @@ pub async fn assemble_on(
     let log: Arc<dyn Log> = Arc::new(store.clone());
     let records: Arc<dyn Records> = Arc::new(store.clone());
     let clock = Arc::clone(&trimmer);
-    let tokens = Tokens::load(Arc::clone(&records), move || clock.now_ms()).await?;
+    let tokens = Arc::new(Tokens::load(Arc::clone(&records), move || clock.now_ms()).await?);
     for trouble in tokens.unreadable() {
         let message = format!("{}: {trouble}", config.store_file().display());
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
@@ -248,6 +249,15 @@ pub async fn assemble_on(
     );
     let (models, answers) = (settings.models.clone(), Arc::clone(&budgets.provider_answers));
     let chat = Chat::new(Arc::clone(&router), models, answers).map_err(anyhow::Error::msg)?;
+    let http = Http::new(Shared {
+        router: Arc::clone(&router),
+        journal: Arc::clone(&journal) as Arc<dyn Journal>,
+        auth: Arc::clone(&tokens) as Arc<dyn Authenticate>,
+        sessions: sessions.clone().map(|sessions| sessions as Arc<dyn SessionScopes>),
+        requests: Arc::clone(&budgets.requests),
+        max_body_bytes: settings.limits.max_body_bytes,
+        max_outbox_bytes: settings.limits.max_outbox_bytes,
+    });
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,
@@ -271,6 +281,7 @@ pub async fn assemble_on(
         chat: Arc::new(chat),
         mcp,
         budgets,
+        http,
         memory_limit,
         closing,
         stop_now: CancellationToken::new(),
@@ -294,29 +305,6 @@ pub async fn assemble_on(
 }
 
 impl Gateway {
-    /// Returns the view of a request: the channels that its token names, and the session if it
-    /// names one.
-    pub(crate) fn view(&self, identity: &Identity, session: Option<&str>) -> View {
-        self.in_session(identity.view(), session)
-    }
-
-    /// Returns the view with an additional channel. Returns `None` if the token may not call there.
-    pub(crate) fn view_in(
-        &self,
-        identity: &Identity,
-        session: Option<&str>,
-        channel: Option<&str>,
-    ) -> Option<View> {
-        Some(self.in_session(identity.view_in(channel)?, session))
-    }
-
-    fn in_session(&self, mut view: View, session: Option<&str>) -> View {
-        if let (Some(sessions), Some(_)) = (&self.sessions, session) {
-            view.scopes.extend(sessions.view(Arc::clone(&view.principal), session).scopes);
-        }
-        view
-    }
-
     /// Returns all budgets, for the status and for metrics.
     pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
         let Budgets { requests, node_messages, answers, provider_answers, connections } =

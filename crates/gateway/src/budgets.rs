@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sa_limits::budget::{Limit, SharedBudget};
 
 use crate::config::settings::Settings;
-use crate::slot::ConnectionSlots;
+use sa_http::slot::ConnectionSlots;
 
 /// The default maximum of all budgets together.
 const MOST: u64 = 2 << 30;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::metrics::Metrics;
-use crate::slot::Slot;
+use sa_http::slot::Slot;
 
 /// The size of the read and write buffers of a WebSocket.
 const AT_ONCE: usize = 16 * 1024;

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 
 use crate::assemble::Gateway;
-use crate::serve::{self, Ends};
+use crate::serve;
+use sa_http::Ends;
 
 /// Connects the demo node to the gateway that listens at this address. It connects in memory,
 /// because over TLS it could not know the name in the certificate.

@@ -32,7 +32,6 @@ pub mod serve;
 pub mod sessions;
 pub mod sign_in;
 pub mod skills;
-mod slot;
 pub mod telemetry;
 pub mod terminal;
 pub mod tokens;

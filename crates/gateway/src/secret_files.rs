@@ -179,7 +179,8 @@ mod tests {
         assert!(!hidden.contains(&dir.path().join("cert.pem")), "{hidden:?}");
     }
 
-    /// Returns a configuration with agents that have their own, a configured and a shared directory.
+    /// Returns a configuration with agents that have their own, a configured and a shared
+    /// directory.
     fn with_agents(dir: &Path) -> Config {
         let text = format!(
             "[data]\ndir = \"{data}\"\n\

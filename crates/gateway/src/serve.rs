@@ -1,6 +1,5 @@
 //! Runs a gateway on a listener until it is stopped.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +22,8 @@ use crate::connection::{Connection, ConnectionGuard, Peer};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::repoll_on_wake::RepollOnWake;
-use crate::slot::{ConnectionSlots, evicted};
+use sa_http::Ends;
+use sa_http::slot::{ConnectionSlots, evicted};
 
 /// The timeout for receiving a request head, and for a TLS handshake.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,14 +39,6 @@ const MAX_IGNORED: u64 = 64 * 1024;
 
 /// The buffer size of an internal connection.
 const WITHIN: usize = 64 * 1024;
-
-/// The two ends of a connection, as its handlers see them.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    pub local: SocketAddr,
-    pub remote: SocketAddr,
-    pub tls: bool,
-}
 
 /// Serves until `stop` is cancelled, then drains, and returns once all connections are closed.
 /// Connections are accepted while calls are still running. Clients then receive an error that the

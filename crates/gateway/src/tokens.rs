@@ -1,7 +1,6 @@
 //! Tokens: 256 random bits, shown once, stored as hashes, bound to a principal, revocable at any
 //! time.
 
-mod identity;
 mod stored;
 
 use std::collections::HashMap;
@@ -12,9 +11,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use parking_lot::RwLock;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Role, clock};
+use sa_http::{Authenticate, ChannelGrant, Identity, Refused};
 use subtle::ConstantTimeEq as _;
 
-pub use identity::{ChannelGrant, Identity};
 pub(crate) use stored::MODEL_TOOL;
 pub use stored::TokenRecord;
 use stored::{Hash, Known};
@@ -84,22 +83,23 @@ pub enum NotRevoked {
 /// range of dates.
 pub const MAX_LIFE_S: u64 = 36_500 * 86_400;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    Missing,
-    Unknown,
-    Revoked,
-    Expired,
-}
-
-impl Refused {
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Missing => "a token is required",
-            Self::Unknown => "the token is unknown",
-            Self::Revoked => "the token was revoked",
-            Self::Expired => "the token has expired",
+impl Authenticate for Tokens {
+    /// Returns the identity of a token. Takes the same time for all unknown tokens.
+    fn authenticate(&self, token: &str) -> Result<Identity, Refused> {
+        if token.is_empty() {
+            return Err(Refused::Missing);
         }
+        let hash = hash(token);
+        let known = self.known.read().get(&hash).cloned();
+        let known =
+            known.filter(|known| bool::from(known.hash.ct_eq(&hash))).ok_or(Refused::Unknown)?;
+        if known.record.revoked_ms.is_some() {
+            return Err(Refused::Revoked);
+        }
+        if known.record.expires_ms.is_some_and(|at| at <= clock::now_ms()) {
+            return Err(Refused::Expired);
+        }
+        Ok(known.identity.clone())
     }
 }
 
@@ -130,24 +130,6 @@ impl Tokens {
     /// Reports whether no token has ever been created.
     pub fn is_new(&self) -> bool {
         self.unreadable.is_empty() && self.known.read().is_empty()
-    }
-
-    /// Returns the identity of a token. Takes the same time for all unknown tokens.
-    pub fn authenticate(&self, token: &str) -> Result<Identity, Refused> {
-        if token.is_empty() {
-            return Err(Refused::Missing);
-        }
-        let hash = hash(token);
-        let known = self.known.read().get(&hash).cloned();
-        let known =
-            known.filter(|known| bool::from(known.hash.ct_eq(&hash))).ok_or(Refused::Unknown)?;
-        if known.record.revoked_ms.is_some() {
-            return Err(Refused::Revoked);
-        }
-        if known.record.expires_ms.is_some_and(|at| at <= clock::now_ms()) {
-            return Err(Refused::Expired);
-        }
-        Ok(known.identity.clone())
     }
 
     /// Returns whether the token is revoked, or has expired for certain. While the clock is not

@@ -2,8 +2,8 @@
 //! backtracking.
 //!
 //! The author of a schema and the sender of a value may both be hostile. One walk over a schema
-//! refuses what is too expensive (`walk.rs`). Validation consumes fuel (`fuel.rs`). Compiled schemas
-//! share a cache with a memory limit.
+//! refuses what is too expensive (`walk.rs`). Validation consumes fuel (`fuel.rs`). Compiled
+//! schemas share a cache with a memory limit.
 
 mod fuel;
 mod graph;

@@ -5,8 +5,8 @@
 //! a tool must not become unusable because of that. Only such a `pattern` is not checked here; the
 //! tool may check it again. Clients receive the schema as its author wrote it.
 //!
-//! A subschema that accesses no value, such as `true`, would consume no fuel. It gets a keyword that
-//! does.
+//! A subschema that accesses no value, such as `true`, would consume no fuel. It gets a keyword
+//! that does.
 
 use std::collections::HashMap;
 

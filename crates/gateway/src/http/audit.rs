@@ -8,12 +8,13 @@ use sa_core::store::{Entry, Log, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::App;
 use super::calls::MAX_PAGE;
-use super::middleware::operator_only;
-use super::tools::JSON;
-use super::{App, Params, Problem};
 use crate::journal::AUDIT;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::JSON;
+use sa_http::operator_only;
+use sa_http::{Params, Problem};
 use sa_text::json::to_json;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]

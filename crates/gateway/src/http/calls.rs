@@ -13,11 +13,12 @@ use sa_core::{CallErrorKind, Principal, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::tools::JSON;
-use super::{App, Params, Problem, Segment};
+use super::App;
 use crate::call_index::{self, CallSummary};
 use crate::journal::{CALLS, running};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::JSON;
+use sa_http::{Params, Problem, Segment};
 use sa_text::json::to_json;
 
 const PAGE: usize = 50;

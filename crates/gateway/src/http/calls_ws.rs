@@ -20,11 +20,12 @@ use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+use super::App;
 use super::events::{Lists, words};
 use super::tools::{MAX_KEY, check_times, check_words};
-use super::{App, Problem, WireBlock, wire_attachments};
 use crate::assemble::liveness;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::{Problem, WireBlock, wire_attachments};
 use sa_text::excerpt_of_ends;
 use sa_text::json::to_json;
 
@@ -174,7 +175,7 @@ impl Session {
         let request = CallRequest {
             tool: call.tool.into_owned(),
             args,
-            view: self.app.view(&self.identity, call.session_key.as_deref()),
+            view: self.app.http.view(&self.identity, call.session_key.as_deref()),
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.map(Duration::from_millis),

@@ -19,14 +19,20 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::body::Payload;
-use super::middleware::{bearer, settle, token_refused, unauthorized};
-use super::sse::{event, sse_response};
-use super::tools::{JSON, parse};
-use super::{App, Params, Problem, Segment, console, query};
-use crate::serve::Ends;
-use crate::slot::{Slot, evicted};
-use crate::tokens::{Identity, Refused};
+use super::middleware::token_refused;
+use super::{App, console};
+use sa_http::Ends;
+use sa_http::JSON;
+use sa_http::Payload;
+use sa_http::auth::bearer;
+use sa_http::auth::unauthorized;
+use sa_http::connection::settle;
+use sa_http::events::event;
+use sa_http::events::sse_response;
+use sa_http::parse;
+use sa_http::slot::{Slot, evicted};
+use sa_http::{Identity, Refused};
+use sa_http::{Params, Problem, Segment, query};
 use sa_text::json::to_json;
 
 /// The idle time after which a feed sends a keep-alive comment.
@@ -141,7 +147,7 @@ fn identity(app: &App, request: &Request) -> Result<Option<Identity>, Problem> {
         Some(_) => query::decoded(request.uri(), "token").ok().flatten(),
         None => bearer(request.headers()).ok().map(Into::into),
     };
-    Ok(token.and_then(|token| app.tokens.authenticate(&token).ok()))
+    Ok(token.and_then(|token| app.http.auth.authenticate(&token).ok()))
 }
 
 /// Reads the channel that a participant wants to join. Returns `None` if a required parameter is

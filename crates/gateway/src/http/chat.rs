@@ -13,12 +13,16 @@ use sa_core::TraceContext;
 use sa_limits::budget::Permit;
 use tokio::sync::mpsc;
 
-use super::body::{Payload, count_tree};
-use super::problem::SHOULD_RETRY;
-use super::sse::{event, response_of, unnamed};
-use super::tools::JSON;
-use super::{App, Problem, Segment};
-use crate::tokens::Identity;
+use super::App;
+use sa_http::Identity;
+use sa_http::JSON;
+use sa_http::Payload;
+use sa_http::SHOULD_RETRY;
+use sa_http::body::count_tree;
+use sa_http::events::event;
+use sa_http::events::response_of;
+use sa_http::events::unnamed;
+use sa_http::{Problem, Segment};
 
 /// The error response of the OpenAI-compatible routes.
 #[derive(utoipa::ToSchema)]
@@ -91,7 +95,7 @@ async fn answer(
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let tree = count_tree(&app, &identity.principal.holder(), &body)?;
+    let tree = count_tree(&app.http, &identity.principal.holder(), &body)?;
     let asked = Asked::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
     drop(body);
     let answer = async { run(app, identity, headers, asked?, tree).await };
@@ -172,7 +176,7 @@ pub(super) fn caller(
     (session, channel): (Option<&str>, Option<&str>),
     headers: &HeaderMap,
 ) -> Result<Caller, ChatError> {
-    let view = app.view_in(identity, session, channel).ok_or_else(|| {
+    let view = app.http.view_in(identity, session, channel).ok_or_else(|| {
         ChatError::new(
             403,
             "invalid_request_error",

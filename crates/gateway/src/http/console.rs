@@ -4,6 +4,7 @@
 //! client. It is not a cookie, because cookies ignore ports. A browser would send a cookie to every
 //! server on this machine, and with requests that other pages cause.
 
+use sa_http::Authenticate as _;
 use std::borrow::Cow;
 
 use axum::body::Body;
@@ -16,14 +17,17 @@ use sa_core::{AuditEvent, Journal as _};
 use sa_limits::budget::Holder;
 use serde::{Deserialize, Serialize};
 
-use super::body::whole;
-use super::middleware::{bearer, operator_only, unauthorized};
 use super::paced::Embedded;
-use super::tools::parse;
-use super::{App, Problem, Segment, tokens};
-use crate::serve::Ends;
+use super::{App, tokens};
 use crate::sign_in;
-use crate::tokens::{Identity, Refused};
+use sa_http::Ends;
+use sa_http::auth::bearer;
+use sa_http::auth::unauthorized;
+use sa_http::body::whole;
+use sa_http::operator_only;
+use sa_http::parse;
+use sa_http::{Identity, Refused};
+use sa_http::{Problem, Segment};
 
 /// The output of `npm run build` in `console/`, each file plain and compressed. Absent in a build
 /// without Node.js.
@@ -184,7 +188,7 @@ pub(crate) async fn sign_in(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let body = whole(&app, &Holder::anonymous(), body, MAX_SIGN_IN).await?;
+    let body = whole(&app.http, &Holder::anonymous(), body, MAX_SIGN_IN).await?;
     let refuse = |with: &str, why: &str| {
         app.metrics.refused("http", "token");
         app.journal.refused(AuditEvent {

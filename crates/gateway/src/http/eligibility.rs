@@ -9,12 +9,13 @@ use sa_nodes::{KIND, ProbeError};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::body::Payload;
-use super::middleware::operator_only;
-use super::tools::parse;
-use super::{App, Problem, Segment};
+use super::App;
 use crate::hosts::{Facts, Requirements, facts};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::operator_only;
+use sa_http::parse;
+use sa_http::{Problem, Segment};
 use sa_text::printable;
 
 #[derive(Deserialize, utoipa::ToSchema)]

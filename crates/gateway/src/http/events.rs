@@ -14,9 +14,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
-use super::sse::{event, sse_response};
-use super::{App, Params, Problem};
-use crate::tokens::Identity;
+use super::App;
+use sa_http::Identity;
+use sa_http::events::event;
+use sa_http::events::sse_response;
+use sa_http::{Params, Problem};
 
 const QUEUE: usize = 256;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -146,7 +148,7 @@ impl Lists {
 /// Returns whether a principal may see the tools of a narrow scope.
 fn may_see(app: &App, identity: &Identity, scope: &Scope) -> bool {
     match scope {
-        Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
+        Scope::Session(id) => app.http.view(identity, Some(id)).scopes.contains(scope),
         Scope::Channel(name) => identity.rights(name).call,
         // No list contains these tools, because they belong to a single request.
         Scope::User(_) | Scope::Everyone => false,

@@ -9,10 +9,11 @@ use sa_chat::{ChatError, Execute, Format, Functions, unknown_format};
 use serde::Deserialize;
 use std::sync::Arc;
 
-use super::body::Payload;
+use super::App;
 use super::chat::{caller, failed, json};
-use super::{App, Problem};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::Problem;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -10,11 +10,12 @@ use sa_store::Unusable;
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use super::middleware::operator_only;
-use super::{App, Params, Problem};
+use super::App;
 use crate::journal::CALLS;
 use crate::recent::{self, Point};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::operator_only;
+use sa_http::{Params, Problem};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Health {

@@ -10,10 +10,15 @@ use sa_core::Finished;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::Payload;
-use super::tools::{CallBody, JSON, call_id_header, call_request, parse, raw};
-use super::{App, Problem};
-use crate::tokens::Identity;
+use super::App;
+use super::tools::{CallBody, call_request};
+use sa_http::Identity;
+use sa_http::JSON;
+use sa_http::Payload;
+use sa_http::Problem;
+use sa_http::blocks::raw;
+use sa_http::call_id_header;
+use sa_http::parse;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(crate) struct InvokeBody<'a> {

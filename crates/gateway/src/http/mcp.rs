@@ -14,10 +14,11 @@ use sa_limits::budget::Permit;
 use sa_mcp::Caller;
 use serde::Deserialize;
 
-use super::body;
-use super::{App, Problem};
+use super::App;
 use crate::journal::MAX_SUBJECT;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Problem;
+use sa_http::body;
 use sa_text::printable;
 
 /// The maximum number of values in a message. Arguments are parsed into a tree, and each value
@@ -62,7 +63,8 @@ where
 {
     let (parts, body) = request.into_parts();
     let holder = identity.principal.holder();
-    let body = body::whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
+    let body =
+        body::whole(&app.http, &holder, body, app.config.settings.limits.max_body_bytes).await?;
     if sa_lines::has_more_values(&body, MAX_VALUES) {
         return Err(Problem::new(
             413,
@@ -71,7 +73,7 @@ where
         )
         .hint("send less at once, or call the tool over REST"));
     }
-    let tree = body::count_tree(app, &holder, &body)?;
+    let tree = body::count_tree(&app.http, &holder, &body)?;
     let mut caller = Caller::new(Arc::clone(&identity.principal), identity.revoked.clone());
     caller.scopes = identity.view().scopes;
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
@@ -98,7 +100,7 @@ where
 /// every scope that exists.
 async fn may_enter(app: &App, identity: &Identity, scope: &Scope) -> Result<bool, Problem> {
     Ok(match scope {
-        Scope::Session(id) => app.view(identity, Some(id)).scopes.contains(scope),
+        Scope::Session(id) => app.http.view(identity, Some(id)).scopes.contains(scope),
         // A token for a channel may connect before the channel exists. An operator may use any
         // channel, so a typing error would remain unnoticed.
         Scope::Channel(name) if identity.principal.role == Role::Operator => {

@@ -1,5 +1,8 @@
 //! The checks before every handler: Host, Origin and token, in this order.
 
+use sa_http::Authenticate as _;
+use sa_http::auth::{bearer, unauthorized};
+use sa_http::connection::over_share;
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -7,23 +10,23 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use sa_core::{AuditEvent, CallError, Journal as _, Principal, Role};
-use sa_limits::budget::Holder;
+use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_protocol::plugin::GATEWAY_PATHS;
 use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, Problem, mcp, plugin_gateway, tools, upstream_login};
+use super::{App, mcp, plugin_gateway, tools, upstream_login};
 use crate::config::settings::Server;
 use crate::config::values::split_port;
 use crate::journal::MAX_SUBJECT;
-use crate::serve::Ends;
-use crate::slot::Slot;
-use crate::tokens::{Identity, Refused};
+use sa_http::Ends;
+use sa_http::Problem;
+use sa_http::Refused;
+use sa_http::slot::Slot;
 
 /// Routes that need no token in the header: health checks, the console's page, sign-in and
 /// channels.
@@ -167,7 +170,7 @@ pub(super) async fn door(
         }
     };
     // Outcomes of calls are counted and recorded with the other calls.
-    if !response.headers().contains_key(tools::CALL_ID) {
+    if !response.headers().contains_key(sa_http::CALL_ID) {
         if let Some(reason) = refusal(response.status()) {
             app.metrics.refused("http", reason);
         }
@@ -176,20 +179,6 @@ pub(super) async fn door(
         }
     }
     with_cors(paced(app, asked.as_deref(), &method, response, told), cors)
-}
-
-/// Counts the connection of a socket for its principal. Only the handler of the socket knows the
-/// token.
-pub(super) fn settle(
-    extensions: &Extensions,
-    holder: impl FnOnce() -> Holder,
-) -> Result<(), Problem> {
-    let slot = extensions.get::<Arc<Slot>>();
-    slot.map_or(Ok(()), |slot| slot.settle(holder)).map_err(over_share)
-}
-
-fn over_share(refused: sa_limits::budget::Refused) -> Problem {
-    Problem::from(&CallError::from(refused))
 }
 
 /// Makes this the last response on its connection, after the principal's share refused the
@@ -266,32 +255,6 @@ fn refusal(status: StatusCode) -> Option<&'static str> {
         StatusCode::UPGRADE_REQUIRED => Some("no_upgrade"),
         _ => None,
     }
-}
-
-/// Returns the bearer token in the `Authorization` header.
-pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
-    let value = headers.get(header::AUTHORIZATION).ok_or(Refused::Missing)?;
-    let value = value.to_str().map_err(|_| Refused::Unknown)?;
-    let (scheme, token) = value.split_once(' ').ok_or(Refused::Unknown)?;
-    if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(Refused::Unknown) }
-}
-
-pub(super) fn unauthorized(refused: Refused) -> Problem {
-    Problem::new(401, "unauthorized", refused.message()).hint(
-        "send a token as \"Authorization: Bearer TOKEN\"; the operator token is in the file operator.token in the \
-         data directory",
-    )
-}
-
-/// Returns an error unless the token is an operator's.
-pub(super) fn operator_only(identity: &Identity) -> Result<(), Problem> {
-    if identity.principal.role == Role::Operator {
-        return Ok(());
-    }
-    let detail =
-        format!("only operators may do this; the token's role is {}", identity.principal.role);
-    Err(Problem::new(403, "not_allowed", detail)
-        .hint("use an operator token; commands read one from --token-file or SWITCHBOARD_TOKEN"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Nodes: their list, and the socket that they connect to.
 
+use sa_http::Authenticate as _;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -17,17 +18,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::middleware::{
-    bearer, operator_only, refused_because, settle, token_refused, unauthorized,
-};
-use super::tools::{JSON, ProviderDoc, raw};
-use super::{App, Params, Problem, query};
+use super::App;
+use super::middleware::{refused_because, token_refused};
+use super::tools::ProviderDoc;
 use crate::config::NodeTokens;
 use crate::config::values::split_port;
 use crate::hosts::Machine;
 use crate::journal::node_event;
-use crate::serve::Ends;
-use crate::tokens::{Identity, Refused, Tokens, same_secret};
+use crate::tokens::{Tokens, same_secret};
+use sa_http::Ends;
+use sa_http::JSON;
+use sa_http::auth::bearer;
+use sa_http::auth::unauthorized;
+use sa_http::blocks::raw;
+use sa_http::connection::settle;
+use sa_http::operator_only;
+use sa_http::{Identity, Refused};
+use sa_http::{Params, Problem, query};
 use sa_text::json::to_json;
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -21,9 +21,10 @@ use sa_limits::budget::{Holder, Permit, Refused, Share};
 use sa_limits::offload;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::tools::CALL_ID;
-use super::{App, Problem};
+use super::App;
 use crate::metrics::Metrics;
+use sa_http::CALL_ID;
+use sa_http::Problem;
 
 /// The size of a piece. Smaller data is not counted.
 const PIECE: usize = offload::LARGE;

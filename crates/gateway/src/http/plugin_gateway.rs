@@ -8,11 +8,12 @@ use sa_plugins::{Asked, Reply};
 use sa_protocol::plugin::{PluginErrorType, SETTINGS_HEADERS};
 use serde_json::json;
 
-use super::body::whole;
-use super::middleware::unauthorized;
-use super::tools::call_id_header;
-use super::{App, Problem};
-use crate::tokens::{Identity, Refused};
+use super::App;
+use sa_http::Problem;
+use sa_http::auth::unauthorized;
+use sa_http::body::whole;
+use sa_http::call_id_header;
+use sa_http::{Identity, Refused};
 
 /// The request body of a plugin host.
 #[derive(utoipa::ToSchema)]
@@ -54,7 +55,7 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
         return refusal(&unauthorized(Refused::Missing));
     };
     let body = match whole(
-        &app,
+        &app.http,
         &identity.principal.holder(),
         body,
         app.config.settings.limits.max_body_bytes,
@@ -71,7 +72,7 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     let asked = Asked {
         body: &body,
         settings: settings(&parts.headers),
-        view: app.view(identity, None),
+        view: app.http.view(identity, None),
         trace: TraceContext::continue_from(traceparent),
     };
     reply(app.plugins.run(asked).await)

@@ -4,16 +4,16 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use sa_plugins::SettingsView;
-use sa_plugins::settings::{SHARED, SettingsError, owner_of};
+use sa_plugins::settings::{SHARED, owner_of};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::body::Payload;
-use super::middleware::operator_only;
+use super::App;
 use super::plugins::visible;
-use super::{App, Params, Problem, Segment};
-use crate::tokens::Identity;
-use sa_text::printable;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::operator_only;
+use sa_http::{Params, Problem, Segment};
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -116,19 +116,4 @@ fn owner<'a>(identity: &'a Identity, query: &SettingsQuery) -> Result<&'a str, P
 fn settings_doc(identifier: String, view: SettingsView) -> SettingsDoc {
     let SettingsView { schema, settings, problem } = view;
     SettingsDoc { identifier, schema, settings, problem }
-}
-
-impl From<SettingsError> for Problem {
-    fn from(error: SettingsError) -> Self {
-        match error {
-            SettingsError::Invalid(why) => {
-                Self::new(422, "invalid_args", printable(&why).into_owned())
-                    .hint("see the plugin's \"settings\" in `GET /v1/plugins`")
-            }
-            SettingsError::Vault(error) => {
-                Self::new(503, "store", printable(&error.to_string()).into_owned())
-            }
-            SettingsError::Store(error) => error.into(),
-        }
-    }
 }

@@ -13,12 +13,13 @@ use sa_plugins::{Addition, Away, ChangeError, FunctionView, HeldBackView, Terms,
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::body::Payload;
-use super::middleware::operator_only;
+use super::App;
 use super::tool_changes::DifferenceDoc;
-use super::tools::parse;
-use super::{App, Params, Problem, Segment};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::operator_only;
+use sa_http::parse;
+use sa_http::{Params, Problem, Segment};
 use sa_text::printable;
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -238,31 +239,6 @@ fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
 pub(super) fn visible(app: &App, identity: &Identity, id: &str) -> Result<PluginDoc, Problem> {
     let doc = PluginDoc::of(app.plugins.show(id)?, identity);
     doc.ok_or_else(|| ChangeError::Unknown(id.to_owned()).into())
-}
-
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Self {
-        let detail = printable(&error.to_string()).into_owned();
-        match error {
-            ChangeError::Invalid(_) => {
-                Self::bad_request(detail).hint("run `switchboard plugin check` to see the problems")
-            }
-            ChangeError::Index(_) => Self::bad_request(detail)
-                .hint("add one of them by the URL of its manifest; --replace replaces an installed plugin"),
-            ChangeError::NoSource(_) | ChangeError::Full | ChangeError::Private(_) => Self::bad_request(detail),
-            ChangeError::Taken(_) => Self::new(409, "conflict", detail)
-                .hint("change the identifier in the manifest, or remove the other one first"),
-            ChangeError::Exists(_) => Self::new(409, "conflict", detail).hint("remove it first, or add --replace"),
-            ChangeError::NothingHeldBack(_) | ChangeError::Moved(_) => Self::new(409, "conflict", detail),
-            ChangeError::Unknown(_) => Self::new(404, "not_found", detail).hint("run `switchboard plugin list`"),
-            ChangeError::Fetch(error) if error.is_forbidden() => Self::new(502, "failed", detail)
-                .hint("if the server is your own, allow this plugin to reach it with: --allow-private HOST:PORT"),
-            ChangeError::Fetch(_) => {
-                Self::new(502, "failed", detail).hint("check the address, and that its server is running")
-            }
-            ChangeError::Store(error) => error.into(),
-        }
-    }
 }
 
 fn addition(source: PluginSource) -> Result<(Addition, Terms), Problem> {

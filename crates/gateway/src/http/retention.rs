@@ -6,10 +6,11 @@ use sa_core::retention::{Cause, Doubt};
 use sa_core::{AuditEvent, Journal as _, clock};
 use serde::Serialize;
 
-use super::middleware::operator_only;
-use super::{App, Problem};
+use super::App;
 use crate::retention;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Problem;
+use sa_http::operator_only;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct RetentionDoc {

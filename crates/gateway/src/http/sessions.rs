@@ -16,11 +16,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use super::body::Payload;
-use super::sse::{event, sse_response};
-use super::tools::{JSON, call_id_header, parse};
-use super::{App, Params, Problem, Segment};
-use crate::tokens::Identity;
+use super::App;
+use sa_http::Identity;
+use sa_http::JSON;
+use sa_http::Payload;
+use sa_http::call_id_header;
+use sa_http::events::event;
+use sa_http::events::sse_response;
+use sa_http::parse;
+use sa_http::{Params, Problem, Segment};
 use sa_text::json::to_json;
 
 /// The maximum number of queued events per reader.

@@ -7,10 +7,11 @@ use axum::{Extension, Json};
 use sa_core::{Role, View};
 use serde::Serialize;
 
-use super::{App, Problem};
+use super::App;
 use crate::hosts::{Facts, Requirements, facts};
 use crate::skills::{self, Skill};
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Problem;
 
 /// The maximum number of programs to probe for one list of skills.
 const MAX_PROGRAMS: usize = 512;

@@ -1,19 +1,19 @@
 //! A call as a stream of server-sent events: `progress`, `chunk`, then one `done` or `error`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt as _, stream};
 use sa_core::call::CallRequest;
 use sa_core::{Backlog, Finished, Overrun, Update, UpdateSink};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::tools::{call_id_header, done_json, raw};
-use super::{App, Problem, wire_attachments};
+use super::App;
+use super::tools::done_json;
+use sa_http::blocks::raw;
+use sa_http::call_id_header;
+use sa_http::events::{event, sse_response};
+use sa_http::{Problem, wire_attachments};
 
 /// The maximum number of queued events per reader. `limits.max_outbox_bytes` bounds their total
 /// size.
@@ -82,45 +82,6 @@ impl UpdateSink for Sink {
             _ => Ok(()),
         }
     }
-}
-
-/// Returns a response that streams the received events.
-pub(super) fn sse_response(events: mpsc::Receiver<String>) -> Response {
-    response_of(stream::unfold(
-        events,
-        |mut events| async move { Some((events.recv().await?, events)) },
-    ))
-}
-
-/// Returns a response that streams events.
-pub(super) fn response_of(events: impl Stream<Item = String> + Send + 'static) -> Response {
-    let stream = events.map(|event| Ok::<_, Infallible>(Bytes::from(event)));
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::from_stream(stream)).into_response()
-}
-
-/// Formats one event.
-pub(super) fn event(name: &str, json: &str) -> String {
-    with_data(format!("event: {name}\n"), json)
-}
-
-/// Formats one event without a name, as in OpenAI's streams.
-pub(super) fn unnamed(json: &str) -> String {
-    with_data(String::new(), json)
-}
-
-/// Writes each line of the JSON as a `data` line. JSON from other programs may contain line breaks.
-fn with_data(mut text: String, json: &str) -> String {
-    for line in json.split(['\n', '\r']) {
-        text.push_str("data: ");
-        text.push_str(line);
-        text.push('\n');
-    }
-    text.push('\n');
-    text
 }
 
 fn update_event(update: &Update) -> String {

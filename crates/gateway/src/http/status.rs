@@ -11,12 +11,13 @@ use sa_core::store::Log as _;
 use sa_limits::budget::{Limit, SharedBudget};
 use serde::{Deserialize, Serialize};
 
+use super::App;
 use super::health::Unwritten;
-use super::middleware::operator_only;
 use super::retention::Paused;
-use super::{App, Problem};
 use crate::journal::CALLS;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Problem;
+use sa_http::operator_only;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
@@ -195,7 +196,7 @@ pub(crate) struct SessionStatus {
 pub(crate) async fn status(
     State(app): State<App>,
     Extension(identity): Extension<Identity>,
-    Extension(ends): Extension<crate::serve::Ends>,
+    Extension(ends): Extension<sa_http::Ends>,
     query: Result<Query<StatusQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Status>, Problem> {
     operator_only(&identity)?;

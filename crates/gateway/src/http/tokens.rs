@@ -8,14 +8,14 @@ use sa_core::call::CancelReason;
 use sa_core::{AuditEvent, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
-use super::body::Payload;
-use super::middleware::operator_only;
+use super::App;
 use super::nodes::grant_of;
-use super::tools::parse;
-use super::{App, Params, Problem, Segment};
-use crate::tokens::{
-    ChannelGrant, CreateError, Identity, MAX_LIFE_S, MODEL_TOOL, NewToken, NotRevoked, TokenRecord,
-};
+use crate::tokens::{CreateError, MAX_LIFE_S, MODEL_TOOL, NewToken, NotRevoked, TokenRecord};
+use sa_http::Payload;
+use sa_http::operator_only;
+use sa_http::parse;
+use sa_http::{ChannelGrant, Identity};
+use sa_http::{Params, Problem, Segment};
 
 const MAX_NAME: usize = 128;
 

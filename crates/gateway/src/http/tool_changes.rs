@@ -7,12 +7,13 @@ use sa_core::{AuditEvent, Journal as _};
 use sa_text::json::difference::Change;
 use serde::{Deserialize, Serialize};
 
-use super::body::Payload;
-use super::middleware::operator_only;
-use super::tools::parse;
-use super::{App, Problem};
+use super::App;
 use crate::config::settings::OnChange;
-use crate::tokens::Identity;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::Problem;
+use sa_http::operator_only;
+use sa_http::parse;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ToolChangeList {

@@ -6,36 +6,33 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::directory::ToolView;
 use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson, Scope};
 use sa_limits::offload;
-use sa_text::json::object;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::whole;
 use super::channels::{named_in, not_there};
 use super::mcp::no_such_scope;
-use super::middleware::unauthorized;
-use super::{App, Params, Problem, Segment, WireBlock, sse};
-use crate::tokens::{Identity, Refused};
+use super::{App, sse};
+use sa_http::auth::unauthorized;
+use sa_http::blocks::raw;
+use sa_http::body::whole;
+use sa_http::{CALL_ID, JSON, parse};
+use sa_http::{Identity, Refused};
+use sa_http::{Params, Problem, Segment, WireBlock};
 use sa_text::json::ObjectWriter;
-use sa_text::{excerpt, plain};
 
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-pub(super) const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1_000;
 /// The maximum size of a page in bytes. The tool that exceeds it is the last one of the page.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 pub(super) const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
-/// The maximum length of the position in an error message.
-const MAX_PLACE: usize = 100;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -111,7 +108,7 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let channel = query.channel.as_deref();
-    let view = app.view_in(&identity, query.session.as_deref(), channel);
+    let view = app.http.view_in(&identity, query.session.as_deref(), channel);
     let view = view.ok_or_else(|| not_there(channel.unwrap_or_default()))?;
     let session = query.session.map(|id| Scope::Session(id.into()));
     if let Some(session) = session.filter(|session| !view.scopes.contains(session)) {
@@ -155,11 +152,6 @@ impl<'a> ToolDoc<'a> {
 
 fn meta(extras: &RawJson) -> Option<Cow<'_, RawValue>> {
     serde_json::from_str::<Extras<'_>>(extras.as_str()).ok()?.meta.map(Cow::Borrowed)
-}
-
-/// Returns JSON text for use inside other JSON text.
-pub(super) fn raw(json: &RawJson) -> Option<Cow<'_, RawValue>> {
-    serde_json::from_str::<&RawValue>(json.as_str()).ok().map(Cow::Borrowed)
 }
 
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
@@ -239,10 +231,11 @@ where
     let holder = identity.principal.holder();
     // The body is dropped before the call runs, because the call has its own copy of the arguments.
     let request = {
-        let body = whole(app, &holder, body, app.config.settings.limits.max_body_bytes).await?;
+        let body =
+            whole(&app.http, &holder, body, app.config.settings.limits.max_body_bytes).await?;
         let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
         let channel = named_in(&uri)?;
-        let view = app.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
+        let view = app.http.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
         let mut request = call_request(app, "rest", identity, name, body, &headers)?;
         request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
         request
@@ -311,7 +304,7 @@ pub(super) fn call_request(
     Ok(CallRequest {
         tool,
         args,
-        view: app.view(&identity, body.session_key.as_deref()),
+        view: app.http.view(&identity, body.session_key.as_deref()),
         surface,
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),
@@ -321,43 +314,6 @@ pub(super) fn call_request(
             headers.get("traceparent").and_then(|value| value.to_str().ok()),
         ),
     })
-}
-
-/// The hint for a client, such as curl, that sends a form or an empty body.
-const SEND_JSON: &str = "send one JSON object with \"Content-Type: application/json\"; for a call, send \
-{\"args\":{…}} with the tool's arguments";
-
-pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    object(body).map_err(|error| {
-        if error.is_syntax() || error.is_eof() {
-            let why = if body.is_empty() { "it is empty".to_owned() } else { error.to_string() };
-            return Problem::bad_request(format!("the request body is not valid JSON: {why}"))
-                .hint(SEND_JSON);
-        }
-        if !body.trim_ascii_start().starts_with(b"{") {
-            return Problem::bad_request("the request body must be a JSON object").hint(SEND_JSON);
-        }
-        let place = place::<T>(body).map(|place| format!("{place}: ")).unwrap_or_default();
-        let problem = Problem::bad_request(format!(
-            "the request body is invalid: {place}{}",
-            plain(&error.to_string())
-        ));
-        if error.to_string().contains("unknown field") {
-            return problem.hint("put the tool's arguments into \"args\"");
-        }
-        problem
-    })
-}
-
-/// Returns the position of the invalid part of a body.
-fn place<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
-    let read =
-        serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body));
-    let error = read.err()?;
-    let of_kind = error.inner().to_string().starts_with("invalid ");
-    Some(error.path().to_string())
-        .filter(|place| of_kind && place != ".")
-        .map(|place| excerpt(MAX_PLACE, &place))
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -385,7 +341,7 @@ fn finished_response(finished: &Finished) -> Response {
 
 pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
     let blocks: Vec<WireBlock<'_>> = output.blocks.iter().map(Into::into).collect();
-    let attachments = super::wire_attachments(&output.attachments);
+    let attachments = sa_http::wire_attachments(&output.attachments);
     ObjectWriter::with_capacity(128 + output.content.len())
         .text("call_id", finished.id.encode(&mut [0; CallId::LEN]))
         .plain("ok", true)
@@ -398,11 +354,6 @@ pub(super) fn done_json(finished: &Finished, output: &Output) -> String {
         })
         .plain("duration_ms", finished.duration.as_millis() as u64)
         .end()
-}
-
-/// Returns the header that contains the call id.
-pub(super) fn call_id_header(id: CallId) -> [(HeaderName, String); 1] {
-    [(CALL_ID, id.to_string())]
 }
 
 #[cfg(test)]
@@ -440,7 +391,7 @@ mod tests {
                 ok: true,
                 result: raw(&output.content).unwrap(),
                 blocks: output.blocks.iter().map(Into::into).collect(),
-                attachments: super::super::wire_attachments(&output.attachments),
+                attachments: sa_http::wire_attachments(&output.attachments),
                 duration_ms: 7,
             };
             let finished = Finished { id, outcome: Ok(output.clone()), duration };

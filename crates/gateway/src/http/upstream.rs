@@ -5,14 +5,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::{AuditEvent, Journal as _, Principal};
-use sa_upstream::{ChangeError, LeftOut, Spec, View};
+use sa_upstream::{LeftOut, Spec, View};
 use serde::{Deserialize, Serialize};
 
-use super::body::Payload;
-use super::middleware::operator_only;
-use super::tools::parse;
-use super::{App, Problem, Segment};
-use crate::tokens::Identity;
+use super::App;
+use sa_http::Identity;
+use sa_http::Payload;
+use sa_http::operator_only;
+use sa_http::parse;
+use sa_http::{Problem, Segment};
 use sa_text::plain;
 use sa_text::printable;
 
@@ -82,25 +83,6 @@ impl UpstreamDoc {
             restarts: health.restarts,
             source,
             spec,
-        }
-    }
-}
-
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Self {
-        let detail = printable(&error.to_string()).into_owned();
-        match error {
-            ChangeError::Invalid(_) => Self::bad_request(detail),
-            ChangeError::Exists(_) => {
-                Self::new(409, "conflict", detail).hint("remove it first, or choose another name")
-            }
-            ChangeError::Configured(_) => Self::new(409, "conflict", detail),
-            ChangeError::Taken(_) => Self::new(409, "conflict", detail).hint("choose another name"),
-            ChangeError::Unknown(_) => {
-                Self::new(404, "not_found", detail).hint("run `switchboard upstream list`")
-            }
-            ChangeError::Refused(_) => Self::new(502, "failed", detail),
-            ChangeError::Store(error) => error.into(),
         }
     }
 }

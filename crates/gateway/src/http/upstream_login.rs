@@ -14,12 +14,13 @@ use sa_core::{AuditEvent, Journal as _};
 use sa_upstream::{Callback, ChangeError, Progress};
 use serde::Serialize;
 
-use super::middleware::operator_only;
+use super::App;
 use super::upstream::{UpstreamDoc, audit};
-use super::{App, Problem, Segment};
 use crate::journal::MAX_SUBJECT;
-use crate::serve::Ends;
-use crate::tokens::Identity;
+use sa_http::Ends;
+use sa_http::Identity;
+use sa_http::operator_only;
+use sa_http::{Problem, Segment};
 use sa_text::printable;
 
 /// The redirect path for authorities. A redirected browser has no token, but the `state` parameter

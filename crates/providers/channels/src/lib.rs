@@ -37,6 +37,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
 use sa_core::{Principal, RawJson, Router, clock};
+use sa_http::Rights;
 use sa_limits::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
 use sa_protocol::channel::is_channel_name;
 use sa_socket::WebSocket;
@@ -70,16 +71,6 @@ const MAX_CONFIG: usize = 16_384;
 
 /// The bucket of the stored usage of each channel, by name.
 const USAGE: &str = "channel_usage";
-
-/// The rights of a token in a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rights {
-    pub read: bool,
-    pub publish: bool,
-    pub call: bool,
-    /// Whether it may delete the channel.
-    pub admin: bool,
-}
 
 /// The principal of a connection and its rights.
 #[derive(Debug, Clone)]

@@ -8,13 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use sa_channels::{
-    Channel, ChannelOptions, Channels, Draft, OpenError, Published, Refusal, Rights, Sender,
+    Channel, ChannelOptions, Channels, Draft, OpenError, Published, Refusal, Sender,
 };
 use sa_core::retention::{Reading, Trimmer, TrustedClock};
 use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role,
     Router, RouterOptions,
 };
+use sa_http::Rights;
 use sa_limits::budget::{Holder, SharedBudget};
 use sa_protocol::channel::AttachmentMeta;
 use sa_socket::Liveness;

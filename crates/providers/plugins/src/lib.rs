@@ -12,6 +12,7 @@ mod call_extensions;
 mod check;
 mod gateway;
 mod held_back;
+mod http;
 mod index;
 pub mod manifest;
 mod openapi;

@@ -8,8 +8,9 @@ use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Log, Records, StoreError};
 use sa_core::{
     AuditEvent, CallError, CallErrorKind, Journal, Notices, Pending, Principal, RawJson, Role,
-    Router, Scope, View, clock,
+    Router, Scope, clock,
 };
+use sa_http::SessionScopes;
 use sa_limits::budget::{Limit, Permit, SharedBudget};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -81,6 +82,13 @@ impl Heard {
             answer["hint"] = json!(hint);
         }
         answer
+    }
+}
+
+impl SessionScopes for Sessions {
+    fn scope(&self, principal: &Principal, session: &str) -> Option<Scope> {
+        let session = self.enter(principal, session).ok()?;
+        Some(Scope::Session(Arc::clone(&session.id)))
     }
 }
 
@@ -168,14 +176,6 @@ impl Sessions {
         for session in self.all().into_iter().filter(|session| *session.owner.id == *owner) {
             self.end_session(&session, reason).await;
         }
-    }
-
-    /// Returns the view of a principal that names a session. It includes the session's tools, if
-    /// the principal may use the session.
-    pub fn view(&self, principal: Arc<Principal>, session: Option<&str>) -> View {
-        let session = session.and_then(|id| self.enter(&principal, id).ok());
-        let scopes = session.map(|session| Scope::Session(Arc::clone(&session.id)));
-        View { principal, scopes: scopes.into_iter().collect() }
     }
 
     /// Returns an open session that a principal may use: its own, or any for an operator.

@@ -17,6 +17,7 @@ mod errors;
 mod expected;
 mod gauge;
 mod handler;
+mod http;
 mod keep;
 mod lists;
 mod login;

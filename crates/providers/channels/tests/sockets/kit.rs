@@ -10,13 +10,14 @@ use axum::response::Response;
 use axum::routing::get;
 use futures_util::future::BoxFuture;
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_channels::{Admission, ChannelOptions, Channels, Entrance, Rights};
+use sa_channels::{Admission, ChannelOptions, Channels, Entrance};
 use sa_core::policy::Pattern;
 use sa_core::retention::{Reading, Trimmer, TrustedClock};
 use sa_core::{
     AuditEvent, CallRecord, CallStarted, Directory, Journal, Notices, Policy, Principal, Role,
     Router, RouterOptions,
 };
+use sa_http::Rights;
 use sa_socket::{Liveness, SocketLimits, Upgrade};
 use sa_store::{OpenOptions, Store};
 use serde_json::{Value, json};

@@ -1,8 +1,9 @@
 //! Rule: a call reaches its provider only if the provider may have the method; otherwise only the
 //! caller receives an error.
 
-use sa_channels::{Draft, Rights, Sender};
+use sa_channels::{Draft, Sender};
 use sa_core::{Principal, Role, View};
+use sa_http::Rights;
 use serde_json::{Value, json};
 
 use crate::kit::{Participant, Server};

@@ -135,7 +135,7 @@ impl Patient {
         let node = tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    _ = &mut asked => return node.answer(&id, json!("patience")).await,
+                    _ = &mut asked => return node.answer(&id, json!("waited")).await,
                     message = node.socket.next() => match message {
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                         other => panic!("a bystander was disturbed: {other:?}"),
@@ -149,7 +149,7 @@ impl Patient {
     async fn end(self) {
         self.answer.send(()).expect("a bystander was disturbed");
         soon(self.node).await.unwrap();
-        assert_eq!(soon(self.call).await.unwrap()["result"], "patience");
+        assert_eq!(soon(self.call).await.unwrap()["result"], "waited");
     }
 }
 

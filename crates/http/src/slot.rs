@@ -26,7 +26,7 @@ const WITHOUT_TOKEN: &str = "settled without a token";
 
 /// The slots of all open connections.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlots {
+pub struct ConnectionSlots {
     budget: Arc<SharedBudget>,
     /// Connections without a token, oldest first. Settled and closed connections are skipped.
     unknown: Mutex<VecDeque<Weak<Slot>>>,
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionSlots {
 
 /// The slot of one connection, released when the socket closes.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     permit: Mutex<Permit>,
     /// Whether the connection is charged to its final holder and can no longer be evicted.
     settled: AtomicBool,
@@ -42,7 +42,7 @@ pub(crate) struct Slot {
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(max: usize) -> Arc<Self> {
+    pub fn new(max: usize) -> Arc<Self> {
         let budget = SharedBudget::new(Limit {
             name: "connections",
             what: "open connections",
@@ -53,12 +53,12 @@ impl ConnectionSlots {
         Arc::new(Self { budget, unknown: Mutex::default() })
     }
 
-    pub(crate) fn budget(&self) -> &Arc<SharedBudget> {
+    pub fn budget(&self) -> &Arc<SharedBudget> {
         &self.budget
     }
 
     /// Returns a slot for a new connection, if one is available.
-    pub(crate) fn accept(&self) -> Option<Arc<Slot>> {
+    pub fn accept(&self) -> Option<Arc<Slot>> {
         let anonymous = Holder::anonymous();
         let permit = match self.budget.acquire(&anonymous, 1) {
             Ok(permit) => permit,
@@ -101,7 +101,7 @@ impl ConnectionSlots {
     }
 
     /// Waits until all connections are closed.
-    pub(crate) async fn emptied(&self) {
+    pub async fn emptied(&self) {
         while self.budget.used() > 0 {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -111,7 +111,7 @@ impl ConnectionSlots {
 impl Slot {
     /// Moves the charge of the connection to a holder. Only the first call has an effect, because a
     /// proxy may send requests of many principals on one connection.
-    pub(crate) fn settle(&self, holder: impl FnOnce() -> Holder) -> Result<(), Refused> {
+    pub fn settle(&self, holder: impl FnOnce() -> Holder) -> Result<(), Refused> {
         if self.is_settled() {
             return Ok(());
         }
@@ -129,13 +129,13 @@ impl Slot {
     }
 
     /// Waits until the connection is evicted.
-    pub(crate) async fn evicted(&self) {
+    pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }
 
 /// Waits until the connection is evicted. A connection without a slot is never evicted.
-pub(crate) async fn evicted(slot: Option<Arc<Slot>>) {
+pub async fn evicted(slot: Option<Arc<Slot>>) {
     match slot {
         Some(slot) => slot.evicted().await,
         None => std::future::pending().await,

@@ -11,7 +11,7 @@ use sa_socket::NoUpgrade;
 use serde::Serialize;
 
 /// OpenAI's clients check this header before the status.
-pub(super) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The error format of most routes.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
@@ -43,7 +43,7 @@ pub struct Problem {
 
 /// The same failure in OpenAI's format: its clients show this member and ignore the others.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub(crate) struct ProblemError {
+pub struct ProblemError {
     /// The same as `detail`.
     message: String,
     /// Such as `invalid_request_error`.
@@ -69,7 +69,7 @@ impl ProblemError {
 }
 
 impl Problem {
-    pub(crate) fn new(status: u16, kind: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(status: u16, kind: &'static str, detail: impl Into<String>) -> Self {
         let title = match status {
             499 => "Client Closed Request",
             _ => StatusCode::from_u16(status)
@@ -92,48 +92,51 @@ impl Problem {
         }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    pub(crate) fn retryable(self) -> Self {
+    #[must_use]
+    pub fn retryable(self) -> Self {
         Self { retryable: true, ..self }
     }
 
-    pub(crate) fn status(&self) -> u16 {
+    pub fn status(&self) -> u16 {
         self.status
     }
 
-    pub(crate) fn is_overload(&self) -> bool {
+    pub fn is_overload(&self) -> bool {
         self.kind == CallErrorKind::Overloaded.as_str()
     }
 
     /// Whether the same request may be sent again soon. It was refused for lack of budget, and
     /// nothing was done.
-    pub(crate) fn passes_soon(&self) -> bool {
+    pub fn passes_soon(&self) -> bool {
         self.is_overload() && self.retryable
     }
 
-    pub(crate) fn detail(&self) -> &str {
+    pub fn detail(&self) -> &str {
         &self.detail
     }
 
     /// Returns the remedy.
-    pub(crate) fn advice(&self) -> Option<&str> {
+    pub fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
     /// The detail often quotes the request, which may have megabytes. It is therefore shortened.
-    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+    pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(400, "bad_request", sa_text::excerpt_of_ends(detail.into()))
     }
 
-    pub(crate) fn call(error: &CallError, id: CallId) -> Self {
+    pub fn call(error: &CallError, id: CallId) -> Self {
         Self::from(error).of_call(id)
     }
 
-    pub(crate) fn of_call(self, id: CallId) -> Self {
+    #[must_use]
+    pub fn of_call(self, id: CallId) -> Self {
         Self { call_id: Some(id.to_string()), ..self }
     }
 }
@@ -212,9 +215,10 @@ mod tests {
                 continue;
             }
             let source = std::fs::read_to_string(&path).unwrap();
-            for (made, _) in
-                ["Problem::new(", "Self::new("].iter().flat_map(|made| source.match_indices(made))
-            {
+            // Other types have a `new`, too.
+            let own = if source.contains("for Problem {") { "Self::new(" } else { "Problem::new(" };
+            let made = ["Problem::new(", own].into_iter().collect::<BTreeSet<_>>();
+            for (made, _) in made.into_iter().flat_map(|made| source.match_indices(made)) {
                 let mut words = source[made..].split_once('(').unwrap().1.split(',').map(str::trim);
                 let status = words.next().and_then(|status| status.parse().ok());
                 let kind = words.next().and_then(|kind| kind.strip_prefix('"')?.strip_suffix('"'));
@@ -245,13 +249,15 @@ mod tests {
             .into_iter()
             .map(|kind| (kind.as_str().to_owned(), kind.http_status()))
             .collect();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        made_in(&root.join("src"), &mut kinds);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for folder in ["http", "gateway", "providers", "surfaces"] {
+            made_in(&root.join("crates").join(folder), &mut kinds);
+        }
         assert!(
             kinds.contains(&("upgrade_required".to_owned(), 426)),
             "the sources are read: {kinds:?}"
         );
-        let docs = std::fs::read_to_string(root.join("../../docs/api.md")).unwrap();
+        let docs = std::fs::read_to_string(root.join("docs/api.md")).unwrap();
         for (kind, status) in kinds {
             let row = docs.lines().find(|line| line.starts_with(&format!("| `{kind}` |")));
             let row = row

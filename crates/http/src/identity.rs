@@ -3,10 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sa_channels::Rights;
 use sa_core::{Principal, Role, Scope, View, clock};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+
+/// The rights of a token in a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    pub read: bool,
+    pub publish: bool,
+    pub call: bool,
+    /// Whether it may delete the channel.
+    pub admin: bool,
+}
 
 /// The identity of a token's holder.
 #[derive(Debug, Clone)]

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRef, FromRequest, Request};
 use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use sa_core::CallError;
 use sa_limits::budget::{Holder, Permit, STEP, SharedBudget};
 use sa_limits::offload;
 
-use super::{App, Problem};
-use crate::tokens::Identity;
+use crate::{Http, Identity, Problem};
 
 /// The timeout for a whole request body. A slow body would otherwise hold its connection forever.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,53 +23,48 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const VALUE: usize = 128;
 
 /// The complete body of a request.
-pub(super) struct Payload(pub(super) Bytes);
+#[derive(Debug)]
+pub struct Payload(pub Bytes);
 
-impl FromRequest<App> for Payload {
+impl<S: Send + Sync> FromRequest<S> for Payload
+where
+    Http: FromRef<S>,
+{
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let max = app.config.settings.limits.max_body_bytes;
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let http = Http::from_ref(state);
         let identity = request.extensions().get::<Identity>();
         let holder =
             identity.map_or_else(Holder::anonymous, |identity| identity.principal.holder());
-        whole(app, &holder, request.into_body(), max).await.map(Self)
+        whole(&http, &holder, request.into_body(), http.max_body_bytes).await.map(Self)
     }
 }
 
 /// Reads a body to its end, within the size limit, the timeout and the sender's budget.
 ///
 /// A large body takes from the budget as long as any part of it is in memory.
-pub(super) async fn whole<B>(
-    app: &App,
-    holder: &Holder,
-    body: B,
-    max: usize,
-) -> Result<Bytes, Problem>
+pub async fn whole<B>(http: &Http, holder: &Holder, body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
 {
-    whole_in((&app.budgets.requests, holder), body, max).await.inspect_err(|problem| {
+    whole_in((&http.requests, holder), body, max).await.inspect_err(|problem| {
         if problem.is_overload() {
-            app.metrics.refused("http", "no_room");
+            http.refused("no_room");
         }
     })
 }
 
 /// Takes the parsed size of a body from the budget. Each parsed value takes a hundred bytes or
 /// more.
-pub(super) fn count_tree(
-    app: &App,
-    holder: &Holder,
-    body: &[u8],
-) -> Result<Option<Permit>, Problem> {
+pub fn count_tree(http: &Http, holder: &Holder, body: &[u8]) -> Result<Option<Permit>, Problem> {
     if body.len() < offload::LARGE {
         return Ok(None);
     }
-    let budget = &app.budgets.requests;
+    let budget = &http.requests;
     let counted = budget
         .acquire(holder, tree_bytes(body, budget.largest()))
-        .inspect_err(|_| app.metrics.refused("http", "no_room"));
+        .inspect_err(|_| http.refused("no_room"));
     counted.map(Some).map_err(|refused| Problem::from(&CallError::from(refused)))
 }
 

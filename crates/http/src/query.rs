@@ -3,13 +3,13 @@
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::Problem;
+use crate::Problem;
 
 /// Returns the raw value of a parameter.
 ///
 /// Duplicates are an error, because two programs on the way may disagree about which of them
 /// counts.
-pub(super) fn only<'a>(uri: &'a Uri, name: &str) -> Result<Option<&'a str>, Problem> {
+pub fn only<'a>(uri: &'a Uri, name: &str) -> Result<Option<&'a str>, Problem> {
     let pairs = uri
         .query()
         .unwrap_or_default()
@@ -29,10 +29,7 @@ pub(super) fn only<'a>(uri: &'a Uri, name: &str) -> Result<Option<&'a str>, Prob
 ///
 /// A plus is kept as a plus. Form encoding was never part of these protocols, and base64 tokens
 /// contain pluses.
-pub(super) fn decoded<'a>(
-    uri: &'a Uri,
-    name: &str,
-) -> Result<Option<std::borrow::Cow<'a, str>>, Problem> {
+pub fn decoded<'a>(uri: &'a Uri, name: &str) -> Result<Option<std::borrow::Cow<'a, str>>, Problem> {
     let Some(raw) = only(uri, name)? else { return Ok(None) };
     let unreadable =
         |_| Problem::bad_request(format!("the URL parameter \"{name}\" is not UTF-8 text"));

@@ -1,0 +1,37 @@
+//! What the HTTP handlers of all crates share: the identity behind a token, errors as problems,
+//! bodies within their budget, and streams of events.
+
+pub mod auth;
+pub mod blocks;
+pub mod body;
+pub mod connection;
+pub mod events;
+mod extract;
+mod http;
+mod identity;
+mod problem;
+pub mod query;
+pub mod slot;
+
+use axum::http::{HeaderName, HeaderValue};
+use sa_core::CallId;
+
+pub use auth::{Authenticate, Refused, operator_only};
+pub use blocks::{WireBlock, wire_attachment, wire_attachments};
+pub use body::Payload;
+pub use connection::Ends;
+pub use extract::{Params, Segment, parse};
+pub use http::{Http, SessionScopes, Shared};
+pub use identity::{ChannelGrant, Identity, Rights};
+pub use problem::{Problem, ProblemError, SHOULD_RETRY};
+
+/// The media type of JSON.
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The header with the id of the call that a request made.
+pub const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
+
+/// Returns the header that contains the call id.
+pub fn call_id_header(id: CallId) -> [(HeaderName, String); 1] {
+    [(CALL_ID, id.to_string())]
+}
