@@ -1,14 +1,21 @@
-//! A gateway under a memory limit survives more large requests at once than its memory can hold.
+//! A gateway under a memory limit survives more large requests at once than its memory can hold, and
+//! more large answers to small requests.
 
 use std::time::Duration;
 
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
 use reqwest::Method;
 use sa_test_needs::MemoryGroup;
-use sa_testkit::{Hello, Setup};
-use serde_json::json;
+use sa_testkit::{Gateway, Hello, Setup};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::SWITCHBOARD;
+use crate::upstream::until;
 
 const LIMIT: u64 = 1_000_000_000;
 const REQUESTS: usize = 120;
@@ -78,7 +85,13 @@ async fn a_hundred_large_requests_of_one_token_leave_the_gateway_alive_and_its_o
     }
     assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
 
-    // The process is the same, all budgets are free again, and the operator is served.
+    assert_free(&gateway).await;
+    answers.abort();
+    gateway.stop().await;
+}
+
+/// Checks that the process is the same, all budgets are free again, and the operator is served.
+async fn assert_free(gateway: &Gateway) {
     let status = gateway.operator().get("/v1/status").await;
     assert_eq!(status.status, 200, "{}", status.text);
     let used = status.body["budgets"]
@@ -88,6 +101,96 @@ async fn a_hundred_large_requests_of_one_token_leave_the_gateway_alive_and_its_o
         .filter(|budget| budget["name"] != "node_hellos");
     let used: Vec<_> = used.filter(|budget| budget["used"].as_u64() > Some(1_000)).collect();
     assert!(used.is_empty(), "{used:?}");
-    answers.abort();
+}
+
+/// The number of small calls, and the size of each answer.
+const CALLS: usize = 60;
+const ANSWER: usize = 15_000_000;
+
+/// An upstream server whose tools return a large text, as JSON or as an event.
+async fn large(Json(message): Json<Value>) -> Response {
+    let tool = message["params"]["name"].as_str().unwrap_or_default();
+    let result = match message["method"].as_str().unwrap_or_default() {
+        _ if message["id"].is_null() => return StatusCode::ACCEPTED.into_response(),
+        "initialize" => json!({
+            "protocolVersion": "2025-11-25", "serverInfo": { "name": "large", "version": "1" },
+            "capabilities": { "tools": {} },
+        }),
+        "tools/list" => {
+            let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+            let tools = ["json", "event", "small"].map(tool);
+            json!({ "tools": tools })
+        }
+        "tools/call" => {
+            let text = if tool == "small" { "small".to_owned() } else { "x".repeat(ANSWER) };
+            json!({ "content": [{ "type": "text", "text": text }] })
+        }
+        _ => {
+            let error = json!({ "code": -32601, "message": "Method not found" });
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+            return Json(answer).into_response();
+        }
+    };
+    let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+    if tool != "event" {
+        return Json(answer).into_response();
+    }
+    let event = format!("event: message\ndata: {answer}\n\n");
+    ([(CONTENT_TYPE, "text/event-stream")], event).into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_calls_with_large_answers_leave_the_gateway_alive_and_others_served() {
+    let Some(group) = MemoryGroup::new(LIMIT) else { return };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = axum::Router::new().route("/mcp", post(large));
+    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let scripts = tempfile::tempdir().unwrap();
+    let program = group.wrapping(SWITCHBOARD, scripts.path());
+    let config = format!(
+        "[limits]\nqueue_wait_ms = 60_000\n[upstream.web]\nurl = \"http://{address}/mcp\"\n"
+    );
+    let gateway = Setup::new().config(&config).spawn(program.to_str().unwrap()).await;
+    until(&gateway, "web", "ready").await;
+
+    let (greedy, modest) = (gateway.new_agent("greedy").await, gateway.new_agent("modest").await);
+    let mut storm = JoinSet::new();
+    for (path, tool) in [("rest", "json"), ("mcp", "json"), ("rest", "event"), ("mcp", "event")]
+        .into_iter()
+        .cycle()
+        .take(CALLS)
+    {
+        let request = if path == "rest" {
+            greedy.request(Method::POST, &format!("/v1/tools/web__{tool}/call")).body("{}")
+        } else {
+            let params = json!({ "name": format!("web__{tool}"), "arguments": {} });
+            let call =
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+            greedy.request(Method::POST, "/mcp").body(call.to_string())
+        };
+        let request = request
+            .timeout(TIME)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        storm.spawn(async move { request.send().await.unwrap().text().await.unwrap() });
+    }
+    let (mut served, mut refused) = (0, 0);
+    while let Some(answer) = storm.join_next().await {
+        let answer = answer.unwrap();
+        if answer.len() > ANSWER {
+            served += 1;
+        } else {
+            refused += 1;
+            assert!(answer.contains("overloaded") && answer.contains("bytes"), "{answer}");
+            // Others are served meanwhile.
+            modest.call("web__small", json!({})).await.result();
+        }
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+    let answer = modest.call("web__json", json!({})).await;
+    assert!(answer.text.len() > ANSWER);
+    assert_free(&gateway).await;
     gateway.stop().await;
+    server.abort();
 }
