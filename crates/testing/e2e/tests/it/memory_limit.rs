@@ -1,5 +1,5 @@
-//! A gateway under a memory limit survives more large requests at once than its memory can hold, and
-//! more large answers to small requests.
+//! A gateway under a memory limit survives more large requests at once than its memory can hold,
+//! and more large answers to small requests.
 
 use std::time::Duration;
 
