@@ -11,6 +11,9 @@ use crate::principal::Principal;
 use crate::provider::ProviderId;
 use sa_text::json::RawJson;
 
+/// The maximum number of characters of an audit event's subject that any client can choose.
+pub const MAX_SUBJECT: usize = 128;
+
 /// Receives the reports of the router and the providers. The embedding program decides what to do
 /// with them: a log on disk, a live feed, metrics.
 pub trait Journal: Send + Sync + 'static {

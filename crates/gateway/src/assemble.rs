@@ -23,9 +23,11 @@ use sa_relay::Sessions;
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
+use sa_upstream::http::PublicUrl;
 use sa_vault::{Vault, bounded, secret_file};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::VERSION;
 use crate::budgets::{Budgets, Sizes};
@@ -302,6 +304,27 @@ pub async fn assemble_on(
         gateway.housekeeping.clone(),
     ));
     Ok(gateway)
+}
+
+/// Returns the routes of the providers.
+pub(crate) fn routes(gateway: &Gateway) -> OpenApiRouter {
+    let public_url = gateway.config.settings.server.public_url.as_str();
+    let upstream = sa_upstream::http::Routes {
+        http: gateway.http.clone(),
+        upstreams: Arc::clone(&gateway.upstreams),
+        public_url: PublicUrl((!public_url.is_empty()).then(|| public_url.into())),
+    };
+    OpenApiRouter::new().merge(sa_upstream::http::router().with_state(upstream))
+}
+
+/// Returns the OpenAPI description of the providers' routes.
+pub(crate) fn described_routes() -> utoipa::openapi::OpenApi {
+    sa_upstream::http::router().into_openapi()
+}
+
+/// Returns whether a provider's route needs no token in a header.
+pub(crate) fn is_open(path: &str) -> bool {
+    sa_upstream::http::is_callback(path)
 }
 
 impl Gateway {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sa_core::audit::MAX_SUBJECT;
 use sa_core::router::LiveCall;
 use sa_core::store::{Log, Retention};
 use sa_core::{
@@ -27,9 +28,6 @@ use sa_text::redact;
 pub const CALLS: &str = "calls";
 /// The stream of audit events.
 pub const AUDIT: &str = "audit";
-
-/// The maximum recorded length of a name chosen by a client.
-pub(crate) const MAX_SUBJECT: usize = 128;
 
 /// The timeout for pending writes before a read. They usually take milliseconds.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);

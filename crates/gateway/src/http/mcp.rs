@@ -15,7 +15,7 @@ use sa_mcp::Caller;
 use serde::Deserialize;
 
 use super::App;
-use crate::journal::MAX_SUBJECT;
+use sa_core::audit::MAX_SUBJECT;
 use sa_http::Identity;
 use sa_http::Problem;
 use sa_http::body;

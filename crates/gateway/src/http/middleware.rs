@@ -19,10 +19,11 @@ use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, mcp, plugin_gateway, tools, upstream_login};
+use super::{App, mcp, plugin_gateway, tools};
+use crate::assemble;
 use crate::config::settings::Server;
 use crate::config::values::split_port;
-use crate::journal::MAX_SUBJECT;
+use sa_core::audit::MAX_SUBJECT;
 use sa_http::Ends;
 use sa_http::Problem;
 use sa_http::Refused;
@@ -193,7 +194,7 @@ pub(super) fn is_open(path: &str) -> bool {
     path == NODES
         || OPEN.contains(&path)
         || path.starts_with(ASSETS)
-        || upstream_login::is_callback(path)
+        || assemble::is_open(path)
         || is_oauth_discovery(path)
 }
 

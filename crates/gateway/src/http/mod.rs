@@ -28,8 +28,6 @@ mod status;
 mod tokens;
 mod tool_changes;
 mod tools;
-mod upstream;
-mod upstream_login;
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -44,7 +42,7 @@ use hyper::body::{Body as _, Incoming};
 use sa_http::Http;
 use sa_limits::offload::{self, Offloaded};
 
-use crate::assemble::Gateway;
+use crate::assemble::{self, Gateway};
 use sa_http::Ends;
 use sa_http::slot::Slot;
 
@@ -84,7 +82,7 @@ pub struct HttpService {
 
 impl HttpService {
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        let routes = routes::routes(App(Arc::clone(&gateway)));
+        let routes = routes::routes(&gateway);
         Self::with_routes(gateway, routes)
     }
 

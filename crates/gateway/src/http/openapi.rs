@@ -4,25 +4,24 @@ mod complete;
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify as _, OpenApi as _};
 
 use self::complete::Complete;
+use super::routes;
+use crate::assemble;
 
-macro_rules! described {
-    ($($method:ident $path:literal => $module:ident::$handler:ident,)*) => {
-        #[derive(OpenApi)]
-        #[openapi(
-            info(title = "Switchboard", description = "One gateway between AI agents and the tools they call."),
-            paths($(super::$module::$handler,)* super::mcp::describe, super::plugin_gateway::run),
-            components(schemas(super::Problem, super::chat::ChatFailed)),
-            security(("token" = [])),
-            modifiers(&Tokens, &Complete),
-        )]
-        struct Api;
-    };
-}
-super::routes::with_described!(described);
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Switchboard",
+        description = "One gateway between AI agents and the tools they call."
+    ),
+    paths(super::mcp::describe, super::plugin_gateway::run),
+    components(schemas(super::Problem, super::chat::ChatFailed)),
+    security(("token" = [])),
+)]
+struct Api;
 
 struct Tokens;
 
@@ -36,7 +35,11 @@ impl utoipa::Modify for Tokens {
 
 /// Returns the OpenAPI document as JSON.
 pub fn document() -> String {
-    Api::openapi().to_pretty_json().unwrap_or_default()
+    let routers = [routes::described().into_openapi(), assemble::described_routes()];
+    let mut api = routers.into_iter().fold(Api::openapi(), utoipa::openapi::OpenApi::merge_from);
+    Tokens.modify(&mut api);
+    Complete.modify(&mut api);
+    api.to_pretty_json().unwrap_or_default()
 }
 
 /// Returns this OpenAPI document.

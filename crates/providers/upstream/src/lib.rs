@@ -17,7 +17,7 @@ mod errors;
 mod expected;
 mod gauge;
 mod handler;
-mod http;
+pub mod http;
 mod keep;
 mod lists;
 mod login;

@@ -8,24 +8,20 @@ use std::time::Duration;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse as _, Response};
 use axum::{Extension, Json};
-use sa_core::{AuditEvent, Journal as _};
-use sa_upstream::{Callback, ChangeError, Progress};
+use sa_core::AuditEvent;
+use sa_core::audit::MAX_SUBJECT;
+use sa_http::{Ends, Http, Identity, Problem, Segment, operator_only};
+use sa_text::printable;
 use serde::Serialize;
 
-use super::App;
-use super::upstream::{UpstreamDoc, audit};
-use crate::journal::MAX_SUBJECT;
-use sa_http::Ends;
-use sa_http::Identity;
-use sa_http::operator_only;
-use sa_http::{Problem, Segment};
-use sa_text::printable;
+use super::{PublicUrl, Routes, UpstreamDoc, audit};
+use crate::{Callback, ChangeError, Progress};
 
 /// The redirect path for authorities. A redirected browser has no token, but the `state` parameter
 /// identifies its login.
-pub(super) const CALLBACK: &str = "/v1/upstream/{name}/callback";
+const CALLBACK: &str = "/v1/upstream/{name}/callback";
 /// The timeout of one request for the progress of a login.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -61,21 +57,21 @@ pub(crate) struct LoginProgress {
     responses((status = 200, body = LoginDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 502, body = Problem, description = "The server's OAuth authority does not allow the login")))]
 pub(crate) async fn begin(
-    State(app): State<App>,
+    State(Routes { http, upstreams, public_url: configured }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Extension(ends): Extension<Ends>,
     Segment(name): Segment,
     headers: HeaderMap,
 ) -> Result<Json<LoginDoc>, Problem> {
     operator_only(&identity)?;
-    let redirect = public_url(&app, ends, &headers) + &CALLBACK.replace("{name}", &name);
+    let redirect = public_url(&configured, ends, &headers) + &CALLBACK.replace("{name}", &name);
     let who = format!("{} {}", identity.principal.role, identity.principal.name);
-    let begun = app.upstreams.begin_login(&name, &redirect).await.inspect_err(|error| {
+    let begun = upstreams.begin_login(&name, &redirect).await.inspect_err(|error| {
         if let ChangeError::Refused(why) = error {
-            failed(&app, who.clone(), &name, why);
+            failed(&http, who.clone(), &name, why);
         }
     })?;
-    record(&app, "upstream.login_begun", who, &name);
+    record(&http, "upstream.login_begun", who, &name);
     let expires_in_ms = u64::try_from(begun.expires_in.as_millis()).unwrap_or(u64::MAX);
     Ok(Json(LoginDoc { login: begun.id, url: begun.url, expires_in_ms }))
 }
@@ -85,13 +81,13 @@ pub(crate) async fn begin(
     params(("name" = String, Path, description = "The server's name"), ("id" = String, Path, description = "The login's id")),
     responses((status = 200, body = LoginProgress), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn progress(
-    State(app): State<App>,
+    State(Routes { upstreams, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Json<LoginProgress>, Problem> {
     operator_only(&identity)?;
     let Path((name, login)) = path.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let progress = app.upstreams.login_progress(&name, &login, TIMEOUT).await;
+    let progress = upstreams.login_progress(&name, &login, TIMEOUT).await;
     let progress = progress.ok_or_else(|| {
         Problem::new(404, "not_found", "the login does not exist, or a newer one has replaced it")
             .hint(format!("run `switchboard upstream login {}` to start again", printable(&name)))
@@ -108,13 +104,13 @@ pub(crate) async fn progress(
 #[utoipa::path(post, path = "/v1/upstream/{name}/logout", tag = "upstream", params(("name" = String, Path, description = "The server's name")),
     responses((status = 200, body = UpstreamDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn log_out(
-    State(app): State<App>,
+    State(Routes { http, upstreams, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
 ) -> Result<Json<UpstreamDoc>, Problem> {
     operator_only(&identity)?;
-    let view = app.upstreams.log_out(&name).await?;
-    audit(&app, &identity.principal, "upstream.logged_out", &view);
+    let view = upstreams.log_out(&name).await?;
+    audit(&http, &identity.principal, "upstream.logged_out", &view);
     Ok(Json(UpstreamDoc::of(view)))
 }
 
@@ -129,41 +125,41 @@ pub(crate) async fn log_out(
     responses((status = 200, body = String, content_type = "text/html", description = "A page that confirms the login"),
         (status = 400, description = "A page with the reason for the failure")))]
 pub(crate) async fn callback(
-    State(app): State<App>,
+    State(Routes { http, upstreams, .. }): State<Routes>,
     Extension(ends): Extension<Ends>,
     Segment(name): Segment,
     query: Result<Query<Callback>, QueryRejection>,
 ) -> Response {
     let ended = match query {
-        Ok(Query(callback)) => app.upstreams.finish_login(&name, callback).await,
+        Ok(Query(callback)) => upstreams.finish_login(&name, callback).await,
         Err(_) => Err("the callback address cannot be read; start the login again".into()),
     };
     match ended {
         Ok(()) => {
-            record(&app, "upstream.logged_in", "browser".into(), &name);
+            record(&http, "upstream.logged_in", "browser".into(), &name);
             let text = format!("The gateway is logged in to {name}. You can close this page.");
             page(StatusCode::OK, "Logged in", &text)
         }
         Err(why) => {
-            failed(&app, format!("browser from {}", ends.remote.ip().to_canonical()), &name, &why);
+            failed(&http, format!("browser from {}", ends.remote.ip().to_canonical()), &name, &why);
             page(StatusCode::BAD_REQUEST, "Not logged in", &why)
         }
     }
 }
 
 /// Whether this is a callback path.
-pub(super) fn is_callback(path: &str) -> bool {
+pub fn is_callback(path: &str) -> bool {
     let name = path.strip_prefix("/v1/upstream/").and_then(|rest| rest.strip_suffix("/callback"));
     name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-fn record(app: &App, what: &'static str, who: String, name: &str) {
-    app.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
+fn record(http: &Http, what: &'static str, who: String, name: &str) {
+    http.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
 }
 
 /// Records a failed login. Anyone can cause one, because the callback needs no token.
-fn failed(app: &App, who: String, name: &str, why: &str) {
-    app.journal.refused(AuditEvent {
+fn failed(http: &Http, who: String, name: &str, why: &str) {
+    http.journal.refused(AuditEvent {
         what: "upstream.login_failed",
         who,
         subject: name.chars().take(MAX_SUBJECT).collect(),
@@ -211,10 +207,9 @@ fn escaped(text: &str) -> String {
 /// request.
 ///
 /// The `Host` of the request has already been checked.
-fn public_url(app: &App, ends: Ends, headers: &HeaderMap) -> String {
-    let public = &app.config.settings.server.public_url;
-    if !public.is_empty() {
-        return public.trim_end_matches('/').to_owned();
+fn public_url(PublicUrl(url): &PublicUrl, ends: Ends, headers: &HeaderMap) -> String {
+    if let Some(url) = url {
+        return url.trim_end_matches('/').to_owned();
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
     format!(
