@@ -8,32 +8,30 @@ use crate::call::CallId;
 use crate::outcome::{CallError, Outcome};
 use sa_text::json::RawJson;
 
-/// The owner and the use of a key. Keys of different principals or tools never collide.
+/// A key and the request that it was sent with. Keys of different principals never collide.
+///
+/// The key is looked up before the tool's name is resolved. A retry therefore gets the first call's
+/// outcome, whichever provider the name leads to meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedCall {
     pub principal: Arc<str>,
-    /// The name that the tool was called by.
-    pub tool: Arc<str>,
-    /// Other identifiers of the same call: the tool's address, and those that it shares with the
-    /// tools of replacement providers. A key is used up under all of them, so the same tool by
-    /// another name is the same call.
-    pub leads: Vec<Arc<str>>,
     pub key: Arc<str>,
-    /// The same key with other arguments is a mistake, not a retry.
+    /// The name that the tool was called by, in lowercase. The same key with another name or other
+    /// arguments is a mistake, not a retry.
+    pub tool: Arc<str>,
     pub args: RawJson,
 }
 
 /// The state of a key in the ledger.
 #[derive(Debug)]
 pub enum Claim {
-    /// The key was unused under this name and for this tool. It is now claimed by this call, on
-    /// disk.
+    /// The key was unused. It is now claimed by this call, on disk.
     Ours,
     /// The call has run and ended with this outcome.
     Ended { id: CallId, outcome: Outcome },
     /// A gateway dispatched the call, but stopped before it saw the outcome, or could not store it.
     Unknown { id: CallId },
-    /// The key was used with other arguments.
+    /// The key was used with another tool or other arguments.
     Different { id: CallId },
 }
 

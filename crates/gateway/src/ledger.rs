@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use sa_core::idempotency::{Claim, KeyedCall, Ledger};
 use sa_core::outcome::weight;
@@ -46,8 +46,8 @@ pub struct StoreLedger {
 #[derive(Serialize, Deserialize)]
 struct Entry {
     call_id: String,
-    /// A digest of the arguments.
-    args: String,
+    /// A digest of the tool's name and the arguments.
+    fingerprint: String,
     at_ms: i64,
     /// Whether the call has ended and its outcome is in the other bucket.
     #[serde(default)]
@@ -55,15 +55,8 @@ struct Entry {
     /// Whether the call has ended and its outcome exceeded the budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     over_limit: bool,
-    /// The principal that the outcome is charged to. Absent in claims of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    principal: Option<Arc<str>>,
-    /// The storage key of the claim, if this entry is only an index entry by tool address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    of: Option<String>,
-    /// The outcome itself, in claims of earlier versions.
-    #[serde(default, skip_serializing)]
-    outcome: Option<Kept>,
+    /// The principal that the outcome is charged to.
+    principal: Arc<str>,
 }
 
 impl StoreLedger {
@@ -120,11 +113,7 @@ impl StoreLedger {
 
     async fn keep(&self, place: &str, end: &End) -> Result<(), StoreError> {
         let Some(outcome) = &end.outcome else {
-            // An index entry without a claim is ignored, so the claim is deleted first.
             self.records.delete(CLAIMS, place).await?;
-            for lead in &end.leads {
-                self.records.delete(CLAIMS, lead).await?;
-            }
             return Ok(());
         };
         // The outcome is written before the claim that refers to it. After a crash in between, the
@@ -134,13 +123,11 @@ impl StoreLedger {
         let permit = self.store_outcome(place, &end.principal, kept).await?;
         let entry = Entry {
             call_id: end.id.to_string(),
-            args: end.args.clone(),
+            fingerprint: end.fingerprint.clone(),
             at_ms: clock::now_ms(),
             ended: true,
             over_limit: permit.is_none(),
-            principal: Some(Arc::clone(&end.principal)),
-            of: None,
-            outcome: None,
+            principal: Arc::clone(&end.principal),
         };
         self.write(place, &entry, Expect::Anything).await?;
         if let Some(permit) = permit {
@@ -258,47 +245,6 @@ impl StoreLedger {
             .await)
     }
 
-    /// Returns the storage key of the claim, if any. The claim may have been made under the current
-    /// tool name, or for the same tool under another name.
-    async fn claimed(&self, call: &KeyedCall) -> Result<Option<String>, StoreError> {
-        let own = place(call);
-        if self.records.get(CLAIMS, &own).await?.is_some() {
-            return Ok(Some(own));
-        }
-        for lead in leads(call) {
-            let Some(record) = self.records.get(CLAIMS, &lead).await? else { continue };
-            let entry: Option<Entry> = serde_json::from_slice(&record.value).ok();
-            // The claim may have been deleted, or never written.
-            if let Some(claim) = entry.and_then(|entry| entry.of)
-                && self.records.get(CLAIMS, &claim).await?.is_some()
-            {
-                return Ok(Some(claim));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Claims an unclaimed key.
-    async fn claim_anew(&self, call: &KeyedCall, id: CallId) -> Result<(), StoreError> {
-        let own = place(call);
-        let entry = Entry::new(call, id);
-        let claim = self.write(&own, &entry, Expect::Absent);
-        // All entries are written concurrently, because each waits for the disk. A partial write
-        // leaves a claim for a call that never ran, or an index entry without a claim.
-        let lead = Entry { of: Some(own.clone()), principal: None, ..Entry::new(call, id) };
-        let leads = leads(call);
-        let led =
-            try_join_all(leads.iter().map(|place| self.write(place, &lead, Expect::Anything)));
-        let (claimed, led) = tokio::join!(claim, led);
-        let led = led.map(drop);
-        if claimed.is_ok() && led.is_err() {
-            // The call is not made, and the key is released. If that write fails too, it is
-            // remembered.
-            let _ = self.settle_or_remember(own, end(call, id, None)).await;
-        }
-        claimed.and(led)
-    }
-
     async fn found(&self, call: &KeyedCall, place: &str, id: CallId) -> Result<Claim, CallError> {
         let found = self.records.get(CLAIMS, place).await.map_err(|error| unavailable(&error))?;
         let entry: Option<Entry> =
@@ -310,17 +256,16 @@ impl StoreLedger {
             ));
         };
         let first = entry.call_id.parse().unwrap_or(id);
-        if entry.args != digest(call) {
+        if entry.fingerprint != fingerprint(call) {
             return Ok(Claim::Different { id: first });
         }
         if entry.over_limit {
             return Err(self.not_kept(first));
         }
-        let kept = match entry.outcome {
-            None if entry.ended => {
-                self.outcome(place).await.map_err(|error| unavailable(&error))?
-            }
-            kept => kept,
+        let kept = if entry.ended {
+            self.outcome(place).await.map_err(|error| unavailable(&error))?
+        } else {
+            None
         };
         Ok(match kept {
             Some(kept) => Claim::Ended { id: first, outcome: kept.restore() },
@@ -344,13 +289,11 @@ impl Entry {
     fn new(call: &KeyedCall, id: CallId) -> Self {
         Self {
             call_id: id.to_string(),
-            args: digest(call),
+            fingerprint: fingerprint(call),
             at_ms: clock::now_ms(),
             ended: false,
             over_limit: false,
-            principal: Some(Arc::clone(&call.principal)),
-            of: None,
-            outcome: None,
+            principal: Arc::clone(&call.principal),
         }
     }
 }
@@ -362,22 +305,19 @@ impl Ledger for StoreLedger {
         id: CallId,
     ) -> BoxFuture<'a, Result<Claim, CallError>> {
         Box::pin(async move {
+            let place = place(call);
             // A caller that uses a key waits for its remembered outcome to be written. After that,
             // no late write can affect the new claim.
-            self.keep_after_all(&place(call)).await.map_err(|error| unavailable(&error))?;
-            let mut claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
-            if let Some(place) = &claimed
-                && self.keep_after_all(place).await.map_err(|error| unavailable(&error))?
-            {
-                claimed = self.claimed(call).await.map_err(|error| unavailable(&error))?;
-            }
-            if let Some(place) = claimed {
+            self.keep_after_all(&place).await.map_err(|error| unavailable(&error))?;
+            // Read first, because a retry must get its outcome also while nothing can be written.
+            let known = self.records.get(CLAIMS, &place).await;
+            if known.map_err(|error| unavailable(&error))?.is_some() {
                 return self.found(call, &place, id).await;
             }
-            match self.claim_anew(call, id).await {
+            match self.write(&place, &Entry::new(call, id), Expect::Absent).await {
                 Ok(()) => Ok(Claim::Ours),
                 Err(error) if error.kind == StoreErrorKind::Conflict => {
-                    self.found(call, &place(call), id).await
+                    self.found(call, &place, id).await
                 }
                 Err(error) => Err(unavailable(&error)),
             }
@@ -404,28 +344,16 @@ impl Ledger for StoreLedger {
 
 /// Returns the budget holder that a claim's outcome is charged to.
 fn holder(entry: Option<&Entry>) -> Holder {
-    entry.and_then(|entry| entry.principal.clone()).map_or_else(Holder::anonymous, Holder::named)
+    entry.map_or_else(Holder::anonymous, |entry| Holder::named(Arc::clone(&entry.principal)))
 }
 
 fn end(call: &KeyedCall, id: CallId, outcome: Option<Outcome>) -> End {
-    End {
-        id,
-        principal: Arc::clone(&call.principal),
-        args: digest(call),
-        outcome,
-        leads: leads(call),
-    }
+    End { id, principal: Arc::clone(&call.principal), fingerprint: fingerprint(call), outcome }
 }
 
-/// Returns the storage key of a claim, derived from the called tool name.
+/// Returns the storage key of a claim.
 fn place(call: &KeyedCall) -> String {
-    hash(&[&call.principal, &call.tool, &call.key])
-}
-
-/// Returns the keys of the index entries, one for each address of the tool. They hash an additional
-/// part, so they cannot collide with claims.
-fn leads(call: &KeyedCall) -> Vec<String> {
-    call.leads.iter().map(|lead| hash(&[&call.principal, lead, &call.key, "address"])).collect()
+    hash(&[&call.principal, &call.key])
 }
 
 fn hash(parts: &[&str]) -> String {
@@ -436,8 +364,8 @@ fn hash(parts: &[&str]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-fn digest(call: &KeyedCall) -> String {
-    blake3::hash(call.args.as_str().as_bytes()).to_hex().to_string()
+fn fingerprint(call: &KeyedCall) -> String {
+    hash(&[&call.tool, call.args.as_str()])
 }
 
 fn unavailable(error: &StoreError) -> CallError {

@@ -2,6 +2,7 @@
 //! retry.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +14,23 @@ use tokio::sync::watch;
 use super::Router;
 use super::pipeline::{self, Asked, Share};
 use super::running::{Finished, RunningCall};
-use crate::call::{CallId, CallRequest, Life};
-use crate::directory::Unresolved;
+use crate::call::{CallId, Life};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::outcome::{CallError, CallErrorKind};
-use crate::principal::Scope;
 use sa_limits::budget::Permit;
 use sa_text::json::RawJson;
 
 /// The running calls with a key. A retry joins the first call instead of querying the ledger.
 #[derive(Default)]
-pub(super) struct InFlight(Mutex<HashMap<Place, Running>>);
+pub(super) struct InFlight(Mutex<HashMap<OwnedKey, Running>>);
 
-/// A principal, a tool and a key.
-type Place = (Arc<str>, Which, Arc<str>);
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Which {
-    Named(Arc<str>),
-    At(Arc<str>),
-}
+/// A principal and its key.
+type OwnedKey = (Arc<str>, Arc<str>);
 
 #[derive(Clone)]
 struct Running {
     id: CallId,
+    tool: Arc<str>,
     args: RawJson,
     done: watch::Receiver<Option<Finished>>,
 }
@@ -58,26 +52,20 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Ok(share) => share,
         Err(error) => return call.finish(Err(error)),
     };
-    let (leads, unknown) = match leads(&router, &call.request) {
-        Ok(leads) => (leads, None),
-        // It may have been called when the tool existed. Otherwise it is not called now either: a
-        // new tool must not receive a call by its name alone.
-        Err(unknown) => (Vec::new(), Some(unknown)),
-    };
     let keyed = KeyedCall {
         principal: Arc::clone(&call.request.view.principal.id),
-        tool: Arc::clone(&call.tool),
-        leads,
         key: call.request.idempotency_key.clone().unwrap_or_default(),
+        tool: call.tool.to_lowercase().into(),
         args: call.request.args.clone(),
     };
     let (done, waiting) = watch::channel(None);
-    let places = places(&keyed);
-    let own = Running { id: call.id(), args: keyed.args.clone(), done: waiting.clone() };
-    match router.keyed.enter(&places, own) {
+    let (tool, args) = (Arc::clone(&keyed.tool), keyed.args.clone());
+    let own = Running { id: call.id(), tool, args, done: waiting.clone() };
+    let key = (Arc::clone(&keyed.principal), Arc::clone(&keyed.key));
+    match router.keyed.enter(&key, own) {
         Entry::First => {}
         // Compared here, outside of the lock.
-        Entry::Retry(first) if first.args != keyed.args => {
+        Entry::Retry(first) if first.tool != keyed.tool || first.args != keyed.args => {
             return call.finish(Err(different(first.id)));
         }
         Entry::Retry(Running { args, done, .. }) => {
@@ -93,10 +81,8 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     // From here on the call runs in its own task, and continues if the caller disconnects.
     let task = tokio::spawn(async move {
         let _share = share;
-        let _vacate = Vacate { router: Arc::clone(&router), places };
-        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed, unknown))
-            .catch_unwind()
-            .await;
+        let _remove = RemoveKey { router: Arc::clone(&router), key };
+        let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
         done.send_replace(Some(finished));
     });
@@ -109,54 +95,16 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
 }
 
 impl InFlight {
-    /// Adds a call, unless one of its keys is in use.
-    fn enter(&self, places: &[Place], call: Running) -> Entry {
-        let mut running = self.0.lock();
-        if let Some(first) = places.iter().find_map(|place| running.get(place)) {
-            return Entry::Retry(first.clone());
-        }
-        running.extend(places.iter().map(|place| (place.clone(), call.clone())));
-        Entry::First
-    }
-}
-
-/// Returns the keys of a call: by the name that its caller used, and by the tool's identifiers.
-fn places(call: &KeyedCall) -> Vec<Place> {
-    let named = Some(Which::Named(Arc::clone(&call.tool)));
-    let at = call.leads.iter().cloned().map(Which::At);
-    let place = |which| (Arc::clone(&call.principal), which, Arc::clone(&call.key));
-    named.into_iter().chain(at).map(place).collect()
-}
-
-/// Returns further identifiers of a call besides the name that its caller used.
-fn leads(router: &Router, request: &CallRequest) -> Result<Vec<Arc<str>>, Unresolved> {
-    let (address, provider, scope, preferred_name) =
-        match router.resolve(&request.tool, &request.view) {
-            Ok(route) => (
-                route.tool.address(&route.id),
-                route.id,
-                route.scope,
-                route.tool.preferred_name.clone(),
-            ),
-            Err(Unresolved::Offline { absence, scope, address, preferred_name, .. }) => {
-                (address, absence.provider, scope, preferred_name)
+    /// Adds a call, unless its key is in use.
+    fn enter(&self, key: &OwnedKey, call: Running) -> Entry {
+        match self.0.lock().entry(key.clone()) {
+            MapEntry::Occupied(first) => Entry::Retry(first.get().clone()),
+            MapEntry::Vacant(vacant) => {
+                vacant.insert(call);
+                Entry::First
             }
-            Err(unknown) => return Err(unknown),
-        };
-    let mut leads = vec![address.into()];
-    // Providers with the same grant replace each other if their tools have the same preferred name.
-    // The one that receives the call depends on which of them are online.
-    if let Some(grant) = router.directory.grant(&provider) {
-        let place = match &scope {
-            Scope::Everyone => "",
-            Scope::Session(id) | Scope::Channel(id) | Scope::User(id) => id,
-        };
-        leads.push(
-            format!("{} {} {place} {}", provider.kind, grant.id, preferred_name.to_lowercase())
-                .into(),
-        );
+        }
     }
-    Ok(leads)
 }
 
 /// Removes the reader when the caller stops waiting. Otherwise its unread update queue would fill
@@ -169,12 +117,7 @@ impl Drop for Caller {
     }
 }
 
-async fn claim_and_run(
-    call: &mut RunningCall,
-    ledger: &dyn Ledger,
-    keyed: &KeyedCall,
-    unknown_tool: Option<Unresolved>,
-) -> Finished {
+async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &KeyedCall) -> Finished {
     let id = call.id();
     match ledger.claim(keyed, id).await {
         Ok(Claim::Ours) => call.announce(),
@@ -187,13 +130,9 @@ async fn claim_and_run(
         Err(error) => return call.finish(Err(error)),
     }
     let router = Arc::clone(call.router());
-    let allowed = || router.policy().authorise_role(&call.request.view.principal);
-    let outcome = match (router.check_open(), unknown_tool) {
-        (Ok(()), None) => router.run_admitted(call).await,
-        (Ok(()), Some(unknown)) => {
-            allowed().and(Err(router.unresolved(&call.request.tool, &call.request.view, unknown)))
-        }
-        (Err(closed), _) => Err(closed),
+    let outcome = match router.check_open() {
+        Ok(()) => router.run_admitted(call).await,
+        Err(closed) => Err(closed),
     };
     // Only a call that certainly reached no provider may be retried with the same key.
     let kept = if call.provider().is_some() {
@@ -248,17 +187,15 @@ async fn wait(mut done: watch::Receiver<Option<Finished>>) -> Option<Finished> {
     done.wait_for(Option::is_some).await.ok()?.clone()
 }
 
-struct Vacate {
+/// Removes a key from the running calls when its call ends.
+struct RemoveKey {
     router: Arc<Router>,
-    places: Vec<Place>,
+    key: OwnedKey,
 }
 
-impl Drop for Vacate {
+impl Drop for RemoveKey {
     fn drop(&mut self) {
-        let mut running = self.router.keyed.0.lock();
-        for place in &self.places {
-            running.remove(place);
-        }
+        self.router.keyed.0.lock().remove(&self.key);
     }
 }
 
@@ -269,7 +206,9 @@ fn broken() -> CallError {
 fn different(first: CallId) -> CallError {
     CallError::new(
         CallErrorKind::Conflict,
-        format!("this idempotency key was used with other arguments, by the call {first}"),
+        format!(
+            "this idempotency key was used with another tool or other arguments, by the call {first}"
+        ),
     )
     .hint("use a new key for a new call")
 }

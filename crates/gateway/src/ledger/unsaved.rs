@@ -26,12 +26,10 @@ pub(super) struct End {
     pub(super) id: CallId,
     /// The principal that the outcome is charged to.
     pub(super) principal: Arc<str>,
-    /// A digest of the arguments.
-    pub(super) args: String,
+    /// A digest of the tool's name and the arguments.
+    pub(super) fingerprint: String,
     /// `None` if the call did not reach the provider, which frees its key.
     pub(super) outcome: Option<Outcome>,
-    /// The index entries of the tool that lead to the claim.
-    pub(super) leads: Vec<String>,
 }
 
 impl Unsaved {
