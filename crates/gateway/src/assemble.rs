@@ -307,7 +307,10 @@ pub async fn assemble_on(
 }
 
 /// Returns the routes of the providers.
-pub(crate) fn routes(gateway: &Gateway) -> OpenApiRouter {
+pub(crate) fn routes<S>(gateway: &Gateway) -> OpenApiRouter<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
     let public_url = gateway.config.settings.server.public_url.as_str();
     let upstream = sa_upstream::http::Routes {
         http: gateway.http.clone(),

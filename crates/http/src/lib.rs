@@ -11,6 +11,7 @@ mod http;
 mod identity;
 mod problem;
 pub mod query;
+mod refused;
 pub mod slot;
 
 use axum::http::{HeaderName, HeaderValue};
@@ -24,6 +25,7 @@ pub use extract::{Params, Segment, parse};
 pub use http::{Http, SessionScopes, Shared};
 pub use identity::{ChannelGrant, Identity, Rights};
 pub use problem::{Problem, ProblemError, SHOULD_RETRY};
+pub use refused::masked_path;
 
 /// The media type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");

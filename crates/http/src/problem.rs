@@ -131,6 +131,13 @@ impl Problem {
         Self::new(400, "bad_request", sa_text::excerpt_of_ends(detail.into()))
     }
 
+    /// Returns the error for a token that may not call in a channel.
+    pub fn not_in_channel(channel: &str) -> Self {
+        let name = sa_text::printable(channel);
+        let detail = format!("the token may not call in the channel \"{name}\"");
+        Self::new(403, "not_allowed", detail)
+    }
+
     pub fn call(error: &CallError, id: CallId) -> Self {
         Self::from(error).of_call(id)
     }

@@ -36,6 +36,11 @@ pub fn decoded<'a>(uri: &'a Uri, name: &str) -> Result<Option<std::borrow::Cow<'
     percent_decode_str(raw).decode_utf8().map(Some).map_err(unreadable)
 }
 
+/// Returns the channel whose tools a request includes in addition to the tools of everyone.
+pub fn channel(uri: &Uri) -> Result<Option<String>, Problem> {
+    Ok(decoded(uri, "channel")?.map(std::borrow::Cow::into_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

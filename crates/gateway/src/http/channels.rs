@@ -19,7 +19,6 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::middleware::token_refused;
 use super::{App, console};
 use sa_http::Ends;
 use sa_http::JSON;
@@ -90,7 +89,7 @@ pub(crate) async fn upgrade(
     };
     let Some(identity) = identity else {
         if let Some(ends) = ends.filter(|_| tried) {
-            token_refused(&app, Refused::Unknown, ends, &path);
+            app.http.token_refused(Refused::Unknown, ends, &path);
         }
         return Ok(refuse(
             upgrade,
@@ -179,17 +178,6 @@ fn entrance(uri: &Uri) -> Result<Option<Entrance>, Problem> {
         context,
         config,
     }))
-}
-
-/// Returns the channel with methods that a request includes beside the other tools.
-pub(super) fn named_in(uri: &Uri) -> Result<Option<String>, Problem> {
-    Ok(query::decoded(uri, "channel")?.map(Cow::into_owned))
-}
-
-/// Returns the error for a token that may not call in the named channel.
-pub(super) fn not_there(channel: &str) -> Problem {
-    let name = sa_text::printable(channel);
-    Problem::new(403, "not_allowed", format!("the token may not call in the channel \"{name}\""))
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -23,10 +23,9 @@ use super::{App, mcp, plugin_gateway, tools};
 use crate::assemble;
 use crate::config::settings::Server;
 use crate::config::values::split_port;
-use sa_core::audit::MAX_SUBJECT;
 use sa_http::Ends;
 use sa_http::Problem;
-use sa_http::Refused;
+use sa_http::masked_path;
 use sa_http::slot::Slot;
 
 /// Routes that need no token in the header: health checks, the console's page, sign-in and
@@ -135,7 +134,7 @@ pub(super) async fn door(
             }
             Err(refused) => {
                 app.metrics.refused("http", "token");
-                token_refused(app, refused, ends, path);
+                app.http.token_refused(refused, ends, path);
                 return with_cors(told(unauthorized(refused)), cors);
             }
         }
@@ -210,40 +209,14 @@ fn is_oauth_discovery(path: &str) -> bool {
         || path == "/register"
 }
 
-/// Records a refused token in the audit log, without the token itself. A missing token is not
-/// recorded.
-pub(super) fn token_refused(app: &App, refused: Refused, ends: Ends, path: &str) {
-    if refused != Refused::Missing {
-        refused_because(app, refused.message(), ends, path);
-    }
-}
-
-/// Records a valid token that is not allowed here.
-pub(super) fn refused_because(app: &App, why: &str, ends: Ends, path: &str) {
-    app.journal.refused(AuditEvent {
-        what: "token.refused",
-        who: ends.remote.ip().to_canonical().to_string(),
-        subject: place(path),
-        detail: why.to_owned(),
-    });
-}
-
 /// Records a request that the token does not allow.
 fn request_refused(app: &App, principal: &Principal, method: &Method, path: &str) {
     app.journal.refused(AuditEvent {
         what: "request.refused",
         who: format!("{} {}", principal.role, principal.name),
-        subject: format!("{method} {}", place(path)),
+        subject: format!("{method} {}", masked_path(path)),
         detail: "the token does not allow this request".to_owned(),
     });
-}
-
-/// Returns a path for the audit log. A segment that looks like a token is masked.
-fn place(path: &str) -> String {
-    let segment =
-        |segment: &str| if segment.contains("sb_") { "***".to_owned() } else { segment.to_owned() };
-    let path: Vec<String> = path.split('/').map(segment).collect();
-    path.join("/").chars().take(MAX_SUBJECT).collect()
 }
 
 /// Returns the metrics reason for an invalid request.

@@ -19,7 +19,6 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use super::middleware::{refused_because, token_refused};
 use super::tools::ProviderDoc;
 use crate::config::NodeTokens;
 use crate::config::values::split_port;
@@ -272,7 +271,7 @@ fn admit(
 ) -> Result<(Admission, Option<Identity>), Problem> {
     let presented = tokens_of(request.uri(), request.headers())?;
     let refuse = |refused: Refused| {
-        token_refused(app, refused, ends, request.uri().path());
+        app.http.token_refused(refused, ends, request.uri().path());
         node_refused(refused)
     };
     let tokens = &app.config.node_tokens;
@@ -301,7 +300,7 @@ fn admit(
                     "a node needs a token with the role node; this token's role is {}",
                     identity.principal.role
                 );
-                refused_because(app, &why, ends, request.uri().path());
+                app.http.token_refused_because(&why, ends, request.uri().path());
                 return Err(Problem::new(401, "unauthorized", why)
                     .hint("run `switchboard token create NAME --role node`"));
             }

@@ -91,8 +91,8 @@ pub(super) fn routes(gateway: &Arc<Gateway>) -> Router {
     let app = App(Arc::clone(gateway));
     Router::from(described())
         .merge(undescribed())
+        .merge(Router::from(assemble::routes(gateway)))
         .fallback(middleware::not_found)
         .method_not_allowed_fallback(middleware::method_not_allowed)
         .with_state(app)
-        .merge(Router::from(assemble::routes(gateway)))
 }

@@ -16,13 +16,12 @@ use sa_limits::offload;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::channels::{named_in, not_there};
 use super::mcp::no_such_scope;
 use super::{App, sse};
 use sa_http::auth::unauthorized;
 use sa_http::blocks::raw;
 use sa_http::body::whole;
-use sa_http::{CALL_ID, JSON, parse};
+use sa_http::{CALL_ID, JSON, parse, query};
 use sa_http::{Identity, Refused};
 use sa_http::{Params, Problem, Segment, WireBlock};
 use sa_text::json::ObjectWriter;
@@ -109,7 +108,7 @@ pub(crate) async fn list(
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let channel = query.channel.as_deref();
     let view = app.http.view_in(&identity, query.session.as_deref(), channel);
-    let view = view.ok_or_else(|| not_there(channel.unwrap_or_default()))?;
+    let view = view.ok_or_else(|| Problem::not_in_channel(channel.unwrap_or_default()))?;
     let session = query.session.map(|id| Scope::Session(id.into()));
     if let Some(session) = session.filter(|session| !view.scopes.contains(session)) {
         return Err(no_such_scope(&session));
@@ -234,10 +233,11 @@ where
         let body =
             whole(&app.http, &holder, body, app.config.settings.limits.max_body_bytes).await?;
         let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
-        let channel = named_in(&uri)?;
+        let channel = query::channel(&uri)?;
         let view = app.http.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
         let mut request = call_request(app, "rest", identity, name, body, &headers)?;
-        request.view = view.ok_or_else(|| not_there(channel.as_deref().unwrap_or_default()))?;
+        request.view =
+            view.ok_or_else(|| Problem::not_in_channel(channel.as_deref().unwrap_or_default()))?;
         request
     };
     if accepts_events(&headers) {

@@ -35,6 +35,10 @@ async fn routes_and_methods_that_are_not_there() {
         (Method::PUT, "/v1/tokens"),
         (Method::PATCH, "/v1/calls/x"),
         (Method::POST, "/healthz"),
+        (Method::PUT, "/v1/upstream"),
+        (Method::PUT, "/v1/channels"),
+        (Method::PUT, "/v1/sessions"),
+        (Method::POST, "/"),
     ] {
         Reply::of(operator.request(method, path)).await.assert_problem(405, "method_not_allowed");
     }
@@ -44,7 +48,7 @@ async fn routes_and_methods_that_are_not_there() {
         });
     }
     assert_eq!(gateway.refused("http", "route").await, 7);
-    assert_eq!(gateway.refused("http", "method").await, 6);
+    assert_eq!(gateway.refused("http", "method").await, 10);
     assert_eq!(gateway.refused("http", "no_upgrade").await, 1);
     traffic.end().await;
 }
