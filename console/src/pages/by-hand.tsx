@@ -15,14 +15,19 @@ export function NoModel() {
   return (
     <Panel title="No model is configured">
       <div className="stack">
-        <p>Name any OpenAI-compatible server in the configuration file, and start the gateway with it:</p>
+        <p>Name any OpenAI-compatible server in a configuration file, such as switchboard.toml:</p>
         <Command
           label="Copy the lines"
           text={
             '[models.local]\nbase_url = "http://127.0.0.1:11434/v1"\nmodel = "qwen3"\n\n[models.gpt]\nbase_url = "https://api.openai.com/v1"\napi_key = "env:OPENAI_API_KEY"\nmodel = "gpt-5.1"'
           }
         />
+        <p>
+          Then stop the gateway. Start it again with the arguments that you started it with, and with{" "}
+          <code>--config switchboard.toml</code> in addition. For <code>cargo xtask up</code> it is the same:
+        </p>
         <Command text="switchboard up --config switchboard.toml" />
+        <Command text="cargo xtask up --config switchboard.toml" />
       </div>
     </Panel>
   );

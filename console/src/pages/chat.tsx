@@ -7,6 +7,7 @@ import { exposedName, isShown, type Plugin, pluginOf, plugins } from "../data/pl
 import { createResource, useResource } from "../data/resource";
 import type { Call, Tool } from "../data/types";
 import { api, Problem, segment } from "../lib/api";
+import { Follow } from "../lib/follow";
 import { milliseconds } from "../lib/format";
 import { href } from "../lib/route";
 import type { Json } from "../lib/schema";
@@ -115,25 +116,26 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
   const running = isRunning(turns);
   const [text, setText] = useState("");
   const log = useRef<HTMLDivElement>(null);
-  const atEnd = useRef(true);
+  const [end] = useState(() => new Follow());
   useLayoutEffect(() => {
     const box = log.current;
-    if (box && atEnd.current && turns.length > 0) box.scrollTop = box.scrollHeight;
-  }, [turns]);
+    if (box && end.follows && turns.length > 0) box.scrollTop = box.scrollHeight;
+  }, [turns, end]);
   // A plugin's page takes up its height shortly after the text that it belongs to.
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     const [box, inner] = [log.current, list.current];
     if (!box || !inner) return;
     const watcher = new ResizeObserver(() => {
-      if (atEnd.current) box.scrollTop = box.scrollHeight;
+      if (end.follows) box.scrollTop = box.scrollHeight;
     });
     watcher.observe(inner);
     return () => watcher.disconnect();
-  }, []);
+  }, [end]);
   const send = (event?: FormEvent) => {
     event?.preventDefault();
     if (!text.trim() || running) return;
+    end.restart();
     chat.ask(text);
     setText("");
   };
@@ -145,9 +147,7 @@ function Talk({ chat, turns, installed, model }: TalkProps) {
         role="log"
         aria-label="Conversation"
         tabIndex={0}
-        onScroll={({ currentTarget: box }) => {
-          atEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-        }}
+        onScroll={({ currentTarget: box }) => end.scrolled(box)}
       >
         <ol ref={list}>
           {turns.length === 0 && (

@@ -15,7 +15,7 @@ export function NextSteps() {
       <div className="stack tight">
         <h3>An MCP server behind the gateway</h3>
         <p className="soft">Its tools are offered here, under its name.</p>
-        <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem .`} />
+        <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem "$HOME"`} />
       </div>
       <div className="stack tight">
         <h3>A plugin, or any HTTP API</h3>

@@ -1,4 +1,4 @@
-import { useMemo, useState } from "react";
+import { useMemo, useRef, useState } from "react";
 import { tools } from "../data/live";
 import { useResource } from "../data/resource";
 import type { Tool } from "../data/types";
@@ -7,7 +7,7 @@ import { go, href, useRoute } from "../lib/route";
 import { visibleLine } from "../lib/text";
 import { Icon } from "../ui/icons";
 import { Empty, Head, ProblemNote } from "../ui/parts";
-import { VirtualList } from "../ui/virtual";
+import { type ListKeys, VirtualList } from "../ui/virtual";
 import { NextSteps } from "./next-steps";
 import { ToolDetail } from "./tool";
 
@@ -18,6 +18,7 @@ export function ToolsPage() {
   const { data, problem } = useResource(tools);
   const [search, setSearch] = useState("");
   const found = useMemo(() => (data ? matching(data, search) : []), [data, search]);
+  const list = useRef<ListKeys>(null);
   const tool = data?.find(({ name }) => name === item);
   if (data?.length === 0) {
     return (
@@ -50,6 +51,7 @@ export function ToolsPage() {
               placeholder="Search tools  ( / )"
               value={search}
               onChange={(event) => setSearch(event.target.value)}
+              onKeyDown={(event) => list.current?.fromSearch(event)}
             />
           </search>
           {data && found.length === 0 ? (
@@ -64,6 +66,7 @@ export function ToolsPage() {
           ) : (
             <VirtualList
               label="Tools"
+              keys={list}
               items={found}
               keyOf={keyOf}
               height={54}

@@ -24,7 +24,7 @@ export function UpstreamPage() {
         {data?.length === 0 && (
           <Empty title="No MCP server yet">
             <p>Its tools are offered here under its name, to every client. Add one below, or by typing:</p>
-            <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem .`} />
+            <Command text={`${program} upstream add files -- npx -y @modelcontextprotocol/server-filesystem "$HOME"`} />
           </Empty>
         )}
         <div className="cards">
@@ -158,7 +158,7 @@ function Add() {
             autoComplete="off"
             spellCheck={false}
             value={place}
-            placeholder="npx -y @modelcontextprotocol/server-filesystem .   or   https://example.com/mcp"
+            placeholder="npx -y @modelcontextprotocol/server-filesystem /srv/files   or   https://example.com/mcp"
             onChange={(event) => setPlace(event.target.value)}
           />
         </div>

@@ -2,12 +2,27 @@ import {
   type FocusEvent,
   type KeyboardEvent,
   type ReactNode,
+  type Ref,
   useEffect,
   useId,
+  useImperativeHandle,
   useLayoutEffect,
   useRef,
   useState,
 } from "react";
+
+export interface ListKeys {
+  /** Handles a key of a search field above the list. */
+  fromSearch: (event: KeyboardEvent) => void;
+}
+
+/** The effect of a key in a search field: the first row is opened or focused. */
+export function searchKey(key: string, isComposing: boolean): "open" | "focus" | undefined {
+  // Enter also confirms the word that an input method suggests.
+  if (isComposing) return undefined;
+  if (key === "Enter") return "open";
+  return key === "ArrowDown" ? "focus" : undefined;
+}
 
 interface Props<T, Frame> {
   label: string;
@@ -23,6 +38,8 @@ interface Props<T, Frame> {
   header?: (frame: Frame | undefined) => ReactNode;
   /** Called when the last rows are visible. */
   onEnd?: () => void;
+  /** Gives access to the list's keyboard handling, for a search field above it. */
+  keys?: Ref<ListKeys>;
 }
 
 const SPARE = 6;
@@ -42,6 +59,7 @@ export function VirtualList<T, Frame = undefined>({
   onEnd,
   frame,
   header,
+  keys,
 }: Props<T, Frame>) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
@@ -120,6 +138,17 @@ export function VirtualList<T, Frame = undefined>({
     else return;
     event.preventDefault();
   };
+  useImperativeHandle(keys, () => ({
+    fromSearch: (event) => {
+      const effect = searchKey(event.key, event.nativeEvent.isComposing);
+      const [item] = items;
+      if (effect === undefined || item === undefined) return;
+      event.preventDefault();
+      show(0);
+      if (effect === "open") onChoose(item);
+      else box.current?.focus();
+    },
+  }));
   const focus = ({ currentTarget: element }: FocusEvent<HTMLElement>) => {
     // A mouse press also focuses the list, and would hit another row if the list moved at that moment.
     if (active < 0 && element.matches(":focus-visible")) show(Math.ceil(element.scrollTop / height));
