@@ -13,14 +13,12 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use sa_core::CallError;
 use sa_limits::budget::{Holder, Permit, STEP, SharedBudget};
 use sa_limits::offload;
+use sa_text::json::{check_parsed_bytes, parsed_bytes};
 
 use crate::{Http, Identity, Problem};
 
 /// The timeout for a whole request body. A slow body would otherwise hold its connection forever.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The approximate size of one parsed JSON value in bytes.
-const VALUE: usize = 128;
 
 /// The complete body of a request.
 #[derive(Debug)]
@@ -61,6 +59,11 @@ pub fn count_tree(http: &Http, holder: &Holder, body: &[u8]) -> Result<Option<Pe
     if body.len() < offload::LARGE {
         return Ok(None);
     }
+    check_parsed_bytes(body).map_err(|error| {
+        http.refused("too_large");
+        Problem::new(413, "too_large", format!("the request body cannot be read: {error}"))
+            .hint("send fewer or larger values")
+    })?;
     let budget = &http.requests;
     let counted = budget
         .acquire(holder, tree_bytes(body, budget.largest()))
@@ -71,7 +74,7 @@ pub fn count_tree(http: &Http, holder: &Holder, body: &[u8]) -> Result<Option<Pe
 /// Returns the approximate size of the parsed body. A single request always fits, together with its
 /// body.
 fn tree_bytes(body: &[u8], largest: usize) -> usize {
-    sa_text::json::values(body).saturating_mul(VALUE).min(largest.saturating_sub(body.len()))
+    parsed_bytes(body).saturating_sub(body.len()).min(largest.saturating_sub(body.len()))
 }
 
 async fn whole_in<B>(
@@ -249,7 +252,7 @@ mod tests {
         let body = whole_in((&budget, &holder), Body::from(text), usize::MAX).await.unwrap();
         let tree = tree_bytes(&body, budget.largest());
         assert!(tree > 10 * PIECE && budget.acquire(&holder, tree).is_ok(), "{tree}");
-        assert_eq!(tree_bytes(b"[1,2,3]", budget.largest()), 3 * VALUE);
+        assert_eq!(tree_bytes(b"[1,2,3]", budget.largest()), parsed_bytes(b"[1,2,3]") - 7);
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use jsonschema::{ValidationError, Validator};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use sa_limits::offload::{self, LARGE, offload};
-use sa_text::json::{MAX_DEPTH, RawJson, is_too_deep};
+use sa_text::json::{MAX_DEPTH, RawJson, check_parsed_bytes, is_too_deep};
 use serde_json::Value;
 
 use self::fuel::{Fueled, Viewed, with_fuel};
@@ -211,11 +211,14 @@ impl Schema {
     ) -> Result<(), Error> {
         let bytes = value.len();
         let compiled = self.compiled().map_err(Error::Schema)?;
+        let too_expensive =
+            |why: &str| Error::TooExpensive(format!("{whole} cannot be checked: {why}"));
+        if let Err(error) = check_parsed_bytes(value.as_str().as_bytes()) {
+            return Err(too_expensive(&error.to_string()));
+        }
         let value = value
             .to_value()
             .map_err(|error| Error::Invalid(format!("{whole} cannot be read: {error}")))?;
-        let too_expensive =
-            |why: &str| Error::TooExpensive(format!("{whole} cannot be checked: {why}"));
         let (fuel, rates) = compiled.bounds.fuel(&value).map_err(too_expensive)?;
         let (is_valid, left) =
             with_fuel(fuel, rates, || compiled.validator.is_valid(Viewed(&value)));

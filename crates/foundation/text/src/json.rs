@@ -83,8 +83,10 @@ impl RawJson {
         self.as_str() == "null"
     }
 
-    /// Returns the parsed tree. A key that appears twice is an error.
+    /// Returns the parsed tree. A key that appears twice is an error, and so is a tree that would
+    /// take more than [`MAX_PARSED_BYTES`].
     pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
+        check_parsed_bytes(self.0.as_bytes())?;
         serde_json::from_str::<tree::Tree>(&self.0).map(|tree| tree.0)
     }
 }
@@ -136,27 +138,50 @@ pub fn why(error: &serde_json::Error) -> String {
 /// can parse the text inside a frame too.
 pub const MAX_DEPTH: usize = 100;
 
-/// The approximate size of one parsed value in bytes.
-const PARSED_VALUE: usize = 128;
+/// The approximate size of a parsed value in bytes, and of a parsed object in addition to its
+/// values. A map reserves space for several entries, so `{"":0}` takes a hundred times its text.
+const PARSED_VALUE: usize = 64;
+const PARSED_OBJECT: usize = 640;
+
+/// The maximum approximate size of a text together with its parsed values. A text of this size in
+/// small objects has about a megabyte.
+pub const MAX_PARSED_BYTES: usize = 128 << 20;
+
+/// Texts up to this size never exceed [`MAX_PARSED_BYTES`].
+const ALWAYS_FITS: usize = 1 << 20;
 
 /// Returns the approximate size of a JSON text together with the values that a parser makes of it.
 pub fn parsed_bytes(text: &[u8]) -> usize {
-    text.len().saturating_add(values(text).saturating_mul(PARSED_VALUE))
-}
-
-/// Returns the approximate number of values in a JSON text, counted by the places where one begins.
-pub fn values(text: &[u8]) -> usize {
-    let (mut values, mut in_text, mut is_escape) = (0, false, false);
+    let (mut values, mut objects, mut in_text, mut is_escape) = (0_usize, 0_usize, false, false);
     for byte in text {
         match byte {
             _ if is_escape => is_escape = false,
             b'\\' => is_escape = in_text,
             b'"' => in_text = !in_text,
-            b',' | b'[' | b'{' if !in_text => values += 1,
+            b',' | b'[' if !in_text => values += 1,
+            b'{' if !in_text => objects += 1,
             _ => {}
         }
     }
-    values
+    let values = values.saturating_add(objects).saturating_mul(PARSED_VALUE);
+    text.len().saturating_add(values).saturating_add(objects.saturating_mul(PARSED_OBJECT))
+}
+
+/// Checks that the parsed values of a text take at most [`MAX_PARSED_BYTES`].
+pub fn check_parsed_bytes(text: &[u8]) -> Result<(), serde_json::Error> {
+    if text.len() <= ALWAYS_FITS || parsed_bytes(text) <= MAX_PARSED_BYTES {
+        return Ok(());
+    }
+    let most = MAX_PARSED_BYTES >> 20;
+    Err(serde::de::Error::custom(format_args!(
+        "it has too many values: they would take more than {most} MiB of memory"
+    )))
+}
+
+/// Parses a text whose values take at most [`MAX_PARSED_BYTES`].
+pub fn parse_value(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+    check_parsed_bytes(text)?;
+    serde_json::from_slice(text)
 }
 
 /// Returns whether a JSON text is nested deeper than [`MAX_DEPTH`].
@@ -307,5 +332,20 @@ mod tests {
             why(&serde_json::from_str::<u8>("[]").unwrap_err()),
             "invalid type: sequence, expected u8 at line 1 column 0"
         );
+    }
+
+    #[test]
+    fn a_text_of_very_many_values_is_not_parsed() {
+        let objects = |count: usize| format!("[{}1]", "{\"\":0},".repeat(count));
+        let few = RawJson::parse(&objects(100_000)).unwrap();
+        assert!(few.to_value().is_ok());
+        let many = RawJson::parse(&objects(500_000)).unwrap();
+        let error = many.to_value().unwrap_err().to_string();
+        assert!(error.contains("too many values"), "{error}");
+        assert!(parse_value(many.as_str().as_bytes()).is_err());
+        let numbers = RawJson::parse(&format!("[{}1]", "1,".repeat(1_500_000))).unwrap();
+        assert!(numbers.to_value().is_ok());
+        let text = RawJson::parse(&format!("\"{}\"", "{,[".repeat(5 << 20))).unwrap();
+        assert!(text.to_value().is_ok());
     }
 }

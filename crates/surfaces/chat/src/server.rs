@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use sa_limits::offload;
 use sa_sse::Reader;
-use sa_text::json::parsed_bytes;
+use sa_text::json::{parse_value, parsed_bytes};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
@@ -201,7 +201,7 @@ impl Begun {
                 parsed = parsed_bytes(&body);
                 answers.receive(parsed)?;
             }
-            Ok::<_, ChatError>(serde_json::from_slice::<Value>(&body))
+            Ok::<_, ChatError>(parse_value(&body))
         };
         let read = offload::run_queued(body.len(), read).await?;
         answers.keep(parsed);

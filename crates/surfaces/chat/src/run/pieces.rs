@@ -1,7 +1,7 @@
 //! The pieces of an answer, as the model's server sends them.
 
 use sa_limits::offload;
-use sa_text::json::parsed_bytes;
+use sa_text::json::{parse_value, parsed_bytes};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
@@ -88,7 +88,7 @@ fn parse(
     if data.len() >= offload::LARGE {
         answers.receive(parsed_bytes(data.as_bytes()))?;
     }
-    match serde_json::from_str::<Value>(data) {
+    match parse_value(data.as_bytes()) {
         Ok(Value::Object(piece))
             if piece.contains_key("error") && !piece.contains_key("choices") =>
         {
