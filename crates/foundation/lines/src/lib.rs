@@ -216,13 +216,11 @@ pub fn is_unreadable_answer(message: &str, request: &RequestId) -> bool {
             .is_ok_and(|rough| rough.id.as_ref() == Some(request) && !rough.method)
 }
 
-/// Whether a JSON text holds more values than `most`.
+/// Whether a JSON text holds more values than `most`, or so many objects that its values would take
+/// too much memory.
 pub fn has_more_values(text: &[u8], most: usize) -> bool {
     // Each value takes at least one byte.
-    if text.len() <= most {
-        return false;
-    }
-    json::values(text) > most
+    (text.len() > most && json::values(text) > most) || json::check_parsed_bytes(text).is_err()
 }
 
 impl<Role: ServiceRole, R, W: AsyncWrite> std::fmt::Debug for Lines<Role, R, W> {

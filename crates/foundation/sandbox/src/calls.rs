@@ -17,7 +17,7 @@ use crate::policy::Policy;
 type Calls = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// System calls that are refused with every argument.
-const REFUSED: [c_long; 57] = [
+const REFUSED: [c_long; 58] = [
     // Keys of the kernel, which belong to a user and not to a namespace.
     libc::SYS_add_key,
     libc::SYS_keyctl,
@@ -61,6 +61,8 @@ const REFUSED: [c_long; 57] = [
     libc::SYS_io_uring_register,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
+    // Watches all files of the machine, and takes from the instances of its user.
+    libc::SYS_fanotify_init,
     // The machine as a whole.
     libc::SYS_acct,
     libc::SYS_adjtimex,
@@ -115,6 +117,10 @@ const NAMESPACES: [i32; 7] = [
 
 /// The `ioctl` requests for simulated terminal input and for commands of the console.
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
+
+/// The `fcntl` commands `F_SETLEASE` and `F_NOTIFY`. A lease on a file of the host delays every other
+/// program that opens it.
+const LEASES: [u64; 2] = [1024, 1026];
 
 /// The setuid and setgid bits: every user runs the file with the rights of its user or group.
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
@@ -214,6 +220,10 @@ fn forbidden() -> Result<Calls, Error> {
             .entry(libc::SYS_ioctl)
             .or_default()
             .push(rule([SeccompCondition::new(1, Dword, Eq, request)?])?);
+    }
+    for command in LEASES {
+        let condition = SeccompCondition::new(1, Dword, Eq, command)?;
+        calls.entry(libc::SYS_fcntl).or_default().push(rule([condition])?);
     }
     set_id(&mut calls)?;
     Ok(calls)

@@ -6,6 +6,7 @@
 //! removed. In directories that a program can only read, marked files are hidden.
 
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sa_vault::secret_file;
@@ -63,14 +64,19 @@ impl Policy {
             |path: &PathBuf| self.writable.iter().find(|root| path.starts_with(root)).cloned();
         if let Some((path, root)) = found.iter().find_map(|path| Some((path, writable(path)?))) {
             return Err(format!(
-                "{} belongs to the secret files of a Switchboard gateway, and commands could read it in {}; move it \
-                 elsewhere, or choose a directory that does not contain it",
+                "{} belongs to the secret files of a Switchboard gateway, or cannot be searched for them, and commands \
+                 could read it in {}; move it elsewhere, make it readable, or choose a directory that does not contain it",
                 path.display(),
                 root.display()
             ));
         }
         Ok(self.hiding(found))
     }
+}
+
+fn is_own(directory: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    std::fs::metadata(directory).is_ok_and(|metadata| metadata.uid() == user)
 }
 
 /// Searches the roots, breadth-first. Lists nothing below a marked directory.
@@ -85,9 +91,17 @@ fn search_within(roots: &[&Path], max_entries: usize, max_per_directory: usize) 
         if kernel.contains(&directory) {
             continue;
         }
-        // A command runs as the same user with fewer rights, so it cannot list the directory
-        // either.
-        let Ok(listed) = std::fs::read_dir(&directory) else { continue };
+        let listed = match std::fs::read_dir(&directory) {
+            Ok(listed) => listed,
+            // The owner can make the directory readable, and knows the names in it.
+            Err(_) if is_own(&directory) => {
+                found.push(directory);
+                continue;
+            }
+            // A command runs as the same user with fewer rights, so it cannot list the directory
+            // either.
+            Err(_) => continue,
+        };
         let mut listed = listed.flatten();
         for entry in listed.by_ref().take(max_per_directory.min(left)) {
             left -= 1;
@@ -115,6 +129,7 @@ fn search_within(roots: &[&Path], max_entries: usize, max_per_directory: usize) 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -133,6 +148,26 @@ mod tests {
         search.found.sort();
         let found = vec![path("work/a/b/link"), path("work/data")];
         assert_eq!(search, Search { found, is_complete: true });
+    }
+
+    #[test]
+    fn all_of_it_as_an_unprivileged_user() {
+        sa_test_needs::repeat_as_nobody(module_path!(), &[]);
+    }
+
+    #[test]
+    fn a_directory_that_its_owner_cannot_list_counts_as_marked() {
+        // Root can list every directory.
+        if rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o311)).unwrap();
+        let search = search_within(&[dir.path()], 100, 100);
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(search.found, [closed]);
     }
 
     #[test]

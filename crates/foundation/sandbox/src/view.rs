@@ -241,8 +241,10 @@ impl Step {
             Kind::Hidden => self.hide(&at, plan)?,
             Kind::Private => {
                 directory(&at)?;
+                // All of them together must leave memory for other programs.
+                let is_temporary = self.target == Path::new("/tmp");
                 let options =
-                    if self.target == Path::new("/tmp") { c"mode=1777" } else { c"mode=0755" };
+                    if is_temporary { c"mode=1777,size=20%" } else { c"mode=0755,size=5%" };
                 new("tmpfs", &self.target, MountFlags::NODEV, options)?;
             }
             Kind::Link { to } if at.symlink_metadata().is_err() => {

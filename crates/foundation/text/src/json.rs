@@ -152,19 +152,30 @@ const ALWAYS_FITS: usize = 1 << 20;
 
 /// Returns the approximate size of a JSON text together with the values that a parser makes of it.
 pub fn parsed_bytes(text: &[u8]) -> usize {
-    let (mut values, mut objects, mut in_text, mut is_escape) = (0_usize, 0_usize, false, false);
+    let (values, objects) = count(text);
+    let values = values.saturating_mul(PARSED_VALUE);
+    text.len().saturating_add(values).saturating_add(objects.saturating_mul(PARSED_OBJECT))
+}
+
+/// Returns the approximate number of values in a JSON text, counted by the places where one begins.
+pub fn values(text: &[u8]) -> usize {
+    count(text).0
+}
+
+/// Returns the approximate numbers of all values and of objects.
+fn count(text: &[u8]) -> (usize, usize) {
+    let (mut values, mut objects, mut in_text, mut is_escape) = (0, 0, false, false);
     for byte in text {
         match byte {
             _ if is_escape => is_escape = false,
             b'\\' => is_escape = in_text,
             b'"' => in_text = !in_text,
             b',' | b'[' if !in_text => values += 1,
-            b'{' if !in_text => objects += 1,
+            b'{' if !in_text => (values, objects) = (values + 1, objects + 1),
             _ => {}
         }
     }
-    let values = values.saturating_add(objects).saturating_mul(PARSED_VALUE);
-    text.len().saturating_add(values).saturating_add(objects.saturating_mul(PARSED_OBJECT))
+    (values, objects)
 }
 
 /// Checks that the parsed values of a text take at most [`MAX_PARSED_BYTES`].

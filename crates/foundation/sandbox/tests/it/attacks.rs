@@ -22,7 +22,7 @@ fn call(number: i64, args: &str) -> String {
 #[test]
 fn calls_into_the_kernel_are_refused() {
     use nix::libc;
-    let calls: [(&str, i64, &str, &str); 45] = [
+    let calls: [(&str, i64, &str, &str); 48] = [
         ("add_key", libc::SYS_add_key, "$a = \"user\", $b = \"name\", $x, 4, -3", EPERM),
         ("request_key", libc::SYS_request_key, "$a = \"user\", $b = \"name\", 0, -3", EPERM),
         ("keyctl", libc::SYS_keyctl, "0, -3, 1", EPERM),
@@ -44,6 +44,9 @@ fn calls_into_the_kernel_are_refused() {
         ("clone with a user namespace", libc::SYS_clone, "0x10000011, 0, 0, 0, 0", EPERM),
         ("clone3", libc::SYS_clone3, "$x, 64", ENOSYS),
         ("perf_event_open", libc::SYS_perf_event_open, "$x, 0, -1, -1, 0", EPERM),
+        ("fanotify_init", libc::SYS_fanotify_init, "0, 0", EPERM),
+        ("a lease", libc::SYS_fcntl, "0, 1024, 0", EPERM),
+        ("a directory notification", libc::SYS_fcntl, "0, 1026, 0", EPERM),
         ("bpf", libc::SYS_bpf, "0, $x, 64", EPERM),
         ("userfaultfd", libc::SYS_userfaultfd, "1", EPERM),
         ("io_uring_setup", libc::SYS_io_uring_setup, "1, $x", EPERM),
