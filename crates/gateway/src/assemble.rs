@@ -14,7 +14,7 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer};
-use sa_http::{Authenticate, Http, Refused, SessionScopes, Shared};
+use sa_http::{Authenticate, ErrorFormat, Http, Refused, SessionScopes, Shared};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
@@ -306,7 +306,7 @@ pub async fn assemble_on(
     Ok(gateway)
 }
 
-/// Returns the routes of the providers.
+/// Returns the routes of the providers and the surfaces.
 pub(crate) fn routes<S>(gateway: &Gateway) -> OpenApiRouter<S>
 where
     S: Clone + Send + Sync + 'static,
@@ -317,13 +317,23 @@ where
         upstreams: Arc::clone(&gateway.upstreams),
         public_url: PublicUrl((!public_url.is_empty()).then(|| public_url.into())),
     };
-    OpenApiRouter::new().merge(sa_upstream::http::router().with_state(upstream))
+    let chat = sa_chat::http::Routes {
+        http: gateway.http.clone(),
+        chat: Arc::clone(&gateway.chat),
+        closing: gateway.closing.clone(),
+    };
+    OpenApiRouter::new()
+        .merge(sa_upstream::http::router().with_state(upstream))
+        .merge(sa_chat::http::router().with_state(chat))
 }
 
-/// Returns the OpenAPI description of the providers' routes.
-pub(crate) fn described_routes() -> utoipa::openapi::OpenApi {
-    sa_upstream::http::router().into_openapi()
+/// Returns the OpenAPI descriptions of these routes.
+pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
+    vec![sa_upstream::http::router().into_openapi(), sa_chat::http::router().into_openapi()]
 }
+
+/// The routes with other errors than problems.
+pub(crate) const ERROR_FORMATS: [ErrorFormat; 1] = [sa_chat::http::ERRORS];
 
 /// Returns whether a provider's route needs no token in a header.
 pub(crate) fn is_open(path: &str) -> bool {

@@ -18,7 +18,7 @@ use crate::assemble;
         description = "One gateway between AI agents and the tools they call."
     ),
     paths(super::mcp::describe, super::plugin_gateway::run),
-    components(schemas(super::Problem, super::chat::ChatFailed)),
+    components(schemas(super::Problem)),
     security(("token" = [])),
 )]
 struct Api;
@@ -35,8 +35,10 @@ impl utoipa::Modify for Tokens {
 
 /// Returns the OpenAPI document as JSON.
 pub fn document() -> String {
-    let routers = [routes::described().into_openapi(), assemble::described_routes()];
-    let mut api = routers.into_iter().fold(Api::openapi(), utoipa::openapi::OpenApi::merge_from);
+    let own = std::iter::once(routes::described().into_openapi());
+    let mut api = own
+        .chain(assemble::described_routes())
+        .fold(Api::openapi(), utoipa::openapi::OpenApi::merge_from);
     Tokens.modify(&mut api);
     Complete.modify(&mut api);
     api.to_pretty_json().unwrap_or_default()

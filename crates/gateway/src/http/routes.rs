@@ -38,12 +38,6 @@ pub(super) fn described() -> OpenApiRouter<App> {
         .routes(routes!(sessions::events))
         .routes(routes!(sessions::respond))
         .routes(routes!(skills::list))
-        .routes(routes!(chat::completions))
-        .routes(routes!(chat::responses))
-        .routes(routes!(chat::models))
-        .routes(routes!(chat::model))
-        .routes(routes!(functions::list))
-        .routes(routes!(functions::execute))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit::list))
@@ -88,11 +82,10 @@ fn undescribed() -> Router<App> {
 
 /// Returns all routes.
 pub(super) fn routes(gateway: &Arc<Gateway>) -> Router {
-    let app = App(Arc::clone(gateway));
     Router::from(described())
         .merge(undescribed())
         .merge(Router::from(assemble::routes(gateway)))
         .fallback(middleware::not_found)
         .method_not_allowed_fallback(middleware::method_not_allowed)
-        .with_state(app)
+        .with_state(App(Arc::clone(gateway)))
 }

@@ -12,6 +12,7 @@ mod chat;
 mod error;
 mod execute;
 mod formats;
+pub mod http;
 mod legacy;
 mod memory;
 mod offer;

@@ -8,6 +8,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, OpenApi, PathItem, Ref, RefOr, Response};
 
+use crate::assemble;
 use crate::http::{mcp, middleware};
 
 /// The media type of a [`crate::http::Problem`].
@@ -21,9 +22,6 @@ const SHARED: [(&str, &str); 5] = [
     ("500", "The gateway failed to process this request"),
     ("503", "The store does not work, or there is no budget left for the response"),
 ];
-
-/// The OpenAI-compatible routes.
-const CHAT: [&str; 4] = ["/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/functions"];
 
 pub(super) struct Complete;
 
@@ -80,7 +78,7 @@ fn complete(path: &str, operation: &mut Operation) {
 /// Sets the media types and schemas of a failure. Most routes send a problem; some protocols have
 /// their own format.
 fn describe_failure(path: &str, response: &mut Response) {
-    let is_chat = CHAT.iter().any(|prefix| path.starts_with(prefix));
+    let own = assemble::ERROR_FORMATS.iter().find(|format| format.paths.contains(&path));
     let described = response.content.values().next().cloned();
     let content: Vec<(&str, RefOr<Content>)> = match path {
         // JSON-RPC errors and those of the MCP transport have no common schema.
@@ -98,8 +96,8 @@ fn describe_failure(path: &str, response: &mut Response) {
                 .build();
             vec![(PROBLEM, Content::new(Some(Schema::AnyOf(either))).into())]
         }
-        _ if is_chat => {
-            vec![("application/json", schema("ChatFailed")), (PROBLEM, schema("Problem"))]
+        _ if let Some(format) = own => {
+            format.schemas.iter().map(|(media_type, name)| (*media_type, schema(name))).collect()
         }
         _ => vec![(PROBLEM, described.unwrap_or_else(|| schema("Problem")))],
     };

@@ -1,38 +1,73 @@
 //! The OpenAI-compatible routes: model responses that can use the gateway's tools.
 
+mod functions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sa_chat::{Api, Asked, Caller, ChatError, Event};
 use sa_core::TraceContext;
+use sa_http::body::count_tree;
+use sa_http::events::{event, response_of, unnamed};
+use sa_http::{ErrorFormat, Http, Identity, JSON, Payload, Problem, SHOULD_RETRY, Segment};
 use sa_limits::budget::Permit;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::App;
-use sa_http::Identity;
-use sa_http::JSON;
-use sa_http::Payload;
-use sa_http::SHOULD_RETRY;
-use sa_http::body::count_tree;
-use sa_http::events::event;
-use sa_http::events::response_of;
-use sa_http::events::unnamed;
-use sa_http::{Problem, Segment};
+use crate::{Api, Asked, Caller, Chat, ChatError, Event};
+
+/// The state of the handlers.
+#[derive(Debug, Clone, FromRef)]
+pub struct Routes {
+    pub http: Http,
+    pub chat: Arc<Chat>,
+    /// Cancelled when the gateway shuts down.
+    pub closing: CancellationToken,
+}
+
+/// The errors of the routes.
+pub const ERRORS: ErrorFormat = ErrorFormat {
+    paths: &[
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/v1/functions",
+        "/v1/functions/execute",
+    ],
+    schemas: &[("application/json", "ChatFailed"), ("application/problem+json", "Problem")],
+};
+
+#[derive(utoipa::OpenApi)]
+#[openapi(components(schemas(ChatFailed)))]
+struct Schemas;
+
+pub fn router() -> OpenApiRouter<Routes> {
+    OpenApiRouter::with_openapi(Schemas::openapi())
+        .routes(routes!(completions))
+        .routes(routes!(responses))
+        .routes(routes!(models))
+        .routes(routes!(model))
+        .routes(routes!(functions::list))
+        .routes(routes!(functions::execute))
+}
 
 /// The error response of the OpenAI-compatible routes.
 #[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "describes what sa-chat writes")]
+#[expect(dead_code, reason = "describes the output of `ChatError`")]
 pub(crate) struct ChatFailed {
     error: ChatFailedError,
 }
 
 #[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "describes what sa-chat writes")]
+#[expect(dead_code, reason = "describes the output of `ChatError`")]
 pub(crate) struct ChatFailedError {
     message: String,
     /// Such as `invalid_request_error`.
@@ -62,12 +97,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
         (status = 502, description = "The model's server failed"), (status = 504, description = "The model's server did not respond in time"),
         (status = "default", description = "The model's server refused the request with this status")))]
 pub(crate) async fn completions(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    answer(Api::ChatCompletions, app, identity, &headers, body).await
+    answer(Api::ChatCompletions, routes, identity, &headers, body).await
 }
 
 /// Returns a model response in the format of OpenAI's Responses API.
@@ -80,73 +115,71 @@ pub(crate) async fn completions(
         (status = 502, description = "The model's server failed"), (status = 504, description = "The model's server did not respond in time"),
         (status = "default", description = "The model's server refused the request with this status")))]
 pub(crate) async fn responses(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
-    answer(Api::Responses, app, identity, &headers, body).await
+    answer(Api::Responses, routes, identity, &headers, body).await
 }
 
 async fn answer(
     api: Api,
-    app: App,
+    routes: Routes,
     identity: Identity,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let tree = count_tree(&app.http, &identity.principal.holder(), &body)?;
+    let tree = count_tree(&routes.http, &identity.principal.holder(), &body)?;
     let asked = Asked::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
     drop(body);
-    let answer = async { run(app, identity, headers, asked?, tree).await };
+    let answer = async { run(routes, identity, headers, asked?, tree).await };
     Ok(answer.await.unwrap_or_else(|error| failed(&error)))
 }
 
 /// Lists the models that the token may use.
 #[utoipa::path(get, path = "/v1/models", tag = "chat", responses((status = 200, body = Object), (status = 401, body = Problem)))]
 pub(crate) async fn models(
-    State(app): State<App>,
+    State(Routes { chat, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
 ) -> Response {
-    json(app.chat.list(&identity.principal))
+    json(chat.list(&identity.principal))
 }
 
 /// Shows one model.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "chat", params(("name" = String, Path, description = "The model's name")),
     responses((status = 200, body = Object), (status = 401, body = Problem), (status = 404, description = "The model does not exist")))]
 pub(crate) async fn model(
-    State(app): State<App>,
+    State(Routes { chat, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
 ) -> Response {
-    app.chat.show(&name, &identity.principal).map_or_else(|error| failed(&error), json)
+    chat.show(&name, &identity.principal).map_or_else(|error| failed(&error), json)
 }
 
 async fn run(
-    app: App,
+    Routes { http, chat, closing }: Routes,
     identity: Identity,
     headers: &HeaderMap,
     asked: Asked,
     tree: Option<Permit>,
 ) -> Result<Response, ChatError> {
-    let caller = caller(&app, &identity, asked.scopes(), headers)?;
+    let caller = caller(&http, &identity, asked.scopes(), headers)?;
     if !asked.is_stream() {
-        let chat = Arc::clone(&app.chat);
         return tokio::select! {
             answer = chat.complete(asked, &caller) => answer.map(|(answer, left_out)| counted(json(answer), left_out)),
-            error = ended(&app, &identity) => Err(error),
+            error = ended(&closing, &identity) => Err(error),
         };
     }
     // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
     let (events, mut news) = mpsc::channel(1);
     tokio::spawn(async move {
         let _tree = tree;
-        let chat = Arc::clone(&app.chat);
         let error = tokio::select! {
             () = chat.stream(asked, &caller, &events) => return,
             // Dropping the stream cancels its calls.
             () = events.closed() => return,
-            error = ended(&app, &identity) => error,
+            error = ended(&closing, &identity) => error,
         };
         let _ = events.send(Event::Failed(error)).await;
     });
@@ -163,20 +196,20 @@ async fn run(
 }
 
 /// Completes when the token is no longer valid or the gateway shuts down.
-async fn ended(app: &App, identity: &Identity) -> ChatError {
+async fn ended(closing: &CancellationToken, identity: &Identity) -> ChatError {
     tokio::select! {
         () = identity.over() => ChatError::new(401, "authentication_error", "token_over", "the token is no longer valid"),
-        () = app.closing.cancelled() => ChatError::new(503, "server_error", "shutting_down", "the gateway is shutting down"),
+        () = closing.cancelled() => ChatError::new(503, "server_error", "shutting_down", "the gateway is shutting down"),
     }
 }
 
 pub(super) fn caller(
-    app: &App,
+    http: &Http,
     identity: &Identity,
     (session, channel): (Option<&str>, Option<&str>),
     headers: &HeaderMap,
 ) -> Result<Caller, ChatError> {
-    let view = app.http.view_in(identity, session, channel).ok_or_else(|| {
+    let view = http.view_in(identity, session, channel).ok_or_else(|| {
         ChatError::new(
             403,
             "invalid_request_error",

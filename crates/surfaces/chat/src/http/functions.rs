@@ -1,19 +1,17 @@
 //! Tools for clients that run a model themselves: definitions in several formats, and execution of
 //! a reply's calls.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use sa_chat::{ChatError, Execute, Format, Functions, unknown_format};
+use sa_http::{Identity, Payload, Problem};
 use serde::Deserialize;
-use std::sync::Arc;
 
-use super::App;
-use super::chat::{caller, failed, json};
-use sa_http::Identity;
-use sa_http::Payload;
-use sa_http::Problem;
+use super::{Routes, caller, failed, json};
+use crate::{ChatError, Execute, Format, Functions, unknown_format};
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -35,7 +33,7 @@ type Asked = Result<Query<FunctionsQuery>, axum::extract::rejection::QueryReject
 #[utoipa::path(get, path = "/v1/functions", tag = "chat", params(FunctionsQuery),
     responses((status = 200, body = Object), (status = 400, description = "The format is unknown"), (status = 401, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { http, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     query: Asked,
@@ -43,13 +41,13 @@ pub(crate) async fn list(
     let listed = async {
         let query = read(query)?;
         let caller = caller(
-            &app,
+            &http,
             &identity,
             (query.session.as_deref(), query.channel.as_deref()),
             &headers,
         )?;
         let format = format(query.format.as_deref())?.unwrap_or(Format::OpenAi);
-        Ok(Functions::new(Arc::clone(&app.router))
+        Ok(Functions::new(Arc::clone(&http.router))
             .list(format, &caller.view, query.tools.as_deref())
             .await)
     };
@@ -64,7 +62,7 @@ pub(crate) async fn list(
     params(("format" = Option<String>, Query, description = "The reply's format; detected by default")),
     responses((status = 200, body = Object), (status = 400, description = "The reply cannot be read"), (status = 401, body = Problem)))]
 pub(crate) async fn execute(
-    State(app): State<App>,
+    State(Routes { http, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     query: Asked,
@@ -73,8 +71,8 @@ pub(crate) async fn execute(
     let executed = async {
         let format = format(read(query)?.format.as_deref())?;
         let asked = Execute::read(&body, format)?;
-        let caller = caller(&app, &identity, asked.scopes(), &headers)?;
-        Functions::new(Arc::clone(&app.router)).execute(asked, &caller).await
+        let caller = caller(&http, &identity, asked.scopes(), &headers)?;
+        Functions::new(Arc::clone(&http.router)).execute(asked, &caller).await
     };
     executed.await.map_or_else(|error| failed(&error), json)
 }
