@@ -14,7 +14,7 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer};
-use sa_http::{Authenticate, ErrorFormat, Http, Refused, SessionScopes, Shared};
+use sa_http::{Authenticate, ErrorFormat, ForeignRoutes, Http, Refused, SessionScopes, Shared};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_nodes::{NodeOptions, Nodes};
@@ -322,18 +322,34 @@ where
         chat: Arc::clone(&gateway.chat),
         closing: gateway.closing.clone(),
     };
+    let plugins = sa_plugins::http::Routes {
+        http: gateway.http.clone(),
+        plugins: Arc::clone(&gateway.plugins),
+    };
     OpenApiRouter::new()
         .merge(sa_upstream::http::router().with_state(upstream))
+        .merge(sa_plugins::http::router().with_state(plugins))
         .merge(sa_chat::http::router().with_state(chat))
 }
 
 /// Returns the OpenAPI descriptions of these routes.
 pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
-    vec![sa_upstream::http::router().into_openapi(), sa_chat::http::router().into_openapi()]
+    vec![
+        sa_upstream::http::router().into_openapi(),
+        sa_plugins::http::router().into_openapi(),
+        sa_chat::http::router().into_openapi(),
+    ]
 }
 
 /// The routes with other errors than problems.
-pub(crate) const ERROR_FORMATS: [ErrorFormat; 1] = [sa_chat::http::ERRORS];
+pub(crate) const ERROR_FORMATS: [ErrorFormat; 2] =
+    [sa_chat::http::ERRORS, sa_plugins::http::ERRORS];
+
+/// Returns the routes of another protocol to which this path belongs.
+pub(crate) fn foreign_routes<'a>(gateway: &'a Gateway, path: &str) -> Option<ForeignRoutes<'a>> {
+    let plugins = sa_plugins::http::gateway(&gateway.config.settings.plugins.allowed_origins);
+    plugins.paths.contains(&path).then_some(plugins)
+}
 
 /// Returns whether a provider's route needs no token in a header.
 pub(crate) fn is_open(path: &str) -> bool {

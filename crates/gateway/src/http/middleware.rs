@@ -14,12 +14,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use sa_core::{AuditEvent, Journal as _, Principal, Role};
-use sa_protocol::plugin::GATEWAY_PATHS;
 use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, mcp, plugin_gateway, tools};
+use super::{App, mcp, tools};
 use crate::assemble;
 use crate::config::settings::Server;
 use crate::config::values::split_port;
@@ -74,10 +73,11 @@ pub(super) async fn door(
         app.metrics.refused("http", reason);
         Problem::new(403, "not_allowed", detail)
     };
-    // Plugin hosts need errors in a separate format.
-    let for_hosts = GATEWAY_PATHS.contains(&path);
-    let told = |problem: Problem| {
-        if for_hosts { plugin_gateway::refusal(&problem) } else { problem.into_response() }
+    // Clients of other protocols need errors in a separate format.
+    let foreign = assemble::foreign_routes(app, path);
+    let told = |problem: Problem| match foreign {
+        Some(foreign) => (foreign.render)(&problem),
+        None => problem.into_response(),
     };
     if let Err(detail) = check_host(request.headers(), request.uri(), ends, server) {
         let problem = refuse("host", detail);
@@ -85,13 +85,12 @@ pub(super) async fn door(
             problem.hint("use the gateway's own address, or add the name to server.allowed_hosts"),
         );
     }
-    // Pages of plugin hosts may be allowed on the plugin gateway only.
-    let hosts: &[String] =
-        if for_hosts { &app.config.settings.plugins.allowed_origins } else { &[] };
-    let origin = match check_origin(request.headers(), ends, server, hosts) {
+    // Some pages may use the routes of their own protocol only.
+    let pages = foreign.map_or(&[][..], |foreign| foreign.origins);
+    let origin = match check_origin(request.headers(), ends, server, pages) {
         Ok(origin) => origin,
         Err(detail) => {
-            let list = if for_hosts { "plugins.allowed_origins" } else { "server.allowed_origins" };
+            let list = foreign.map_or("server.allowed_origins", |foreign| foreign.origins_key);
             return told(refuse("origin", detail).hint(format!("add the page's origin to {list}")));
         }
     };
@@ -285,13 +284,13 @@ fn check_origin(
     headers: &HeaderMap,
     ends: Ends,
     server: &Server,
-    hosts: &[String],
+    pages: &[String],
 ) -> Result<Origin, String> {
     let Some(origin) = only(headers, header::ORIGIN)? else { return Ok(Origin::None) };
     if server
         .allowed_origins
         .iter()
-        .chain(hosts)
+        .chain(pages)
         .any(|allowed| allowed.eq_ignore_ascii_case(origin))
     {
         let value = HeaderValue::from_str(origin).map_err(|error| error.to_string())?;

@@ -17,7 +17,7 @@ use crate::assemble;
         title = "Switchboard",
         description = "One gateway between AI agents and the tools they call."
     ),
-    paths(super::mcp::describe, super::plugin_gateway::run),
+    paths(super::mcp::describe),
     components(schemas(super::Problem)),
     security(("token" = [])),
 )]

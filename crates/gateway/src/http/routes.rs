@@ -1,7 +1,6 @@
 //! The gateway's own routes. Each provider crate has its own list.
 
-use axum::routing::{any, get};
-use sa_protocol::plugin::GATEWAY_PATHS;
+use axum::routing::get;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -20,19 +19,6 @@ pub(super) fn described() -> OpenApiRouter<App> {
         .routes(routes!(eligibility::probe))
         .routes(routes!(nodes::upgrade))
         .routes(routes!(eligibility::answer))
-        .routes(routes!(plugins::list, plugins::add))
-        .routes(routes!(plugins::check))
-        .routes(routes!(plugins::show, plugins::remove))
-        .routes(routes!(plugins::enable))
-        .routes(routes!(plugins::disable))
-        .routes(routes!(plugins::refresh))
-        .routes(routes!(plugins::accept))
-        .routes(routes!(plugins::refuse))
-        .routes(routes!(
-            plugin_settings::settings,
-            plugin_settings::store_settings,
-            plugin_settings::delete_settings
-        ))
         .routes(routes!(sessions::list, sessions::message))
         .routes(routes!(sessions::show, sessions::end))
         .routes(routes!(sessions::events))
@@ -63,16 +49,11 @@ pub(super) fn described() -> OpenApiRouter<App> {
         .routes(routes!(health::readyz))
 }
 
-/// Returns the routes that the OpenAPI document leaves out: pages for browsers and further paths of
-/// the plugin gateway.
+/// Returns the routes that the OpenAPI document leaves out: pages for browsers.
 ///
-/// The plugin gateway also has its own error for a wrong method. `/mcp` is in the document but not
-/// here, because [`middleware`] handles it before the router.
+/// `/mcp` is in the document but not here, because [`middleware`] handles it before the router.
 fn undescribed() -> Router<App> {
-    let routes = GATEWAY_PATHS
-        .into_iter()
-        .fold(Router::new(), |routes, path| routes.route(path, any(plugin_gateway::run)));
-    routes
+    Router::new()
         .route("/", get(channels::root))
         .route("/console", get(console::redirect))
         .route("/console/", get(console::page))

@@ -4,11 +4,11 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use sa_core::directory::{AcceptError, ToolChange};
 use sa_core::{AuditEvent, Journal as _};
-use sa_text::json::difference::Change;
 use serde::{Deserialize, Serialize};
 
 use super::App;
 use crate::config::settings::OnChange;
+use sa_http::DifferenceDoc;
 use sa_http::Identity;
 use sa_http::Payload;
 use sa_http::Problem;
@@ -47,25 +47,6 @@ pub(crate) struct ToolChangeDoc {
 pub(crate) struct ChangedProvider {
     kind: String,
     id: String,
-}
-
-/// One position in which two JSON documents differ.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct DifferenceDoc {
-    /// A JSON pointer.
-    path: String,
-    /// The old value as JSON; absent if the value was added.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    was: Option<String>,
-    /// The new value as JSON; absent if the value was removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    now: Option<String>,
-}
-
-impl From<Change> for DifferenceDoc {
-    fn from(Change { path, was, now }: Change) -> Self {
-        Self { path, was, now }
-    }
 }
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]

@@ -1,10 +1,63 @@
 //! The HTTP routes of plugins.
 
-use sa_http::Problem;
-use sa_text::printable;
+mod gateway;
+mod registry;
+mod settings;
 
-use crate::ChangeError;
+use std::sync::Arc;
+
+use axum::extract::FromRef;
+use axum::routing::any;
+use sa_http::{ErrorFormat, ForeignRoutes, Http, Problem};
+use sa_protocol::plugin::GATEWAY_PATHS;
+use sa_text::printable;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
 use crate::settings::SettingsError;
+use crate::{ChangeError, Plugins};
+
+/// The state of the handlers.
+#[derive(Debug, Clone, FromRef)]
+pub struct Routes {
+    pub http: Http,
+    pub plugins: Arc<Plugins>,
+}
+
+/// The errors of the plugin gateway.
+pub const ERRORS: ErrorFormat =
+    ErrorFormat { paths: &GATEWAY_PATHS, schemas: &[("application/json", "PluginFailure")] };
+
+/// The OpenAPI document describes one of the plugin gateway's paths.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(gateway::run))]
+struct Gateway;
+
+pub fn router() -> OpenApiRouter<Routes> {
+    let routes = OpenApiRouter::with_openapi(Gateway::openapi())
+        .routes(routes!(registry::list, registry::add))
+        .routes(routes!(registry::check))
+        .routes(routes!(registry::show, registry::remove))
+        .routes(routes!(registry::enable))
+        .routes(routes!(registry::disable))
+        .routes(routes!(registry::refresh))
+        .routes(routes!(registry::accept))
+        .routes(routes!(registry::refuse))
+        .routes(routes!(settings::settings, settings::store_settings, settings::delete_settings));
+    // The handler has its own error for a wrong method.
+    GATEWAY_PATHS.into_iter().fold(routes, |routes, path| routes.route(path, any(gateway::run)))
+}
+
+/// Returns the plugin gateway. The pages with these origins may use it.
+pub fn gateway(origins: &[String]) -> ForeignRoutes<'_> {
+    ForeignRoutes {
+        paths: &GATEWAY_PATHS,
+        render: gateway::refusal,
+        origins,
+        origins_key: "plugins.allowed_origins",
+    }
+}
 
 impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {

@@ -12,7 +12,7 @@ mod call_extensions;
 mod check;
 mod gateway;
 mod held_back;
-mod http;
+pub mod http;
 mod index;
 pub mod manifest;
 mod openapi;

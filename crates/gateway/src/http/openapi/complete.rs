@@ -2,7 +2,6 @@
 //! media types, and whether it needs a token.
 
 use axum::http::StatusCode;
-use sa_protocol::plugin::GATEWAY_PATHS;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
 use utoipa::openapi::security::SecurityRequirement;
@@ -83,9 +82,6 @@ fn describe_failure(path: &str, response: &mut Response) {
     let content: Vec<(&str, RefOr<Content>)> = match path {
         // JSON-RPC errors and those of the MCP transport have no common schema.
         mcp::PATH if described.is_none() => vec![],
-        path if GATEWAY_PATHS.contains(&path) => {
-            vec![("application/json", schema("PluginFailure"))]
-        }
         path if path.ends_with("/callback") => {
             vec![("text/html", Content::new(Some(text())).into())]
         }

@@ -3,17 +3,14 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use sa_plugins::SettingsView;
-use sa_plugins::settings::{SHARED, owner_of};
+use sa_http::{Identity, Params, Payload, Problem, Segment, operator_only};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::App;
-use super::plugins::visible;
-use sa_http::Identity;
-use sa_http::Payload;
-use sa_http::operator_only;
-use sa_http::{Params, Problem, Segment};
+use super::Routes;
+use super::registry::visible;
+use crate::SettingsView;
+use crate::settings::{SHARED, owner_of};
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -52,14 +49,14 @@ pub(crate) struct SettingsQuery {
 #[utoipa::path(get, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
     responses((status = 200, body = SettingsDoc), (status = 404, body = Problem)))]
 pub(crate) async fn settings(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     Params(query): Params<SettingsQuery>,
 ) -> Result<Json<SettingsDoc>, Problem> {
     let owner = owner(&identity, &query)?;
-    visible(&app, &identity, &id)?;
-    let view = app.plugins.settings(&id, owner)?;
+    visible(&plugins, &identity, &id)?;
+    let view = plugins.settings(&id, owner)?;
     Ok(Json(settings_doc(id, view)))
 }
 
@@ -68,19 +65,19 @@ pub(crate) async fn settings(
     request_body = SettingsBody,
     responses((status = 200, body = SettingsDoc), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn store_settings(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     Params(query): Params<SettingsQuery>,
     Payload(body): Payload,
 ) -> Result<Json<SettingsDoc>, Problem> {
     let owner = owner(&identity, &query)?;
-    visible(&app, &identity, &id)?;
+    visible(&plugins, &identity, &id)?;
     // An unreadable body is not quoted, because it may contain a secret.
     let unreadable =
         |_| Problem::bad_request("the request body must have the form { \"settings\": { … } }");
     let body: SettingsBody = serde_json::from_slice(&body).map_err(unreadable)?;
-    let view = app.plugins.store_settings(&id, owner, body.settings).await?;
+    let view = plugins.store_settings(&id, owner, body.settings).await?;
     Ok(Json(settings_doc(id, view)))
 }
 
@@ -88,14 +85,14 @@ pub(crate) async fn store_settings(
 #[utoipa::path(delete, path = "/v1/plugins/{id}/settings", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier"), SettingsQuery),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(crate) async fn delete_settings(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     Params(query): Params<SettingsQuery>,
 ) -> Result<StatusCode, Problem> {
     let owner = owner(&identity, &query)?;
-    visible(&app, &identity, &id)?;
-    app.plugins.delete_settings(&id, owner).await?;
+    visible(&plugins, &identity, &id)?;
+    plugins.delete_settings(&id, owner).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

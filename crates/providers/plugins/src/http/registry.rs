@@ -7,20 +7,17 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use sa_core::{AuditEvent, Journal as _, Role};
-use sa_plugins::manifest::{Kind, Meta, Problem as Mistake, Ui};
-use sa_plugins::{Addition, Away, ChangeError, FunctionView, HeldBackView, Terms, View};
+use sa_core::{AuditEvent, Role};
+use sa_http::{
+    DifferenceDoc, Http, Identity, Params, Payload, Problem, Segment, operator_only, parse,
+};
+use sa_text::printable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::App;
-use super::tool_changes::DifferenceDoc;
-use sa_http::Identity;
-use sa_http::Payload;
-use sa_http::operator_only;
-use sa_http::parse;
-use sa_http::{Params, Problem, Segment};
-use sa_text::printable;
+use super::Routes;
+use crate::manifest::{Kind, Meta, Problem as Mistake, Ui};
+use crate::{Addition, Away, ChangeError, FunctionView, HeldBackView, Plugins, Terms, View};
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -236,8 +233,12 @@ fn may_call(view: &View, function: &FunctionView, identity: &Identity) -> bool {
 
 /// Returns a plugin as this token sees it. A plugin without a callable function is reported as
 /// unknown.
-pub(super) fn visible(app: &App, identity: &Identity, id: &str) -> Result<PluginDoc, Problem> {
-    let doc = PluginDoc::of(app.plugins.show(id)?, identity);
+pub(super) fn visible(
+    plugins: &Plugins,
+    identity: &Identity,
+    id: &str,
+) -> Result<PluginDoc, Problem> {
+    let doc = PluginDoc::of(plugins.show(id)?, identity);
     doc.ok_or_else(|| ChangeError::Unknown(id.to_owned()).into())
 }
 
@@ -270,19 +271,19 @@ pub(crate) struct ListQuery {
 /// Lists the plugins with functions that the token may call, by identifier.
 #[utoipa::path(get, path = "/v1/plugins", tag = "plugins", params(ListQuery), responses((status = 200, body = PluginList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Params(query): Params<ListQuery>,
 ) -> Result<Json<PluginList>, Problem> {
     let mut away = if query.reach {
         operator_only(&identity)?;
-        app.plugins.away().await
+        plugins.away().await
     } else {
         BTreeMap::new()
     };
-    let mut plugins: Vec<PluginDoc> =
-        app.plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
-    for plugin in &mut plugins {
+    let mut list: Vec<PluginDoc> =
+        plugins.list().into_iter().filter_map(|view| PluginDoc::of(view, &identity)).collect();
+    for plugin in &mut list {
         if let (Some(managed), Some(away)) = (&mut plugin.managed, away.remove(&plugin.identifier))
         {
             managed.away =
@@ -291,8 +292,8 @@ pub(crate) async fn list(
     }
     let operator = identity.principal.role == Role::Operator;
     Ok(Json(PluginList {
-        plugins,
-        indexes: if operator { app.plugins.indexes() } else { Vec::new() },
+        plugins: list,
+        indexes: if operator { plugins.indexes() } else { Vec::new() },
     }))
 }
 
@@ -300,11 +301,11 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/plugins/{id}", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
-    visible(&app, &identity, &id).map(Json)
+    visible(&plugins, &identity, &id).map(Json)
 }
 
 /// Adds a plugin, or every plugin of an index.
@@ -312,24 +313,24 @@ pub(crate) async fn show(
     responses((status = 201, body = AddedDoc), (status = 400, body = Problem), (status = 403, body = Problem),
         (status = 409, body = Problem), (status = 502, body = Problem)))]
 pub(crate) async fn add(
-    State(app): State<App>,
+    State(Routes { http, plugins }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
     let (source, terms) = addition(parse(&body)?)?;
-    let added = app.plugins.add(source, &terms).await?;
+    let added = plugins.add(source, &terms).await?;
     for view in &added.plugins {
-        audit(&app, &identity, "plugin.added", view);
+        audit(&http, &identity, "plugin.added", view);
         if !view.allow_private.is_empty() {
             let detail = format!("it may reach {}", view.allow_private.join(", "));
             let event =
                 event(&identity, "plugin.private_allowed", view, printable(&detail).into_owned());
-            app.journal.audit(event);
+            http.journal.audit(event);
         }
     }
     if let Some(index) = &added.index {
-        index_audit(&app, &identity, "plugin.index_added", index, &terms.allow_private);
+        index_audit(&http, &identity, "plugin.index_added", index, &terms.allow_private);
     }
     let failed = added.failed.into_iter();
     let failed = failed
@@ -353,13 +354,13 @@ pub(crate) async fn add(
 #[utoipa::path(post, path = "/v1/plugins/check", tag = "plugins", request_body = PluginSource,
     responses((status = 200, body = CheckDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 502, body = Problem)))]
 pub(crate) async fn check(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Payload(body): Payload,
 ) -> Result<Json<CheckDoc>, Problem> {
     operator_only(&identity)?;
     let (source, terms) = addition(parse(&body)?)?;
-    let (usable, problems) = app.plugins.check(source, &terms).await?;
+    let (usable, problems) = plugins.check(source, &terms).await?;
     Ok(Json(CheckDoc { usable, problems }))
 }
 
@@ -367,17 +368,17 @@ pub(crate) async fn check(
 #[utoipa::path(delete, path = "/v1/plugins/{id}", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier, or the address of an index")),
     responses((status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn remove(
-    State(app): State<App>,
+    State(Routes { http, plugins }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
     operator_only(&identity)?;
-    if id.contains("://") && app.plugins.remove_index(&id).await? {
-        index_audit(&app, &identity, "plugin.index_removed", &id, &[]);
+    if id.contains("://") && plugins.remove_index(&id).await? {
+        index_audit(&http, &identity, "plugin.index_removed", &id, &[]);
         return Ok(StatusCode::NO_CONTENT);
     }
-    let view = app.plugins.remove(&id).await?;
-    audit(&app, &identity, "plugin.removed", &view);
+    let view = plugins.remove(&id).await?;
+    audit(&http, &identity, "plugin.removed", &view);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -385,39 +386,39 @@ pub(crate) async fn remove(
 #[utoipa::path(post, path = "/v1/plugins/{id}/enable", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn enable(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    let view = app.plugins.set_enabled(&id, true).await?;
-    changed(&app, &identity, "plugin.enabled", &view)
+    let view = routes.plugins.set_enabled(&id, true).await?;
+    changed(&routes, &identity, "plugin.enabled", &view)
 }
 
 /// Disables a plugin's functions without removing the plugin.
 #[utoipa::path(post, path = "/v1/plugins/{id}/disable", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn disable(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    let view = app.plugins.set_enabled(&id, false).await?;
-    changed(&app, &identity, "plugin.disabled", &view)
+    let view = routes.plugins.set_enabled(&id, false).await?;
+    changed(&routes, &identity, "plugin.disabled", &view)
 }
 
 /// Checks a plugin's source now. A change is held back until it is accepted.
 #[utoipa::path(post, path = "/v1/plugins/{id}/refresh", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 502, body = Problem)))]
 pub(crate) async fn refresh(
-    State(app): State<App>,
+    State(Routes { plugins, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    app.plugins.refresh(&id).await?;
-    visible(&app, &identity, &id).map(Json)
+    plugins.refresh(&id).await?;
+    visible(&plugins, &identity, &id).map(Json)
 }
 
 /// Accepts the change that is held back.
@@ -425,53 +426,53 @@ pub(crate) async fn refresh(
     request_body = AcceptBody,
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn accept(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     Payload(body): Payload,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
     let seen: AcceptBody = if body.is_empty() { AcceptBody::default() } else { parse(&body)? };
-    let view = app.plugins.accept(&id, seen.hash.as_deref()).await?;
-    changed(&app, &identity, "plugin.accepted", &view)
+    let view = routes.plugins.accept(&id, seen.hash.as_deref()).await?;
+    changed(&routes, &identity, "plugin.accepted", &view)
 }
 
 /// Refuses the change that is held back. It is not shown again.
 #[utoipa::path(post, path = "/v1/plugins/{id}/refuse", tag = "plugins", params(("id" = String, Path, description = "The plugin's identifier")),
     responses((status = 200, body = PluginDoc), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn refuse(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<PluginDoc>, Problem> {
     operator_only(&identity)?;
-    let view = app.plugins.refuse(&id).await?;
-    changed(&app, &identity, "plugin.refused", &view)
+    let view = routes.plugins.refuse(&id).await?;
+    changed(&routes, &identity, "plugin.refused", &view)
 }
 
 fn changed(
-    app: &App,
+    Routes { http, plugins }: &Routes,
     by: &Identity,
     what: &'static str,
     view: &View,
 ) -> Result<Json<PluginDoc>, Problem> {
-    audit(app, by, what, view);
-    visible(app, by, &view.manifest.identifier).map(Json)
+    audit(http, by, what, view);
+    visible(plugins, by, &view.manifest.identifier).map(Json)
 }
 
-fn audit(app: &App, by: &Identity, what: &'static str, view: &View) {
+fn audit(http: &Http, by: &Identity, what: &'static str, view: &View) {
     let detail = view.source.clone().unwrap_or_else(|| "a manifest in the request".into());
-    app.journal.audit(event(by, what, view, detail));
+    http.journal.audit(event(by, what, view, detail));
 }
 
-fn index_audit(app: &App, by: &Identity, what: &'static str, url: &str, allowed: &[String]) {
+fn index_audit(http: &Http, by: &Identity, what: &'static str, url: &str, allowed: &[String]) {
     let who = format!("{} {}", by.principal.role, by.principal.name);
     let detail = if allowed.is_empty() {
         String::new()
     } else {
         format!("it may reach {}", allowed.join(", "))
     };
-    app.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
+    http.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
 }
 
 fn event(by: &Identity, what: &'static str, view: &View, detail: String) -> AuditEvent {

@@ -4,16 +4,14 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::call::TraceContext;
-use sa_plugins::{Asked, Reply};
+use sa_http::auth::unauthorized;
+use sa_http::body::whole;
+use sa_http::{Identity, Problem, Refused, call_id_header};
 use sa_protocol::plugin::{PluginErrorType, SETTINGS_HEADERS};
 use serde_json::json;
 
-use super::App;
-use sa_http::Problem;
-use sa_http::auth::unauthorized;
-use sa_http::body::whole;
-use sa_http::call_id_header;
-use sa_http::{Identity, Refused};
+use super::Routes;
+use crate::{Asked, Reply};
 
 /// The request body of a plugin host.
 #[derive(utoipa::ToSchema)]
@@ -42,7 +40,10 @@ pub(crate) struct PluginFailure {
 /// Runs a function of a plugin, and returns the response of the plugin's server.
 #[utoipa::path(post, path = "/api/gateway", tag = "plugins", request_body = PluginRequestPayload,
     responses((status = 200, body = String, content_type = "*/*", description = "The response of the plugin's server, with its content type"), (status = "default", body = PluginFailure)))]
-pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
+pub(crate) async fn run(
+    State(Routes { http, plugins }): State<Routes>,
+    request: Request,
+) -> Response {
     if request.method() != Method::POST {
         let body =
             json!({ "message": format!("only POST is allowed here, not {}", request.method()) });
@@ -54,14 +55,7 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     let Some(identity) = parts.extensions.get::<Identity>() else {
         return refusal(&unauthorized(Refused::Missing));
     };
-    let body = match whole(
-        &app.http,
-        &identity.principal.holder(),
-        body,
-        app.config.settings.limits.max_body_bytes,
-    )
-    .await
-    {
+    let body = match whole(&http, &identity.principal.holder(), body, http.max_body_bytes).await {
         Ok(body) => body,
         Err(problem) => return refusal(&problem),
     };
@@ -72,10 +66,10 @@ pub(crate) async fn run(State(app): State<App>, request: Request) -> Response {
     let asked = Asked {
         body: &body,
         settings: settings(&parts.headers),
-        view: app.http.view(identity, None),
+        view: http.view(identity, None),
         trace: TraceContext::continue_from(traceparent),
     };
-    reply(app.plugins.run(asked).await)
+    reply(plugins.run(asked).await)
 }
 
 /// Returns the first settings header that is present.
