@@ -17,6 +17,7 @@ use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, Router
 use sa_http::{Authenticate, ErrorFormat, ForeignRoutes, Http, Refused, SessionScopes, Shared};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
+use sa_mcp::http::Endpoint;
 use sa_nodes::{NodeOptions, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
@@ -77,7 +78,7 @@ pub struct Gateway {
     /// The one-time sign-in codes of the console.
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
-    pub mcp: Mcp,
+    pub mcp: Endpoint,
     pub budgets: Budgets,
     /// What the handlers of all crates share.
     pub http: Http,
@@ -260,6 +261,7 @@ pub async fn assemble_on(
         max_body_bytes: settings.limits.max_body_bytes,
         max_outbox_bytes: settings.limits.max_outbox_bytes,
     });
+    let mcp = Endpoint { http: http.clone(), mcp, channels: Arc::clone(&channels) as _ };
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,
@@ -311,21 +313,16 @@ pub(crate) fn routes<S>(gateway: &Gateway) -> OpenApiRouter<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let public_url = gateway.config.settings.server.public_url.as_str();
+    let Gateway { config, http, upstreams, plugins, chat, closing, .. } = gateway;
+    let public_url = config.settings.server.public_url.as_str();
     let upstream = sa_upstream::http::Routes {
-        http: gateway.http.clone(),
-        upstreams: Arc::clone(&gateway.upstreams),
+        http: http.clone(),
+        upstreams: Arc::clone(upstreams),
         public_url: PublicUrl((!public_url.is_empty()).then(|| public_url.into())),
     };
-    let chat = sa_chat::http::Routes {
-        http: gateway.http.clone(),
-        chat: Arc::clone(&gateway.chat),
-        closing: gateway.closing.clone(),
-    };
-    let plugins = sa_plugins::http::Routes {
-        http: gateway.http.clone(),
-        plugins: Arc::clone(&gateway.plugins),
-    };
+    let plugins = sa_plugins::http::Routes { http: http.clone(), plugins: Arc::clone(plugins) };
+    let (chat, closing) = (Arc::clone(chat), closing.clone());
+    let chat = sa_chat::http::Routes { http: http.clone(), chat, closing };
     OpenApiRouter::new()
         .merge(sa_upstream::http::router().with_state(upstream))
         .merge(sa_plugins::http::router().with_state(plugins))
@@ -338,6 +335,7 @@ pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
         sa_upstream::http::router().into_openapi(),
         sa_plugins::http::router().into_openapi(),
         sa_chat::http::router().into_openapi(),
+        sa_mcp::http::described(),
     ]
 }
 
@@ -367,7 +365,7 @@ impl Gateway {
         all.extend(self.nodes.budgets());
         all.extend(self.sessions.iter().flat_map(|sessions| sessions.budgets()));
         all.extend(self.channels.budgets());
-        all.extend(self.mcp.budgets());
+        all.extend(self.mcp.mcp.budgets());
         all.push(self.ledger.budget());
         all.sort_by_key(|budget| budget.limit().name);
         all

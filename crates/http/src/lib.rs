@@ -14,6 +14,7 @@ mod identity;
 mod problem;
 pub mod query;
 mod refused;
+mod scope;
 pub mod slot;
 
 use axum::http::{HeaderName, HeaderValue};
@@ -30,6 +31,7 @@ pub use http::{Http, SessionScopes, Shared};
 pub use identity::{ChannelGrant, Identity, Rights};
 pub use problem::{Problem, ProblemError, SHOULD_RETRY};
 pub use refused::masked_path;
+pub use scope::{KnownChannels, no_such_scope};
 
 /// The media type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");

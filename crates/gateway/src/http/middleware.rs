@@ -18,7 +18,7 @@ use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
 use super::paced::paced;
-use super::{App, mcp, tools};
+use super::{App, tools};
 use crate::assemble;
 use crate::config::settings::Server;
 use crate::config::values::split_port;
@@ -156,8 +156,8 @@ pub(super) async fn door(
         (Some(identity), Some(tool)) => {
             tools::call_named(app, identity, tool, request).await.into_response()
         }
-        (Some(identity), None) if path == mcp::PATH => {
-            mcp::answer(app, identity, request).await.into_response()
+        (Some(identity), None) if path == sa_mcp::http::PATH => {
+            app.mcp.answer(identity, request).await.into_response()
         }
         (identity, _) => {
             let mut request = request.map(Body::new);

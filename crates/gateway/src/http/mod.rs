@@ -9,7 +9,6 @@ mod eligibility;
 mod events;
 mod health;
 mod invoke;
-mod mcp;
 mod middleware;
 mod nodes;
 mod openapi;

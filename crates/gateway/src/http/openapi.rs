@@ -17,7 +17,6 @@ use crate::assemble;
         title = "Switchboard",
         description = "One gateway between AI agents and the tools they call."
     ),
-    paths(super::mcp::describe),
     components(schemas(super::Problem)),
     security(("token" = [])),
 )]

@@ -16,12 +16,11 @@ use sa_limits::offload;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::mcp::no_such_scope;
 use super::{App, sse};
 use sa_http::auth::unauthorized;
 use sa_http::blocks::raw;
 use sa_http::body::whole;
-use sa_http::{CALL_ID, JSON, parse, query};
+use sa_http::{CALL_ID, JSON, no_such_scope, parse, query};
 use sa_http::{Identity, Refused};
 use sa_http::{Params, Problem, Segment, WireBlock};
 use sa_text::json::ObjectWriter;

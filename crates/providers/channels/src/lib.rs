@@ -34,10 +34,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use sa_core::store::{Expect, Log, Records, Retention, StoreError, Trimmed};
 use sa_core::{Principal, RawJson, Router, clock};
-use sa_http::Rights;
+use sa_http::{KnownChannels, Rights};
 use sa_limits::budget::{Holder, Limit, Permit, Quota, Refused, SharedBudget};
 use sa_protocol::channel::is_channel_name;
 use sa_socket::WebSocket;
@@ -542,6 +543,12 @@ impl Channels {
 
     fn opened(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Channel>>> {
         self.open.lock()
+    }
+}
+
+impl KnownChannels for Channels {
+    fn exists<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(self.exists(name))
     }
 }
 

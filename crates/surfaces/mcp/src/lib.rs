@@ -18,6 +18,7 @@ mod caller;
 mod client;
 mod convert;
 mod handler;
+pub mod http;
 mod news;
 mod passthrough;
 mod questions;

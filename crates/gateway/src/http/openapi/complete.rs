@@ -8,7 +8,7 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, OpenApi, PathItem, Ref, RefOr, Response};
 
 use crate::assemble;
-use crate::http::{mcp, middleware};
+use crate::http::middleware;
 
 /// The media type of a [`crate::http::Problem`].
 const PROBLEM: &str = "application/problem+json";
@@ -81,7 +81,7 @@ fn describe_failure(path: &str, response: &mut Response) {
     let described = response.content.values().next().cloned();
     let content: Vec<(&str, RefOr<Content>)> = match path {
         // JSON-RPC errors and those of the MCP transport have no common schema.
-        mcp::PATH if described.is_none() => vec![],
+        sa_mcp::http::PATH if described.is_none() => vec![],
         path if path.ends_with("/callback") => {
             vec![("text/html", Content::new(Some(text())).into())]
         }
