@@ -69,6 +69,7 @@ pub(crate) struct InvokeError {
 
 /// Calls a tool that is named in the body.
 #[utoipa::path(post, path = "/v1/tools/invoke", tag = "tools", request_body = InvokeBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same as `idempotency_key` in the body. If both are given, they must be equal")),
     responses((status = 200, body = Invoked), (status = "default", body = InvokeFailed)))]
 pub(crate) async fn invoke(
     State(app): State<App>,

@@ -31,6 +31,8 @@ const MAX_PAGE: usize = 1_000;
 const MAX_PAGE_BYTES: usize = 4 << 20;
 pub(super) const MAX_KEY: usize = 256;
 const MAX_TOOL: usize = 1_024;
+/// The header that many HTTP clients set for each call.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -193,7 +195,8 @@ pub(crate) struct CallDone<'a> {
 /// Responds with JSON, or with a stream of events if the client accepts `text/event-stream`.
 #[utoipa::path(post, path = "/v1/tools/{name}/call", tag = "tools", request_body = Option<CallBody>,
     params(("name" = String, Path, description = "The tool's exposed name, or the provider's own name for it"),
-        ("channel" = Option<String>, Query, description = "A channel whose methods can also be called")),
+        ("channel" = Option<String>, Query, description = "A channel whose methods can also be called"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same as `idempotency_key` in the body. If both are given, they must be equal")),
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
         (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
@@ -287,7 +290,8 @@ pub(super) fn call_request(
     body: CallBody<'_>,
     headers: &HeaderMap,
 ) -> Result<CallRequest, Problem> {
-    check_words(&tool, body.session_key.as_deref(), body.idempotency_key.as_deref())
+    let key = idempotency_key(headers, body.idempotency_key).map_err(Problem::bad_request)?;
+    check_words(&tool, body.session_key.as_deref(), key.as_deref())
         .map_err(Problem::bad_request)?;
     check_times(body.timeout_ms, body.idle_timeout_ms).map_err(Problem::bad_request)?;
     // The body may have taken long, and the token was checked before it.
@@ -308,11 +312,32 @@ pub(super) fn call_request(
         session_key: body.session_key.map(|key| key.as_ref().into()),
         timeout: body.timeout_ms.map(Duration::from_millis),
         idle_timeout: body.idle_timeout_ms.map(Duration::from_millis),
-        idempotency_key: body.idempotency_key.map(|key| key.as_ref().into()),
+        idempotency_key: key.map(|key| key.as_ref().into()),
         trace: TraceContext::continue_from(
             headers.get("traceparent").and_then(|value| value.to_str().ok()),
         ),
     })
+}
+
+/// Returns the idempotency key of the header or the body. Two different keys are an error, because
+/// the caller could not know which of them protects the call.
+fn idempotency_key<'a>(
+    headers: &'a HeaderMap,
+    in_body: Option<Cow<'a, str>>,
+) -> Result<Option<Cow<'a, str>>, String> {
+    let mut key = in_body;
+    for value in headers.get_all(IDEMPOTENCY_KEY) {
+        let value = value.to_str().map_err(|_| {
+            "the header Idempotency-Key must be visible ASCII; other keys fit in the field idempotency_key"
+        })?;
+        if key.as_ref().is_some_and(|key| key != value) {
+            return Err(
+                "the header Idempotency-Key differs from another idempotency key of the request; send one key".to_owned(),
+            );
+        }
+        key = Some(value.into());
+    }
+    Ok(key)
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -396,6 +421,32 @@ mod tests {
             let finished = Finished { id, outcome: Ok(output.clone()), duration };
             assert_eq!(done_json(&finished, &output), sa_text::json::to_json(&described));
         }
+    }
+
+    #[track_caller]
+    fn check_key(headers: &[&str], in_body: Option<&str>, expected: Result<Option<&str>, &str>) {
+        let mut map = HeaderMap::new();
+        for value in headers {
+            map.append(IDEMPOTENCY_KEY, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let found = idempotency_key(&map, in_body.map(Cow::Borrowed));
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (found, expected) => panic!("{found:?} is not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn the_idempotency_key_may_be_a_header_or_a_field() {
+        check_key(&[], None, Ok(None));
+        check_key(&[], Some("k"), Ok(Some("k")));
+        check_key(&["k"], None, Ok(Some("k")));
+        check_key(&["k", "k"], Some("k"), Ok(Some("k")));
+        check_key(&["k"], Some("K"), Err("differs"));
+        check_key(&["k", "l"], None, Err("differs"));
+        check_key(&[""], None, Ok(Some("")));
+        check_key(&["ü"], None, Err("visible ASCII"));
     }
 
     #[track_caller]

@@ -187,3 +187,27 @@ async fn what_is_denied_as_it_is_listed_is_denied_where_it_is_not() {
     }
     node.settle().await;
 }
+
+#[tokio::test]
+async fn the_header_idempotency_key_is_the_same_as_the_field() {
+    let gateway = Setup::new().start().await;
+    let _node = Hello::new("n").tool("a.b").connect(&gateway).await.echo();
+    for path in ["/v1/tools/a_b/call", "/v1/tools/invoke"] {
+        let call = async |header: &str, field: Option<&str>| {
+            let mut body = json!({ "args": {}, "idempotency_key": field });
+            if path.ends_with("/invoke") {
+                body["tool"] = json!("a_b");
+            }
+            let request = gateway.operator().request(reqwest::Method::POST, path);
+            sa_testkit::Reply::of(request.header("Idempotency-Key", header).json(&body)).await
+        };
+        let first = call(path, None).await;
+        assert_eq!(first.status, 200, "{}", first.text);
+        for field in [None, Some(path)] {
+            let again = call(path, field).await;
+            assert_eq!(again.headers["x-call-id"], first.headers["x-call-id"], "{path} {field:?}");
+        }
+        let refused = call(path, Some("another")).await;
+        assert_eq!((refused.status, &refused.body["kind"]), (400, &json!("bad_request")));
+    }
+}
