@@ -74,7 +74,7 @@ impl Client {
 
     /// Reports whether the gateway's address is on this machine, so that it sees the same files.
     pub(crate) fn is_local(&self) -> bool {
-        is_own(self.base(), None)
+        self.found.own.is_some() || is_own(self.base(), None)
     }
 
     pub(crate) fn has_token(&self) -> bool {
@@ -84,7 +84,8 @@ impl Client {
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.found.base);
         let url = if is_kept(&url, path) { &url } else { UNSPEAKABLE };
-        self.http.request(method, url).bearer_auth(&self.found.token)
+        let request = self.http.request(method, url);
+        if self.has_token() { request.bearer_auth(&self.found.token) } else { request }
     }
 
     /// Sends a request. Any status other than success becomes a failure with the gateway's message.
@@ -106,11 +107,17 @@ impl Client {
         let status = response.status();
         let text = response.text().await.unwrap_or_default();
         let failure = told(&text).unwrap_or_else(|| self.no_gateway(status));
+        if status != StatusCode::UNAUTHORIZED || failure.code == UNREACHABLE {
+            return Err(failure);
+        }
         Err(match &self.found.token_from {
-            Some(origin) if status == StatusCode::UNAUTHORIZED && failure.code != UNREACHABLE => {
-                failure.hint(origin.clone())
+            _ if !self.has_token() => {
+                let message = format!("there is no token for the gateway at {}", self.place());
+                let missing = Failure::of_kind("unauthorized", message).because(&text);
+                missing.hint(self.found.no_token.clone())
             }
-            _ => failure,
+            Some(origin) => failure.hint(origin.clone()),
+            None => failure,
         })
     }
 

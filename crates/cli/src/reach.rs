@@ -57,6 +57,8 @@ pub(super) struct Found {
     pub(super) origin: String,
     /// The hint for a rejected token, if the user chose the token.
     pub(super) token_from: Option<String>,
+    /// The hint if there is no token. It names the places that were read.
+    pub(super) no_token: String,
     /// The gateway that the token belongs to, if it is the operator's token.
     pub(super) own: Option<Own>,
 }
@@ -165,7 +167,11 @@ impl Reach {
         };
         // An address that the user typed is trusted.
         let own = (shows_operators && self.url.is_none()).then(|| Own::new(config, base.clone()));
-        Ok(Found { base, token, origin, token_from, own })
+        let no_token = format!(
+            "--token-file is not given, SWITCHBOARD_TOKEN is not set, and {} holds no token; set SWITCHBOARD_TOKEN, or use --token-file FILE",
+            config.operator_token_file().display()
+        );
+        Ok(Found { base, token, origin, token_from, no_token, own })
     }
 }
 

@@ -6,13 +6,14 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, segment};
-use super::lists::{Names, text};
+use super::lists::{Names, Place, all_tools, text};
 use super::output::{self, Failure, clock, line};
 use super::table::{
     Column, begun, cut, facts, name, shortened, spared, table, terminal_width, whole, wrapped,
 };
 use super::time::seconds;
 use super::{Global, completion};
+use sa_core::policy::Pattern;
 use sa_gateway::tokens::MAX_LIFE_S;
 use sa_text::printable;
 
@@ -137,6 +138,12 @@ pub(super) async fn run(global: &Global, command: TokenCommand) -> Result<(), Fa
             }
             let token: Value = serde_json::from_str(&raw).unwrap_or_default();
             tell_notice(&token);
+            let asked = token["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if !asked.is_empty()
+                && let Ok(tools) = all_tools(&client, Place::default()).await
+            {
+                tell_unmatched(asked, &tools);
+            }
             // Printed only on a terminal, not if stdout goes to a variable or file.
             if std::io::stdout().is_terminal() {
                 eprintln!("The token is shown only this time:");
@@ -210,6 +217,32 @@ fn tell_notice(token: &Value) {
     if let Some(notice) = token["notice"].as_str() {
         output::note("note", notice);
     }
+}
+
+/// Prints a note on patterns that match no tool at present, because they may be misspelt. The tools
+/// of a provider that has never connected are unknown.
+fn tell_unmatched(patterns: &[Value], tools: &[Value]) {
+    let none = unmatched(patterns, tools);
+    if !none.is_empty() {
+        let none = none.iter().map(|pattern| printable(pattern)).collect::<Vec<_>>().join(", ");
+        output::note(
+            "note",
+            &format!("no tool matches now: {none}; run `switchboard tools` to see the names"),
+        );
+    }
+}
+
+/// Returns the patterns that match no tool. A pattern may also use the provider's own name of a
+/// tool: `mail.*` for `mail_send`, `Bash` for `laptop__Bash`.
+fn unmatched<'p>(patterns: &'p [Value], tools: &[Value]) -> Vec<&'p str> {
+    let has_tool = |words: &str| {
+        let exposed = Pattern::new(&words.replace(['.', ':'], "_"));
+        tools.iter().map(|tool| text(&tool["name"])).any(|name| {
+            let own = name.split_once("__").map_or(name, |(_, own)| own);
+            exposed.matches_any_case(name) || exposed.matches_any_case(own)
+        })
+    };
+    patterns.iter().map(text).filter(|words| !has_tool(words)).collect()
 }
 
 fn tokens_of(list: &Value) -> &[Value] {
@@ -356,6 +389,22 @@ fn show(token: &Value) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_that_matches_no_tool_is_found() {
+        let tools = [json!({ "name": "laptop__Bash" }), json!({ "name": "mail_send" })];
+        for (pattern, known) in [
+            ("laptop__*", true),
+            ("Bash", true),
+            ("mail.send", true),
+            ("*", true),
+            ("mial_*", false),
+            ("Read", false),
+        ] {
+            let patterns = [json!(pattern)];
+            assert_eq!(unmatched(&patterns, &tools).is_empty(), known, "{pattern}");
+        }
+    }
 
     #[test]
     fn a_token_is_good_for_a_time_that_calendars_have() {

@@ -98,3 +98,29 @@ async fn an_answer_that_is_no_gateways_is_told_as_such() {
         stranger.end().await;
     }
 }
+
+#[tokio::test]
+async fn without_a_token_none_is_sent_and_the_places_are_named() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let cli = Cli::new(SWITCHBOARD).args(&["--data-dir", data, "--url", &gateway.url, "tools"]);
+    let ended = cli.run().await;
+    ended.assert_code(4);
+    let told = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let file = dir.path().join("operator.token");
+    for place in ["no token", "--token-file", "SWITCHBOARD_TOKEN", file.to_str().unwrap()] {
+        assert!(told.contains(place), "{place}: {told}");
+    }
+    assert!(!told.contains("unknown"), "{told}");
+    gateway.stop().await;
+    // A request without a token has no Authorization header either.
+    let stranger = stranger().await;
+    let cli =
+        Cli::new(SWITCHBOARD).args(&["--data-dir", data, "--url", &stranger.url(""), "tools"]);
+    cli.run().await.assert_code(3);
+    let asked = stranger.asked();
+    assert!(
+        !asked.is_empty() && asked.iter().all(|one| one.headers.get("authorization").is_none())
+    );
+}

@@ -80,11 +80,8 @@ pub(crate) struct TokenDoc {
 }
 
 /// The things that a limited token may not use, each with the flag that allows them.
-const NOT_NAMED: [(&str, &str); 3] = [
-    ("call no tools of the gateway", "--tool"),
-    ("use no channels", "--channel"),
-    ("use no models", "--model"),
-];
+const NOT_NAMED: [(&str, &str); 3] =
+    [("no tools of the gateway", "--tool"), ("no channels", "--channel"), ("no models", "--model")];
 
 /// Returns a note on the things that a limited token may not use at all.
 fn not_named(record: &TokenRecord, role: Role) -> Option<String> {
@@ -104,11 +101,19 @@ fn not_named(record: &TokenRecord, role: Role) -> Option<String> {
     let told = role != Role::Operator && role.may_call_tools() && !may.is_empty();
     told.then(|| {
         format!(
-            "the token may {}; to allow some, name them with {}",
-            may.join(", "),
-            flags.join(", ")
+            "the token may use {}; to allow some, name them with {}",
+            listed(&may),
+            listed(&flags)
         )
     })
+}
+
+/// Joins the items of a list with commas and a final "and".
+fn listed(items: &[&str]) -> String {
+    match items {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => items.concat(),
+    }
 }
 
 /// The notice for the first node token, because it also affects other nodes.

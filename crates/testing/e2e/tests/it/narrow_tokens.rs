@@ -144,7 +144,7 @@ async fn models_are_not_named_among_the_tools() {
     let body = json!({ "name": "page", "role": "participant", "models": ["gpt"] });
     let made = operator.post("/v1/tokens", &body).await;
     assert_eq!((made.status, &made.body["models"]), (201, &json!(["gpt"])));
-    assert!(made.body["notice"].as_str().unwrap().contains("use no channels"), "{}", made.text);
+    assert!(made.body["notice"].as_str().unwrap().contains("no channels"), "{}", made.text);
     gateway.stop().await;
 }
 
