@@ -11,6 +11,7 @@ use super::client::Client;
 use super::ctrl_c::CtrlC;
 use super::lists::text;
 use super::output::{self, Failure, duration, err_lines};
+use super::shown::describe_progress;
 use sa_gateway::terminal::takes_colour;
 use sa_text::{affects_display, printable};
 
@@ -194,7 +195,7 @@ fn activity(news: &Value, in_a_line: bool) {
     let shown = match text(&news["event"]) {
         "tool_call" => format!("→ {name} {}", short(text(&news["arguments"]))),
         "tool_progress" => {
-            format!("… {name} {} {}", news["progress"], short(text(&news["message"])))
+            format!("… {name} {}", short(describe_progress(news).trim_start()))
         }
         "tool_result" => {
             let took = duration(news["duration_ms"].as_u64().unwrap_or(0).saturating_mul(1_000));

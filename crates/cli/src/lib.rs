@@ -114,7 +114,7 @@ enum Command {
     /// Start the gateway.
     Serve(run::ServeArgs),
     /// Show the state of the running gateway.
-    Status,
+    Status(status::StatusArgs),
     /// Create a one-time sign-in link for the web console.
     Console,
     /// List the tools.
@@ -283,7 +283,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => run::serve(global, &args, None),
         Command::Config(command) => block_on(config::run(global, &command)),
         Command::Doctor(args) => block_on(doctor::run(global, args)),
-        Command::Status => block_on(status::run(global)),
+        Command::Status(args) => block_on(status::run(global, &args)),
         Command::Console => block_on(console::run(global)),
         Command::Tools(args) => block_on(lists::tools(global, args)),
         Command::ToolChanges(args) => block_on(tool_changes::run(global, args)),

@@ -173,7 +173,9 @@ pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
         1_000..1_000_000 => format!("{} KB", bytes.div_ceil(1_000)),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+        // From here on, rounding shows "1.0 GB" and not "1000.0 MB".
+        1_000_000..999_950_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }
 

@@ -304,7 +304,8 @@ fn upstream_servers(gateway: &Gateway, program: &str) -> String {
         .into_iter()
         .filter(|server| server.health.state != State::Disabled);
     let words = servers.map(|server| match server.health.state {
-        State::Ready | State::Idle => format!("{} is ready", server.name),
+        State::Ready => format!("{} is ready", server.name),
+        State::Idle => format!("{} is idle (the first call starts it)", server.name),
         State::Starting => format!("{} is starting", server.name),
         State::LoginNeeded => {
             format!("{0} needs a login ({program} upstream login {0})", server.name)

@@ -252,7 +252,7 @@ fn is_session_event(value: &Value) -> bool {
 }
 
 /// Formats a progress report, with its message if it has one.
-fn describe_progress(update: &Value) -> String {
+pub(super) fn describe_progress(update: &Value) -> String {
     let message = update["message"].as_str().unwrap_or_default();
     let done = update["progress"].as_f64().unwrap_or(0.0);
     match update["total"].as_f64() {

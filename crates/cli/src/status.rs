@@ -14,7 +14,14 @@ const NAMED: usize = 3;
 /// The maximum length of an error message. `upstream show` prints it in full.
 const WHY: usize = 100;
 
-pub(super) async fn run(global: &Global) -> Result<(), Failure> {
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Show all byte and count budgets that are in use, also those that are nearly empty.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+pub(super) async fn run(global: &Global, args: &StatusArgs) -> Result<(), Failure> {
     let (status, raw) = Client::new(global)?.status("").await?;
     if global.json {
         return json(&raw);
@@ -34,7 +41,7 @@ pub(super) async fn run(global: &Global) -> Result<(), Failure> {
             format!("{} running, {} recorded", number("running_calls"), number("recorded_calls")),
         ),
         ("memory", memory(&status["budgets"], &status["memory_limit_bytes"])),
-        ("in use", in_use(&status["budgets"])),
+        ("in use", in_use(&status["budgets"], args.verbose)),
     ];
     facts(&rows)?;
     if status["shutting_down"] == true {
@@ -125,12 +132,16 @@ fn is_bytes(budget: &Value) -> bool {
     text(&budget["what"]).starts_with("bytes ")
 }
 
-/// Lists the budgets that are in use, one per line.
-fn in_use(budgets: &Value) -> String {
+/// Lists the budgets that are in use, one per line. Unless `all` is set, budgets below 1 % of their
+/// size are left out.
+fn in_use(budgets: &Value, all: bool) -> String {
     let budgets = budgets.as_array().map(Vec::as_slice).unwrap_or_default();
     let line = |budget: &Value| {
         let (used, total) =
             (budget["used"].as_u64().filter(|used| *used > 0)?, budget["total"].as_u64()?);
+        if !all && used < total / 100 {
+            return None;
+        }
         let amount = if is_bytes(budget) {
             format!("{} of {}", size(used as usize), size(total as usize))
         } else {
@@ -195,14 +206,15 @@ mod tests {
         ]);
         assert_eq!(
             memory(&budgets, &json!(1 << 30)),
-            "2.0 MB of 9.4 MB in byte budgets, limit 1073.7 MB"
+            "2.0 MB of 9.4 MB in byte budgets, limit 1.1 GB"
         );
+        assert_eq!(in_use(&budgets, false), "connections: 3 of 20\nrequests: 2.0 MB of 8.4 MB");
         assert_eq!(
-            in_use(&budgets),
+            in_use(&budgets, true),
             "connections: 3 of 20\nrequests: 2.0 MB of 8.4 MB\nstored: 5 KB of 103.8 MB"
         );
         assert_eq!(
-            (memory(&Value::Null, &Value::Null), in_use(&Value::Null)),
+            (memory(&Value::Null, &Value::Null), in_use(&Value::Null, false)),
             (String::new(), String::new())
         );
     }
