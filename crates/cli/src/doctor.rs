@@ -273,13 +273,6 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
             return findings.push(Finding::bad(failure.message, failure.hint.unwrap_or_default()));
         }
     };
-    // If the data directory is missing, the missing token needs no report of its own.
-    if !client.has_token() && config.data_dir.exists() {
-        findings.push(Finding::bad(
-            "there is no token for the gateway",
-            "set SWITCHBOARD_TOKEN, or use --token-file",
-        ));
-    }
     match client.status("?renamed=true").await {
         Err(failure) => {
             let holder = super::port::holder(config.listen);
@@ -397,8 +390,13 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
             .unwrap_or_default();
         // Restarting does not help if the program does not exist.
         let missing = why.contains("no such program");
+        let variable = unset_variable(&why);
         let unauthorised = why.contains(" answered 401 ") || why.contains(" answered 403 ");
         match text(&server["state"]) {
+            "offline" | "failed" | "starting" if variable.is_some() => findings.push(Finding::bad(
+                format!("the upstream \"{name}\" does not run{why}"),
+                unset_variable_fix(variable.unwrap_or_default()),
+            )),
             "offline" | "failed" if missing && server["source"] == "added" => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" does not run{why}"),
                 format!("run `switchboard upstream remove {name}`, then add it again with a program that exists"),
@@ -411,7 +409,7 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
                 format!("the upstream \"{name}\" is offline{why}"),
                 if server["source"] == "added" {
                     format!(
-                        "run `switchboard upstream remove {name}`, then add it again with a valid token: --bearer env:VARIABLE"
+                        "run `switchboard upstream remove {name}`, then add it again with a valid token: --bearer file:PATH"
                     )
                 } else {
                     format!("set bearer of [upstream.{name}] in the configuration file, and restart the gateway")
@@ -436,12 +434,37 @@ fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
             // A server that keeps exiting is in the state `starting` most of the time.
             "starting" if !why.is_empty() => findings.push(Finding::bad(
                 format!("the upstream \"{name}\" is restarting{why}"),
-                format!("run `switchboard upstream show {name}` to see its error"),
+                if server["source"] == "added" {
+                    format!(
+                        "fix the error, then run `switchboard upstream restart {name}`; to change the program or its \
+                         arguments, run `switchboard upstream remove {name}` and add it again"
+                    )
+                } else {
+                    format!(
+                        "fix the error or [upstream.{name}] in the configuration file, then run \
+                         `switchboard upstream restart {name}`"
+                    )
+                },
             )),
             _ => {}
         }
     }
     servers.len()
+}
+
+/// Returns the variable that an error of an upstream server reports as not set.
+pub(super) fn unset_variable(why: &str) -> Option<&str> {
+    let (_, after) = why.split_once("the environment variable ")?;
+    after.split_once(" is not set").map(|(name, _)| name)
+}
+
+/// Returns the fix for a variable that the gateway lacks. Setting it in another process, such as
+/// the shell of this command, has no effect.
+pub(super) fn unset_variable_fix(name: &str) -> String {
+    format!(
+        "the gateway's own process needs {name}: restart the gateway with {name} set, or add the server again \
+         with a file in place of the variable (file:PATH)"
+    )
 }
 
 /// Reports plugins with held-back changes, source errors or unavailable servers. Also lists their

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, segment};
+use super::doctor::{unset_variable, unset_variable_fix};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
@@ -70,7 +71,7 @@ pub(crate) struct AddArgs {
     /// URL of a Streamable HTTP server.
     #[arg(value_name = "SERVER_URL", conflicts_with = "command")]
     server: Option<String>,
-    /// Reference to the bearer token: env:NAME or file:PATH, read by the gateway.
+    /// Reference to the bearer token: env:NAME (a variable of the gateway's process) or file:PATH.
     #[arg(long, value_name = "REFERENCE", requires = "server")]
     bearer: Option<String>,
     /// The server needs an OAuth login. To log in: switchboard upstream login NAME.
@@ -99,7 +100,8 @@ pub(crate) struct AddArgs {
     /// repeated.
     #[arg(long = "env", value_name = "NAME=VALUE", conflicts_with = "server")]
     env: Vec<String>,
-    /// Working directory of the program.
+    /// Working directory of the program. Defaults to the current directory if the gateway is on
+    /// this machine, else to the gateway's own.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "server")]
     cwd: Option<String>,
     /// Default timeout of its tools: milliseconds, or a number with ms, s, m, h or d.
@@ -181,12 +183,12 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
     tell_of_options(&args);
     args.command.append(&mut args.program);
     args.place_files(client);
+    let cwd = args.cwd.clone();
     let request = client.request(Method::POST, "/v1/upstream").json(&args.body()?);
     let raw = client.send(request).await?.text().await.unwrap_or_default();
     if global.json {
         return output::json(&raw);
     }
-    line(&format!("added {name}"))?;
     let trouble = async {
         loop {
             let server = found(client, &name).await.ok()?.0;
@@ -198,7 +200,17 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
             }
         }
     };
-    if let Ok(Some((state, why))) = tokio::time::timeout(WATCHED, trouble).await {
+    let watched = tokio::time::timeout(WATCHED, trouble).await;
+    line(&match &watched {
+        Ok(_) => format!("added {name}"),
+        Err(_) => format!(
+            "added {name}; it is starting: run `switchboard upstream list` to see when its tools are there"
+        ),
+    })?;
+    if let Some(cwd) = cwd {
+        line(&format!("runs in {}", printable(&cwd)))?;
+    }
+    if let Ok(Some((state, why))) = watched {
         if state == "login_needed" {
             output::note(
                 "note",
@@ -207,12 +219,16 @@ async fn add(global: &Global, client: &Client, mut args: AddArgs) -> Result<(), 
             return Ok(());
         }
         output::note("warning", &format!("it does not run: {why}"));
-        output::note(
-            "   hint",
-            &format!(
+        let hint = match unset_variable(&why) {
+            Some(variable) => format!(
+                "{}; to remove it, run `switchboard upstream remove {name}`",
+                unset_variable_fix(variable)
+            ),
+            None => format!(
                 "run `switchboard upstream remove {name}` and add it again; or fix it and run `switchboard upstream restart {name}`"
             ),
-        );
+        };
+        output::note("   hint", &hint);
     }
     Ok(())
 }
@@ -320,6 +336,11 @@ impl AddArgs {
             {
                 *path = whole;
             }
+        }
+        // Relative paths in the arguments then mean the same as in the user's shell.
+        if self.cwd.is_none() && !self.command.is_empty() && client.is_local() {
+            let here = std::env::current_dir().ok();
+            self.cwd = here.and_then(|here| here.into_os_string().into_string().ok());
         }
     }
 

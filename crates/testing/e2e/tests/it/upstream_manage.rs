@@ -68,7 +68,7 @@ async fn a_program_that_is_not_there_is_named_at_once() {
     let added =
         gateway.cli(&["upstream", "add", "bad", "--command", "/no/such/program"]).run().await;
     added.assert_code(0);
-    assert_eq!(added.stdout, "added bad\n");
+    assert!(added.stdout.starts_with("added bad\nruns in /"), "{}", added.stdout);
     for words in
         ["warning: it does not run", "/no/such/program", "no such program", "upstream remove bad"]
     {
@@ -124,6 +124,36 @@ async fn a_program_is_looked_for_from_where_somebody_is() {
     let old = ["upstream", "add", "old", "--timeout-ms", "4000", "--command", SERVER, "stdio"];
     gateway.cli(&old).run().await.assert_code(0);
     assert_eq!(upstream(&gateway, "old").await["timeout_ms"], 4_000);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_runs_in_the_folder_of_the_command_that_added_it() {
+    let (dir, gateway) = (tempfile::tempdir().unwrap(), Setup::new().spawn(SWITCHBOARD).await);
+    let here = dir.path().canonicalize().unwrap();
+    let add = ["upstream", "add", "test", "--", SERVER, "stdio"];
+    let added = gateway.cli(&add).folder(dir.path()).run().await;
+    added.assert_code(0);
+    assert!(added.stdout.contains(&format!("runs in {}\n", here.display())), "{}", added.stdout);
+    assert_eq!(until(&gateway, "test", "ready").await["cwd"], json!(here));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_in_a_variable_that_the_gateway_lacks_is_explained() {
+    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let bearer = "env:UNSET_ISSUES_TOKEN";
+    let add = ["upstream", "add", "web", "http://127.0.0.1:9/mcp", "--bearer", bearer];
+    // The variable of the command is not a variable of the gateway.
+    let cli = gateway.cli(&add).env("UNSET_ISSUES_TOKEN", "x");
+    let added = cli.run().await;
+    added.assert_code(0);
+    let doctor = gateway.cli(&["doctor"]).run().await;
+    for told in [&added.stderr, &doctor.stdout] {
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains("restart the gateway with UNSET_ISSUES_TOKEN"), "{told}");
+        assert!(told.contains("file:PATH"), "{told}");
+    }
     gateway.stop().await;
 }
 
