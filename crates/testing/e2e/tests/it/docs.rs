@@ -158,6 +158,10 @@ fn the_readmes_node_is_the_example_that_is_compiled() {
         assert_eq!(declared, code.contains(&format!("{name}::")), "{name}");
     }
     assert_eq!(manifest.lines().count(), 7, "and no others");
+    // `cargo new` has written the table already, and a manifest with two is invalid.
+    let (before, _) = readme.split_once("```toml").unwrap();
+    assert!(manifest.starts_with("[dependencies]\n"), "{manifest}");
+    assert!(before.trim_end().ends_with("replace the line `[dependencies]` with:"), "{before}");
 }
 
 #[test]
