@@ -17,8 +17,8 @@ use super::reach::is_loopback;
 use super::table::{facts_in, width_of};
 use super::{Global, run::layers};
 use sa_gateway::config::Config;
-use sa_gateway::http::CONNECT_WITH;
 use sa_gateway::telemetry;
+use sa_nodes::http::CONNECT_WITH;
 use sa_text::quote;
 
 /// The maximum message size of one call: an image of 10 MB as base64, plus overhead. The gateway

@@ -160,7 +160,7 @@ async fn run(
         // The gateway runs without this file, but other commands then need --url.
         warn!(file = %endpoint.display(), %error, "cannot write the gateway's address for other commands");
     }
-    let open = config.node_tokens.is_empty() && !gateway.tokens.any_for_nodes();
+    let open = gateway.node_access.admits_anyone();
     // Clients without a token are only accepted from loopback addresses. They can connect if the
     // gateway listens on a loopback or unspecified address.
     let local = address.ip().is_loopback() || address.ip().is_unspecified();

@@ -92,6 +92,11 @@ impl Grant {
         Self { rank: Rank::Token, id: id.into() }
     }
 
+    /// Returns the grant of a provider that presented a token from the store.
+    pub fn stored_token(id: &str) -> Self {
+        Self::token(&format!("token:{id}"))
+    }
+
     /// Returns the grant of every provider without a token.
     pub fn none() -> Self {
         Self { rank: Rank::None, id: "".into() }

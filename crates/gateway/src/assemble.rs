@@ -14,11 +14,14 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer};
-use sa_http::{Authenticate, ErrorFormat, ForeignRoutes, Http, Refused, SessionScopes, Shared};
+use sa_http::{
+    Authenticate, ErrorFormat, ForeignRoutes, Http, Refused, SessionScopes, Shared, SocketRoute,
+    StoredTokens,
+};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_mcp::http::Endpoint;
-use sa_nodes::{NodeOptions, Nodes};
+use sa_nodes::{Access, NodeOptions, NodeStore, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
 use sa_socket::Liveness;
@@ -39,13 +42,12 @@ use crate::definitions::DefinitionStore;
 use crate::journal::StoreJournal;
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
-use crate::remembered::NodeStore;
 use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
 use crate::tokens::{NewToken, Tokens};
 use crate::write_probe::WriteProbe;
-use crate::{http, memory_limit, secret_files, unfinished};
+use crate::{memory_limit, secret_files, unfinished};
 
 /// The interval for deleting old records and forgetting nodes that left long ago.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -70,6 +72,7 @@ pub struct Gateway {
     pub router: Arc<Router>,
     pub notices: Notices,
     pub nodes: Arc<Nodes>,
+    pub node_access: Arc<Access>,
     pub upstreams: Arc<Upstreams>,
     /// `None` if sessions are not configured.
     pub sessions: Option<Arc<Sessions>>,
@@ -196,13 +199,14 @@ pub async fn assemble_on(
         },
         closing.clone(),
     );
-    let grants = http::valid_grants(&config.node_tokens, &tokens);
+    let stored_tokens = Arc::clone(&tokens) as Arc<dyn StoredTokens>;
+    let node_access = Arc::new(Access::new(config.node_tokens.clone(), stored_tokens));
     let remembered = NodeStore::load(
         &nodes,
         Arc::clone(&directory),
         Arc::clone(&records),
         Arc::clone(&trimmer),
-        &grants,
+        &node_access,
     )
     .await?;
 
@@ -277,6 +281,7 @@ pub async fn assemble_on(
         router,
         notices,
         nodes,
+        node_access,
         upstreams,
         sessions,
         channels,
@@ -321,10 +326,18 @@ where
         public_url: PublicUrl((!public_url.is_empty()).then(|| public_url.into())),
     };
     let plugins = sa_plugins::http::Routes { http: http.clone(), plugins: Arc::clone(plugins) };
+    let nodes = sa_nodes::http::Routes {
+        http: http.clone(),
+        nodes: Arc::clone(&gateway.nodes),
+        access: Arc::clone(&gateway.node_access),
+        messages: Arc::clone(&gateway.budgets.node_messages),
+        skill_dirs: config.skill_dirs().into(),
+    };
     let (chat, closing) = (Arc::clone(chat), closing.clone());
     let chat = sa_chat::http::Routes { http: http.clone(), chat, closing };
     OpenApiRouter::new()
         .merge(sa_upstream::http::router().with_state(upstream))
+        .merge(sa_nodes::http::router().with_state(nodes))
         .merge(sa_plugins::http::router().with_state(plugins))
         .merge(sa_chat::http::router().with_state(chat))
 }
@@ -333,6 +346,7 @@ where
 pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
     vec![
         sa_upstream::http::router().into_openapi(),
+        sa_nodes::http::router().into_openapi(),
         sa_plugins::http::router().into_openapi(),
         sa_chat::http::router().into_openapi(),
         sa_mcp::http::described(),
@@ -351,7 +365,12 @@ pub(crate) fn foreign_routes<'a>(gateway: &'a Gateway, path: &str) -> Option<For
 
 /// Returns whether a provider's route needs no token in a header.
 pub(crate) fn is_open(path: &str) -> bool {
-    sa_upstream::http::is_callback(path)
+    sa_upstream::http::is_callback(path) || sa_nodes::http::is_open(path)
+}
+
+/// Returns the providers' routes for WebSockets.
+pub(crate) fn sockets() -> [SocketRoute; 1] {
+    [sa_nodes::http::SOCKET]
 }
 
 impl Gateway {
@@ -580,7 +599,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
             () = stop.cancelled() => return,
         };
         gateway.router.directory().sweep();
-        http::release_names(gateway.router.directory(), &gateway.tokens);
+        gateway.node_access.release_names(gateway.router.directory());
         gateway.router.directory().save_absences();
         if let Some(sessions) = &gateway.sessions {
             crate::sessions::end_expired(sessions, &gateway.tokens).await;

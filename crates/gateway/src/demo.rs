@@ -138,3 +138,36 @@ impl NodeTool for Countdown {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sa_core::{Role, clock};
+
+    use super::*;
+    use crate::gateway_for_tests::{MINUTE_MS, YEAR_MS, start_after};
+    use crate::tokens::NewToken;
+
+    #[tokio::test]
+    async fn a_connected_node_keeps_its_names_if_its_token_expired_by_a_wrong_clock() {
+        for (ms, keeps_names) in [(MINUTE_MS, false), (YEAR_MS, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let gateway = start_after(dir.path(), ms).await;
+            let expires_ms = Some(clock::now_ms() + 1_000);
+            let new = NewToken { expires_ms, ..NewToken::new("n", Role::Node) };
+            let (_, token) = gateway.tokens.create(new).await.unwrap();
+            let directory = gateway.router.directory();
+            let mut changes = directory.subscribe();
+            spawn(&gateway, "127.0.0.1:9".parse().unwrap(), &token).unwrap();
+            while directory.online(sa_nodes::KIND) == 0 {
+                changes.changed().await.unwrap();
+            }
+            while directory.online(sa_nodes::KIND) == 1 {
+                changes.changed().await.unwrap();
+            }
+            let members = directory.members(sa_nodes::KIND);
+            assert_eq!(!members.is_empty(), keeps_names, "after {ms} ms");
+            gateway.shut_down().await;
+            gateway.store.shutdown().await.unwrap();
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sa_core::clock;
 use sa_core::store::{Expect, Records as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::assemble::{Gateway, assemble};
 use crate::call_index::store_options;
@@ -16,22 +16,15 @@ pub(crate) const MINUTE_MS: i64 = 60_000;
 /// After this time, a gateway does not trust the clock when it starts.
 pub(crate) const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
 
-/// Starts a gateway with the store of a process that ended this long ago. The store has these
-/// records: bucket, key and value.
-pub(crate) async fn start_after(
-    dir: &Path,
-    ms: i64,
-    records: impl IntoIterator<Item = (&str, &str, Value)>,
-) -> Arc<Gateway> {
+/// Starts a gateway with the store of a process that ended this long ago.
+pub(crate) async fn start_after(dir: &Path, ms: i64) -> Arc<Gateway> {
     let flags = [("data.dir", dir.as_os_str().to_owned())];
     let layers = Layers::read(None, std::iter::empty(), &flags).unwrap();
     let config = Config::resolve(&layers).unwrap();
     let store = sa_store::Store::open(store_options(config.store_file())).unwrap();
     let clock = json!({ "trusted_ms": clock::now_ms() - ms });
-    for (bucket, key, value) in records.into_iter().chain([("retention", "clock", clock)]) {
-        let value = value.to_string().into();
-        store.put(bucket, key, value, Expect::Absent).await.unwrap();
-    }
+    let clock = clock.to_string().into();
+    store.put("retention", "clock", clock, Expect::Absent).await.unwrap();
     store.shutdown().await.unwrap();
     assemble(config).await.unwrap()
 }

@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::recent::Recent;
 use crate::refusals::{Refusals, Verdict};
 use crate::telemetry::Spans;
+use sa_http::provider::provider_event;
 use sa_text::json::{ObjectWriter, to_json};
 use sa_text::redact;
 
@@ -234,7 +235,7 @@ impl Journal for StoreJournal {
     }
 
     fn provider_event(&self, event: &ProviderEvent) {
-        self.publish("node_event", None, || node_event(event).into());
+        self.publish("node_event", None, || provider_event(event).into());
     }
 
     fn count(&self, what: &'static str, why: &'static str) {
@@ -252,18 +253,6 @@ fn more_refusals(more: u64) -> AuditEvent {
     let were = if more == 1 { "was" } else { "were" };
     let detail = format!("and {more} more {were} refused, within a minute");
     AuditEvent { what: "refused.more", who: "several".into(), subject: String::new(), detail }
-}
-
-/// Serializes an event that a node sent outside of calls, for the live feed.
-pub(crate) fn node_event(event: &ProviderEvent) -> String {
-    ObjectWriter::with_capacity(128 + event.data.len())
-        .text("node", &event.provider.id)
-        .text("event", &event.event)
-        .maybe((!event.data.is_null()).then_some(&event.data), |object, data| {
-            object.raw_text("data", &redact::mask_json(data.as_str()))
-        })
-        .plain("at_ms", event.at_ms)
-        .end()
 }
 
 #[derive(Serialize)]

@@ -14,7 +14,6 @@ pub mod demo;
 pub mod examples;
 #[cfg(test)]
 mod gateway_for_tests;
-pub mod hosts;
 pub mod http;
 pub mod journal;
 pub mod ledger;
@@ -24,14 +23,12 @@ pub mod recent;
 #[cfg(test)]
 mod records_for_tests;
 mod refusals;
-mod remembered;
 mod repoll_on_wake;
 mod retention;
 mod secret_files;
 pub mod serve;
 pub mod sessions;
 pub mod sign_in;
-pub mod skills;
 pub mod telemetry;
 pub mod terminal;
 pub mod tokens;

@@ -95,7 +95,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_ends_when_its_token_has_expired_by_a_trusted_clock() {
         let dir = tempfile::tempdir().unwrap();
-        let gateway = start_after(dir.path(), YEAR_MS, []).await;
+        let gateway = start_after(dir.path(), YEAR_MS).await;
         let new = NewToken { expires_ms: Some(1), ..NewToken::new("bot", Role::Agent) };
         let (token, _) = gateway.tokens.create(new).await.unwrap();
         let request = CallRequest {

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 
-use crate::tokens::same_secret;
+use sa_http::auth::same_secret;
 
 /// The lifetime of a code. It leaves enough time to open a browser.
 pub const LIFE: Duration = Duration::from_secs(600);

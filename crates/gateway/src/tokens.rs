@@ -11,7 +11,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use parking_lot::RwLock;
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Role, clock};
-use sa_http::{Authenticate, ChannelGrant, Identity, Refused};
+use sa_http::{Authenticate, ChannelGrant, Identity, Refused, StoredToken, StoredTokens};
 use subtle::ConstantTimeEq as _;
 
 pub(crate) use stored::MODEL_TOOL;
@@ -103,6 +103,26 @@ impl Authenticate for Tokens {
     }
 }
 
+impl StoredTokens for Tokens {
+    /// The demo's token does not count. A revoked token does: revoking the last one must not allow
+    /// access without a token.
+    fn any(&self, role: Role) -> bool {
+        let known = self.known.read();
+        let mut known = known.values().map(|known| &known.record);
+        !self.unreadable.is_empty()
+            || known.any(|token| token.role == role.as_str() && !is_of_demo(&token.id))
+    }
+
+    fn list(&self, role: Role) -> Vec<StoredToken> {
+        let tokens = self.list().into_iter().filter(|token| token.role == role.as_str());
+        tokens.map(|token| StoredToken { is_over: self.is_over(&token), id: token.id }).collect()
+    }
+
+    fn has_expired(&self, expires_ms: Option<i64>) -> bool {
+        expires_ms.is_some_and(|at| (self.trusted_now_ms)().is_some_and(|now| at <= now))
+    }
+}
+
 impl Tokens {
     /// Reads the tokens. `trusted_now_ms` returns the time, or `None` while the clock is not
     /// trusted.
@@ -136,11 +156,6 @@ impl Tokens {
     /// trusted, no token counts as expired: the actions that follow cannot be undone.
     pub(crate) fn is_over(&self, token: &TokenRecord) -> bool {
         token.revoked_ms.is_some() || self.has_expired(token.expires_ms)
-    }
-
-    /// Returns whether this time has passed for certain.
-    pub(crate) fn has_expired(&self, expires_ms: Option<i64>) -> bool {
-        expires_ms.is_some_and(|at| (self.trusted_now_ms)().is_some_and(|now| at <= now))
     }
 
     /// Returns the ids of the tokens with which an operator can sign in.
@@ -294,15 +309,6 @@ impl Tokens {
         })
     }
 
-    /// Reports whether a node token was ever created, except for the demo's. Revoking the last one
-    /// must not allow nodes without a token.
-    pub fn any_for_nodes(&self) -> bool {
-        let known = self.known.read();
-        let mut known = known.values().map(|known| &known.record);
-        !self.unreadable.is_empty()
-            || known.any(|token| token.role == Role::Node.as_str() && !is_of_demo(&token.id))
-    }
-
     /// Creates the token of the demo node. It does not disable access for nodes without a token,
     /// because no operator requested it.
     pub async fn create_for_demo(&self) -> Result<String, StoreError> {
@@ -348,11 +354,6 @@ fn hash(token: &str) -> Hash {
     *blake3::hash(token.as_bytes()).as_bytes()
 }
 
-/// Compares two secrets in constant time.
-pub(crate) fn same_secret(a: &str, b: &str) -> bool {
-    hash(a).ct_eq(&hash(b)).into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -384,6 +385,36 @@ mod tests {
         tokens.open_console_session(60_000).await.unwrap();
         assert_eq!(tokens.list().len(), 3, "the expired session is deleted");
         assert!(tokens.create(speaker()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_token_is_over_when_it_is_revoked_or_has_expired_for_certain() {
+        let trusted = Arc::new(AtomicBool::new(false));
+        let is_trusted = Arc::clone(&trusted);
+        let now = move || is_trusted.load(Ordering::Relaxed).then(clock::now_ms);
+        let tokens = Tokens::load(Arc::new(MemoryRecords::default()), now).await.unwrap();
+        assert!(!tokens.any(Role::Node));
+        for (name, expires_ms) in [("valid", None), ("expired", Some(1)), ("revoked", None)] {
+            tokens.create(NewToken { expires_ms, ..new(name, Role::Node) }).await.unwrap();
+        }
+        tokens.create(new("bot", Role::Agent)).await.unwrap();
+        tokens.revoke("revoked", false).unwrap();
+        let over = || {
+            let listed = StoredTokens::list(&tokens, Role::Node).into_iter();
+            let over = listed.filter(|token| token.is_over).map(|token| token.id);
+            let mut names: Vec<_> = over.map(|id| name_of(&tokens, &id)).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(StoredTokens::list(&tokens, Role::Node).len(), 3);
+        assert_eq!(over(), ["revoked"], "the clock may be wrong");
+        trusted.store(true, Ordering::Relaxed);
+        assert_eq!(over(), ["expired", "revoked"]);
+        assert!(tokens.any(Role::Node) && !tokens.any(Role::Monitor));
+    }
+
+    fn name_of(tokens: &Tokens, id: &str) -> String {
+        tokens.list().into_iter().find(|token| token.id == id).unwrap().name
     }
 
     #[tokio::test]
@@ -423,7 +454,7 @@ mod tests {
     async fn a_record_that_cannot_be_read_is_named_and_opens_nothing() {
         let records = Arc::new(MemoryRecords::default());
         let tokens = load(&records).await;
-        assert!(tokens.is_new() && !tokens.any_for_nodes());
+        assert!(tokens.is_new() && !tokens.any(Role::Node));
         let (record, token) = tokens.create(new("builder", Role::Node)).await.unwrap();
         let good = serde_json::to_value(&record).unwrap();
         let damages =
@@ -444,7 +475,7 @@ mod tests {
             assert_eq!(tokens.authenticate(&token).unwrap_err(), Refused::Unknown);
             // The unreadable token may have been the only node token. Nodes without a token must
             // still be refused.
-            assert!(tokens.any_for_nodes() && !tokens.is_new(), "{field}");
+            assert!(tokens.any(Role::Node) && !tokens.is_new(), "{field}");
         }
     }
 

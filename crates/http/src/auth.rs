@@ -2,12 +2,34 @@
 
 use axum::http::{HeaderMap, header};
 use sa_core::Role;
+use subtle::ConstantTimeEq as _;
 
 use crate::{Identity, Problem};
 
 /// Finds the identity behind a token.
 pub trait Authenticate: Send + Sync + 'static {
     fn authenticate(&self, token: &str) -> Result<Identity, Refused>;
+}
+
+/// The stored tokens, for decisions that depend on all tokens of a role.
+pub trait StoredTokens: Send + Sync + 'static {
+    /// Returns whether an operator ever created a token of this role. Also returns `true` if that
+    /// is not known, because a stored token cannot be read.
+    fn any(&self, role: Role) -> bool;
+
+    fn list(&self, role: Role) -> Vec<StoredToken>;
+
+    /// Returns whether this time has passed for certain. While the clock is not trusted, no time
+    /// counts as passed.
+    fn has_expired(&self, expires_ms: Option<i64>) -> bool;
+}
+
+/// The state of a stored token.
+#[derive(Debug, Clone)]
+pub struct StoredToken {
+    pub id: String,
+    /// Whether it is revoked, or has expired for certain.
+    pub is_over: bool,
 }
 
 /// Why a token is not valid.
@@ -36,6 +58,12 @@ pub fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     let value = value.to_str().map_err(|_| Refused::Unknown)?;
     let (scheme, token) = value.split_once(' ').ok_or(Refused::Unknown)?;
     if scheme.eq_ignore_ascii_case("bearer") { Ok(token.trim()) } else { Err(Refused::Unknown) }
+}
+
+/// Compares two secrets in constant time.
+pub fn same_secret(a: &str, b: &str) -> bool {
+    let hash = |secret: &str| *blake3::hash(secret.as_bytes()).as_bytes();
+    hash(a).ct_eq(&hash(b)).into()
 }
 
 pub fn unauthorized(refused: Refused) -> Problem {

@@ -12,15 +12,17 @@ mod format;
 mod http;
 mod identity;
 mod problem;
+pub mod provider;
 pub mod query;
 mod refused;
 mod scope;
 pub mod slot;
+mod socket;
 
 use axum::http::{HeaderName, HeaderValue};
 use sa_core::CallId;
 
-pub use auth::{Authenticate, Refused, operator_only};
+pub use auth::{Authenticate, Refused, StoredToken, StoredTokens, operator_only};
 pub use blocks::{WireBlock, wire_attachment, wire_attachments};
 pub use body::Payload;
 pub use connection::Ends;
@@ -30,8 +32,10 @@ pub use format::{ErrorFormat, ForeignRoutes};
 pub use http::{Http, SessionScopes, Shared};
 pub use identity::{ChannelGrant, Identity, Rights};
 pub use problem::{Problem, ProblemError, SHOULD_RETRY};
+pub use provider::ProviderDoc;
 pub use refused::masked_path;
 pub use scope::{KnownChannels, no_such_scope};
+pub use socket::SocketRoute;
 
 /// The media type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -15,7 +15,6 @@ mod hostile_tests;
 pub mod keys;
 pub mod layers;
 pub mod named;
-mod node_tokens;
 mod secrets;
 pub mod settings;
 mod syntax;
@@ -25,8 +24,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sa_nodes::NodeTokens;
+
 use self::layers::Layers;
-pub use self::node_tokens::NodeTokens;
 use self::settings::Settings;
 use sa_text::printable;
 use sa_text::{excerpt, quote};
@@ -152,10 +152,11 @@ impl Config {
             );
         }
         values::check(&settings, &mut wrong);
-        let node_tokens = NodeTokens::from_env(layers).unwrap_or_else(|mistake| {
-            mistakes.push(mistake);
-            NodeTokens::default()
-        });
+        let node_tokens =
+            NodeTokens::read(|name| layers.variable(name)).unwrap_or_else(|(name, message)| {
+                mistakes.push(of_variable(name, message));
+                NodeTokens::default()
+            });
         let data_dir = if settings.data.dir.is_empty() {
             default_data_dir()
         } else {

@@ -3,6 +3,7 @@
 
 use std::net::Ipv6Addr;
 
+use sa_http::connection::split_port;
 use sa_text::mask::address;
 use url::{Host, Url};
 
@@ -115,16 +116,6 @@ fn shown(text: &str) -> String {
 
 fn write(instead: &str) -> String {
     format!("write \"{}\"", printable(instead))
-}
-
-/// Splits `host:port` or `[::1]:port`. The port is optional.
-pub(crate) fn split_port(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
-            (host, Some(port))
-        }
-        _ => (name, None),
-    }
 }
 
 /// Checks an allowed host. It is compared literally with the `Host` header, so it must have the

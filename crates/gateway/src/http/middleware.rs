@@ -2,7 +2,7 @@
 
 use sa_http::Authenticate as _;
 use sa_http::auth::{bearer, unauthorized};
-use sa_http::connection::over_share;
+use sa_http::connection::{over_share, split_port};
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use super::paced::paced;
 use super::{App, tools};
 use crate::assemble;
 use crate::config::settings::Server;
-use crate::config::values::split_port;
 use sa_http::Ends;
 use sa_http::Problem;
 use sa_http::masked_path;
@@ -40,13 +39,11 @@ const SIGN_IN: &str = "/v1/console/sign-in";
 /// Browsers connect here and can send a token only in the query: see [`super::channels`]. The same
 /// applies to `/`.
 const CHANNELS: &str = "/v1/channels/ws";
-/// Node tokens are separate and arrive in the query: see [`super::nodes`].
-const NODES: &str = "/v1/nodes/ws";
 
 /// See [`super::calls_ws`].
 const CALLS: &str = "/v1/calls/ws";
-/// The paths that accept WebSockets.
-const SOCKETS: [&str; 4] = [NODES, CALLS, CHANNELS, "/"];
+/// The gateway's own paths that accept WebSockets.
+const SOCKETS: [&str; 3] = [CALLS, CHANNELS, "/"];
 
 /// The route for monitoring systems.
 const METRICS: &str = "/metrics";
@@ -94,8 +91,10 @@ pub(super) async fn door(
             return told(refuse("origin", detail).hint(format!("add the page's origin to {list}")));
         }
     };
-    if path == NODES && origin != Origin::None {
-        return refuse("origin", "web pages cannot connect as nodes".into()).into_response();
+    let socket = assemble::sockets().into_iter().find(|socket| socket.path == path);
+    if let Some(socket) = socket.filter(|socket| !socket.allows_pages && origin != Origin::None) {
+        let detail = format!("web pages cannot connect as {}", socket.clients);
+        return refuse("origin", detail).into_response();
     }
     let cors = if let Origin::Listed(origin) = &origin { Some(origin.clone()) } else { None };
     if cors.is_some() && request.method() == Method::OPTIONS {
@@ -109,14 +108,12 @@ pub(super) async fn door(
             cors,
         );
     }
-    if !SOCKETS.contains(&path) && Upgrade::is_asked_for(request.headers()) {
+    if socket.is_none() && !SOCKETS.contains(&path) && Upgrade::is_asked_for(request.headers()) {
         // Checked before the token. A client with the wrong path would otherwise look for an error
         // in its token.
         app.metrics.refused("http", "route");
         let there_is_none = format!("there is no WebSocket at {}", sa_text::printable(path));
-        let problem = Problem::new(404, "not_found", there_is_none).hint(format!(
-            "nodes connect to {NODES}, callers to {CALLS}, participants of channels to {CHANNELS}"
-        ));
+        let problem = Problem::new(404, "not_found", there_is_none).hint(socket_paths());
         return with_cors(told(problem), cors);
     }
     let mut identity = None;
@@ -187,10 +184,18 @@ fn closing(mut response: Response) -> Response {
     response
 }
 
+/// Returns the hint for a client that opens a WebSocket elsewhere.
+fn socket_paths() -> String {
+    let [first, rest @ ..] = assemble::sockets();
+    let first = format!("{} connect to {}", first.clients, first.path);
+    let rest = rest.iter().map(|socket| (socket.clients, socket.path));
+    let own = [("callers", CALLS), ("participants of channels", CHANNELS)];
+    rest.chain(own).fold(first, |hint, (clients, path)| format!("{hint}, {clients} to {path}"))
+}
+
 /// Whether a request for this path is answered without a token in its header.
 pub(super) fn is_open(path: &str) -> bool {
-    path == NODES
-        || OPEN.contains(&path)
+    OPEN.contains(&path)
         || path.starts_with(ASSETS)
         || assemble::is_open(path)
         || is_oauth_discovery(path)

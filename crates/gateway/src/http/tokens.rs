@@ -5,11 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use sa_core::call::CancelReason;
-use sa_core::{AuditEvent, Journal as _, Role, clock};
+use sa_core::{AuditEvent, Grant, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::App;
-use super::nodes::grant_of;
 use crate::tokens::{CreateError, MAX_LIFE_S, MODEL_TOOL, NewToken, NotRevoked, TokenRecord};
 use sa_http::Payload;
 use sa_http::operator_only;
@@ -252,8 +251,7 @@ pub(crate) async fn create(
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
     let CreateToken { name, tools, models, node_id, .. } = new;
     let new = NewToken { name, role, tools, models, node_id, expires_ms, channels };
-    let closes =
-        role == Role::Node && app.config.node_tokens.is_empty() && !app.tokens.any_for_nodes();
+    let closes = role == Role::Node && app.node_access.admits_anyone();
     let (record, token) = app.tokens.create(new).await.map_err(|error| match error {
         CreateError::Taken(why) => Problem::new(409, "conflict", why)
             .hint("choose another name, or revoke the other token first"),
@@ -346,10 +344,8 @@ pub(crate) async fn revoke(
     })?;
     cut_off(&app, &identity, &record).await?;
     let was_valid = record.expires_ms.is_none_or(|at| at > clock::now_ms());
-    let shut = was_valid
-        && record.role == Role::Node.as_str()
-        && app.config.node_tokens.is_empty()
-        && app.tokens.any_for_nodes();
+    let shut =
+        was_valid && record.role == Role::Node.as_str() && app.node_access.needs_stored_token();
     let notice = (shut
         && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
     .then(|| NODES_STAY_OUT.to_owned());
@@ -362,7 +358,7 @@ pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> R
     audit(app, by, "token.revoked", record);
     // Connected nodes disconnect and release their names. Disconnected nodes cannot, so they are
     // forgotten here.
-    app.router.directory().forget_grant(&grant_of(&record.id));
+    app.router.directory().forget_grant(&Grant::stored_token(&record.id));
     if let Some(sessions) = &app.sessions {
         sessions.end_owned(&record.id, "the caller's token was revoked").await;
     }

@@ -21,7 +21,7 @@ use sa_http::auth::unauthorized;
 use sa_http::blocks::raw;
 use sa_http::body::whole;
 use sa_http::{CALL_ID, JSON, no_such_scope, parse, query};
-use sa_http::{Identity, Refused};
+use sa_http::{Identity, ProviderDoc, Refused};
 use sa_http::{Params, Problem, Segment, WireBlock};
 use sa_text::json::ObjectWriter;
 
@@ -90,12 +90,6 @@ pub(crate) struct ToolDoc<'a> {
 struct Extras<'a> {
     #[serde(rename = "_meta", borrow)]
     meta: Option<&'a RawValue>,
-}
-
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct ProviderDoc<'a> {
-    pub(super) kind: &'a str,
-    pub(super) id: &'a str,
 }
 
 /// Lists the tools that the token may use, sorted by name.

@@ -4,11 +4,17 @@
 //! node in the directory, sends requests and receives responses. The decision whether a node may
 //! connect is made earlier, and arrives as an [`Admission`].
 
+mod access;
 mod hello;
 mod host;
+mod hosts;
+pub mod http;
 mod link;
 mod machine;
+mod remembered;
 mod session;
+mod skills;
+mod tokens;
 mod too_large;
 
 use std::collections::HashMap;
@@ -22,9 +28,12 @@ use sa_limits::budget::{Holder, Limit, Permit, Refused, SharedBudget};
 use sa_socket::{Liveness, WebSocket};
 use tokio_util::sync::CancellationToken;
 
+pub use access::Access;
 pub use hello::check_id;
 pub use host::{BadFrames, Host, MAX_BINS, PROBE_TIMEOUT, ProbeError, check_bins};
+pub use remembered::NodeStore;
 pub use session::TOOK_PLACE;
+pub use tokens::NodeTokens;
 
 /// The provider kind of nodes, in addresses and lists.
 pub const KIND: &str = "node";

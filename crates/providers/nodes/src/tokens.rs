@@ -1,8 +1,5 @@
 //! Node tokens from environment variables.
 
-use super::layers::Layers;
-use super::{Mistake, of_variable};
-
 const SHARED: &str = "SA_NODE_TOKEN";
 const BOUND: &str = "SA_NODE_TOKENS";
 
@@ -22,15 +19,16 @@ impl std::fmt::Debug for NodeTokens {
 }
 
 impl NodeTokens {
-    pub(super) fn from_env(layers: &Layers) -> Result<Self, Mistake> {
-        let shared = layers.variable(SHARED).filter(|token| !token.is_empty());
+    /// Reads the environment. An error is the name of the variable and the message.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, (&'static str, String)> {
+        let shared = variable(SHARED).filter(|token| !token.is_empty());
         if shared.as_ref().is_some_and(|token| !is_token(token)) {
             let message =
                 "begins or ends with a space, or contains a line break, so no node can send it";
-            return Err(of_variable(SHARED, message.into()));
+            return Err((SHARED, message.into()));
         }
-        let bound = pairs(&layers.variable(BOUND).unwrap_or_default());
-        let bound = bound.map_err(|message| of_variable(BOUND, message))?;
+        let bound = pairs(&variable(BOUND).unwrap_or_default());
+        let bound = bound.map_err(|message| (BOUND, message))?;
         Ok(Self { shared, bound })
     }
 
@@ -47,7 +45,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         // An id may contain colons (`linux:laptop`); the gateway's tokens never do.
         let parts = pair.rsplit_once(':').map(|(id, token)| (id.trim(), token.trim()));
         let Some((id, token)) =
-            parts.filter(|(id, token)| sa_nodes::check_id(id).is_ok() && is_token(token))
+            parts.filter(|(id, token)| crate::check_id(id).is_ok() && is_token(token))
         else {
             let place = number + 1;
             return Err(format!(

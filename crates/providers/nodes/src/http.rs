@@ -1,40 +1,70 @@
-//! Nodes: their list, and the socket that they connect to.
+//! The HTTP routes of nodes, and of the hosts that can run tools and skills.
 
-use sa_http::Authenticate as _;
+mod eligibility;
+mod skills;
+
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::{FromRef, Request, State};
 use axum::http::{HeaderMap, Uri, header};
-use axum::response::{IntoResponse, Response};
-use sa_core::directory::{Directory, MemberView, Renamed};
+use axum::response::{IntoResponse as _, Response};
+use sa_core::directory::{MemberView, Renamed};
 use sa_core::{Grant, Role};
-use sa_nodes::{Admission, BadFrames, KIND};
+use sa_http::auth::{bearer, same_secret, unauthorized};
+use sa_http::blocks::raw;
+use sa_http::connection::{settle, split_port};
+use sa_http::provider::provider_event;
+use sa_http::{
+    Ends, Http, Identity, JSON, Params, Problem, ProviderDoc, Refused, SocketRoute, operator_only,
+    query,
+};
+use sa_limits::budget::SharedBudget;
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
+use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::App;
-use super::tools::ProviderDoc;
-use crate::config::NodeTokens;
-use crate::config::values::split_port;
+use crate::access::{bound_grant, shared_grant};
 use crate::hosts::Machine;
-use crate::journal::node_event;
-use crate::tokens::{Tokens, same_secret};
-use sa_http::Ends;
-use sa_http::JSON;
-use sa_http::auth::bearer;
-use sa_http::auth::unauthorized;
-use sa_http::blocks::raw;
-use sa_http::connection::settle;
-use sa_http::operator_only;
-use sa_http::{Identity, Refused};
-use sa_http::{Params, Problem, query};
-use sa_text::json::to_json;
+use crate::{Access, Admission, BadFrames, KIND, Nodes};
+
+/// The route for nodes. Their tokens are separate and arrive in the query.
+pub const SOCKET: SocketRoute =
+    SocketRoute { path: "/v1/nodes/ws", clients: "nodes", allows_pages: false };
+
+/// The state of the handlers.
+#[derive(Debug, Clone, FromRef)]
+pub struct Routes {
+    pub http: Http,
+    pub nodes: Arc<Nodes>,
+    pub access: Arc<Access>,
+    /// The budget of messages that are not complete yet.
+    pub messages: Arc<SharedBudget>,
+    /// The directories with skills.
+    pub skill_dirs: Arc<[PathBuf]>,
+}
+
+pub fn router() -> OpenApiRouter<Routes> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(eligibility::probe))
+        .routes(routes!(upgrade))
+        .routes(routes!(eligibility::answer))
+        .routes(routes!(skills::list))
+}
+
+/// Returns whether a route needs no token in a header.
+pub fn is_open(path: &str) -> bool {
+    path == SOCKET.path
+}
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct NodeList<'a> {
@@ -142,16 +172,17 @@ pub(crate) struct NodeQuery {
 /// Lists the nodes that are connected, or were recently.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(NodeQuery), responses((status = 200, body = NodeList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { http, nodes, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Params(query): Params<NodeQuery>,
 ) -> Result<Response, Problem> {
     operator_only(&identity)?;
-    let mut members = app.router.directory().members(KIND);
+    let mut members = http.router.directory().members(KIND);
     if let Some(tag) = &query.tag {
         members.retain(|member| has_tag(member, tag));
     }
-    let list = NodeList { nodes: members.iter().map(|member| NodeDoc::of(&app, member)).collect() };
+    let list =
+        NodeList { nodes: members.iter().map(|member| NodeDoc::of(&nodes, member)).collect() };
     Ok(([(header::CONTENT_TYPE, JSON)], to_json(&list)).into_response())
 }
 
@@ -167,9 +198,9 @@ fn has_tag(member: &MemberView, tag: &str) -> bool {
 }
 
 impl<'a> NodeDoc<'a> {
-    fn of(app: &App, member: &'a MemberView) -> Self {
+    fn of(nodes: &Nodes, member: &'a MemberView) -> Self {
         let machine = Machine::of(member);
-        let host = app.nodes.host(&member.id.id);
+        let host = nodes.host(&member.id.id);
         let (host_bin_status, host_bin_status_updated_at) =
             host.as_ref().map(|host| host.bin_status()).unwrap_or_default();
         let bad_frames = host.as_ref().and_then(|host| host.bad_frames());
@@ -184,7 +215,7 @@ impl<'a> NodeDoc<'a> {
             host_bin_status_updated_at,
             recent_events: recent
                 .iter()
-                .filter_map(|event| RawValue::from_string(node_event(event)).ok())
+                .filter_map(|event| RawValue::from_string(provider_event(event)).ok())
                 .collect(),
             id: &member.id.id,
             online: member.gone_for.is_none(),
@@ -222,22 +253,22 @@ impl<'a> RenamedTool<'a> {
     params(("token" = Option<String>, Query, description = "The node's token"), ("node_id" = Option<String>, Query, description = "The node's id")),
     responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
 pub(crate) async fn upgrade(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(ends): Extension<Ends>,
     upgrade: Result<Upgrade, NoUpgrade>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (admission, identity) = admit(&app, &request, ends).inspect_err(|problem| {
-        app.metrics.refused("node", "token");
+    let (admission, identity) = admit(&routes, &request, ends).inspect_err(|problem| {
+        routes.http.journal.count("node", "token");
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node's connection");
     })?;
     let upgrade = upgrade?;
-    let max_message_bytes = app.config.settings.limits.max_frame_bytes;
+    let Routes { nodes, access, messages, .. } = routes;
     let holder = admission.holder();
-    let budget = Some(app.budgets.node_messages.share(&holder));
-    let limits = SocketLimits { max_message_bytes, cuts: true, budget };
+    let budget = Some(messages.share(&holder));
+    let limits =
+        SocketLimits { max_message_bytes: nodes.options.max_frame_bytes, cuts: true, budget };
     settle(request.extensions(), || holder)?;
-    let nodes = Arc::clone(&app.nodes);
     Ok(upgrade.serve(limits, move |socket| async move {
         let (revoked, suspended) = (admission.revoked.clone(), admission.suspended.clone());
         let mut serve = Box::pin(nodes.serve(socket, admission));
@@ -249,7 +280,7 @@ pub(crate) async fn upgrade(
                 tokio::select! {
                     () = &mut serve => return,
                     () = identity.over() => {
-                        if is_over(&app.tokens, &identity) {
+                        if is_over(&access, &identity) {
                             revoked.cancel();
                         }
                         suspended.cancel();
@@ -265,16 +296,16 @@ pub(crate) async fn upgrade(
 ///
 /// Also returns the identity of a stored token, because such a token can expire or be revoked.
 fn admit(
-    app: &App,
+    Routes { http, access, .. }: &Routes,
     request: &Request,
     ends: Ends,
 ) -> Result<(Admission, Option<Identity>), Problem> {
     let presented = tokens_of(request.uri(), request.headers())?;
     let refuse = |refused: Refused| {
-        app.http.token_refused(refused, ends, request.uri().path());
+        http.token_refused(refused, ends, request.uri().path());
         node_refused(refused)
     };
-    let tokens = &app.config.node_tokens;
+    let tokens = &access.configured;
     let admission = |grant: Grant, bound_id| Admission {
         grant,
         bound_id,
@@ -290,9 +321,9 @@ fn admit(
         if tokens.shared.as_ref().is_some_and(matching) {
             return Ok((admission(shared_grant(), None), None));
         }
-        match app.tokens.authenticate(token) {
+        match http.auth.authenticate(token) {
             Ok(identity) if identity.principal.role == Role::Node => {
-                let grant = grant_of(&identity.principal.id);
+                let grant = Grant::stored_token(&identity.principal.id);
                 return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
             }
             Ok(identity) => {
@@ -300,7 +331,7 @@ fn admit(
                     "a node needs a token with the role node; this token's role is {}",
                     identity.principal.role
                 );
-                app.http.token_refused_because(&why, ends, request.uri().path());
+                http.token_refused_because(&why, ends, request.uri().path());
                 return Err(Problem::new(401, "unauthorized", why)
                     .hint("run `switchboard token create NAME --role node`"));
             }
@@ -308,7 +339,7 @@ fn admit(
             Err(_) => {}
         }
     }
-    if admits_anyone(tokens, &app.tokens)
+    if access.admits_anyone()
         && ends.remote.ip().to_canonical().is_loopback()
         && !is_forwarded(request.headers())
     {
@@ -336,55 +367,8 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 }
 
 /// Returns whether a connected node can never connect with its token again.
-fn is_over(tokens: &Tokens, identity: &Identity) -> bool {
-    identity.revoked.is_cancelled() || tokens.has_expired(identity.expires_ms)
-}
-
-/// Returns the grants with which nodes can connect. While the clock is not trusted, these include
-/// the grants of expired tokens.
-pub(crate) fn valid_grants(from_env: &NodeTokens, tokens: &Tokens) -> HashSet<Grant> {
-    let stored = tokens
-        .list()
-        .into_iter()
-        .filter(|token| token.role == Role::Node.as_str() && !tokens.is_over(token));
-    let mut valid: HashSet<Grant> = stored.map(|token| grant_of(&token.id)).collect();
-    valid.extend(from_env.bound.iter().map(|(id, _)| bound_grant(id)));
-    valid.extend(from_env.shared.iter().map(|_| shared_grant()));
-    valid.extend(admits_anyone(from_env, tokens).then(Grant::none));
-    valid
-}
-
-/// Forgets the disconnected nodes with invalid tokens.
-///
-/// They cannot reconnect with these tokens, so their names become free. Connected nodes are
-/// disconnected when their tokens expire.
-pub(crate) fn release_names(directory: &Directory, tokens: &Tokens) {
-    let over = tokens
-        .list()
-        .into_iter()
-        .filter(|token| token.role == Role::Node.as_str() && tokens.is_over(token));
-    directory.forget_grants(&over.map(|token| grant_of(&token.id)).collect());
-}
-
-/// Whether no node token is configured. Nodes on this machine may then connect without one, as the
-/// start-up warning reports.
-fn admits_anyone(from_env: &NodeTokens, tokens: &Tokens) -> bool {
-    from_env.is_empty() && !tokens.any_for_nodes()
-}
-
-/// The grant of nodes that use `SA_NODE_TOKEN`.
-fn shared_grant() -> Grant {
-    Grant::token("SA_NODE_TOKEN")
-}
-
-/// The grant of the node that uses its token of `SA_NODE_TOKENS`.
-fn bound_grant(id: &str) -> Grant {
-    Grant::token(&format!("SA_NODE_TOKENS:{id}"))
-}
-
-/// The grant of nodes that use a stored token.
-pub(crate) fn grant_of(token: &str) -> Grant {
-    Grant::token(&format!("token:{token}"))
+fn is_over(access: &Access, identity: &Identity) -> bool {
+    identity.revoked.is_cancelled() || access.stored.has_expired(identity.expires_ms)
 }
 
 /// The hint for authors of nodes that send no valid token.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sa_core::directory::MemberView;
 use sa_core::{ToolView, View};
-use sa_nodes::{KIND, MAX_BINS, PROBE_TIMEOUT, check_bins};
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::Instant;
 
-use crate::assemble::Gateway;
+use crate::{KIND, MAX_BINS, Nodes, PROBE_TIMEOUT, ProbeError, check_bins};
 
 /// The cache lifetime of a node's probe result.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -21,27 +20,27 @@ const MAX_WORD: usize = 128;
 /// Requirements for a host. All non-empty lists must be met.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Requirements {
+pub(crate) struct Requirements {
     /// Required capabilities, such as `shell.exec`; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
-    pub capabilities: Vec<String>,
+    pub(crate) capabilities: Vec<String>,
     /// Required programs; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
-    pub bins: Vec<String>,
+    pub(crate) bins: Vec<String>,
     /// Alternative programs; at least one must be present.
     #[serde(alias = "anyBins", deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
-    pub any_bins: Vec<String>,
+    pub(crate) any_bins: Vec<String>,
     /// Required environment variables; all must be present.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
-    pub env: Vec<String>,
+    pub(crate) env: Vec<String>,
     /// Accepted operating systems, such as `linux` or `darwin`.
     #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Words>)]
-    pub os: Vec<String>,
+    pub(crate) os: Vec<String>,
 }
 
 /// The two forms that [`words`] accepts, for the OpenAPI document.
@@ -88,7 +87,7 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 
 impl Requirements {
     /// Checks the limits of the requirements. Returns the problem, if any.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let lists = [
             ("capabilities", &self.capabilities),
             ("bins", &self.bins),
@@ -120,7 +119,7 @@ impl Requirements {
     }
 
     /// Returns the programs that have to be probed.
-    pub fn programs(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &String> {
         self.bins.iter().chain(&self.any_bins)
     }
 }
@@ -177,10 +176,10 @@ pub(crate) struct Facts {
 /// Returns the facts about all hosts that the view can see. The capabilities are those of the tools
 /// that the view's principal may use. All hosts are probed concurrently, so that one that does not
 /// respond does not delay the others further.
-pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>) -> Vec<Facts> {
-    let policy = gateway.router.policy();
+pub(crate) async fn facts(nodes: &Nodes, view: &View, bins: BTreeSet<String>) -> Vec<Facts> {
+    let policy = nodes.router.policy();
     let allowed = |tool: &ToolView| policy.allows(&view.principal, tool);
-    let directory = gateway.router.directory();
+    let directory = nodes.router.directory();
     let mut usable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for tool in directory.list(view, None, usize::MAX, allowed).tools {
         if tool.provider.kind == KIND {
@@ -209,7 +208,7 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
     join_all(hosts.map(|mut facts| {
         let bins = &bins;
         async move {
-            facts.look_for(gateway, bins).await;
+            facts.look_for(nodes, bins).await;
             facts
         }
     }))
@@ -218,7 +217,7 @@ pub(crate) async fn facts(gateway: &Gateway, view: &View, bins: BTreeSet<String>
 
 impl Facts {
     /// Checks which of these programs the host has.
-    async fn look_for(&mut self, gateway: &Gateway, bins: &[String]) {
+    async fn look_for(&mut self, nodes: &Nodes, bins: &[String]) {
         if bins.is_empty() {
             return;
         }
@@ -226,19 +225,19 @@ impl Facts {
             self.problem = Some("the node is not connected".to_owned());
             return;
         }
-        let Some(host) = gateway.nodes.host(&self.node) else { return };
+        let Some(host) = nodes.host(&self.node) else { return };
         let since = Instant::now().checked_sub(BELIEVED);
         let look = async {
             for some in bins.chunks(MAX_BINS) {
                 self.bins.extend(host.probe(some, since).await?);
             }
-            Ok::<_, sa_nodes::ProbeError>(())
+            Ok::<_, ProbeError>(())
         };
         let found = tokio::time::timeout(PROBE_TIMEOUT, look).await;
         self.problem = match found {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(sa_nodes::ProbeError::Timeout.to_string()),
+            Err(_) => Some(ProbeError::Timeout.to_string()),
         };
     }
 

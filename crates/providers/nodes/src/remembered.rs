@@ -3,7 +3,7 @@
 //! The stored data is limited like the data in memory: nodes that the directory forgets are deleted
 //! here.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -13,17 +13,19 @@ use futures_util::StreamExt as _;
 use sa_core::directory::{Directory, SavedProvider};
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Grant, ProviderId, Rank, RawJson, Schema, Tool, Trimmer};
-use sa_nodes::Nodes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tracing::warn;
 
+use crate::{Access, Nodes};
+
 const BUCKET: &str = "nodes";
 /// The maximum number of nodes that are taken from the directory and written at a time.
 const BATCH: usize = 16;
 
-pub(crate) struct NodeStore {
+/// See [`self`].
+pub struct NodeStore {
     directory: Arc<Directory>,
     records: Arc<dyn Records>,
     /// Provides the trusted time.
@@ -80,14 +82,14 @@ struct ToolDocument {
 }
 
 impl NodeStore {
-    /// Restores the stored nodes if their grants are in `valid`. While the clock is not trusted, an
+    /// Restores the stored nodes if their tokens are valid. While the clock is not trusted, an
     /// offline node counts as having just disconnected. So a wrong clock makes no node forgotten.
-    pub(crate) async fn load(
+    pub async fn load(
         nodes: &Nodes,
         directory: Arc<Directory>,
         records: Arc<dyn Records>,
         trimmer: Arc<Trimmer>,
-        valid: &HashSet<Grant>,
+        access: &Access,
     ) -> Result<Self, StoreError> {
         let now_ms = trimmer.now_ms();
         let mut stored = HashMap::new();
@@ -103,12 +105,13 @@ impl NodeStore {
                 }
             }
         }
+        let valid = access.valid_grants();
         nodes.restore(saved, |grant| valid.contains(grant));
         Ok(Self { directory, records, trimmer, stored: Mutex::new(stored) })
     }
 
     /// Saves all changes so far.
-    pub(crate) async fn save(&self) -> Result<(), StoreError> {
+    pub async fn save(&self) -> Result<(), StoreError> {
         let mut stored = self.stored.lock().await;
         let now_ms = self.trimmer.now_ms();
         loop {
@@ -251,72 +254,4 @@ fn hash(document: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     document.hash(&mut hasher);
     hasher.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use sa_core::clock;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::assemble::Gateway;
-    use crate::gateway_for_tests::{self, MINUTE_MS, YEAR_MS};
-
-    /// Starts a gateway with the store of a process that ended this long ago. A node had
-    /// disconnected at the same time.
-    async fn start_after(dir: &std::path::Path, ms: i64) -> Arc<Gateway> {
-        let at_ms = clock::now_ms() - ms;
-        let node = json!({ "age": 1, "bare_names": false, "about": {}, "gone_ms": at_ms });
-        gateway_for_tests::start_after(dir, ms, [(BUCKET, "n", node)]).await
-    }
-
-    /// The memory of offline nodes is ten minutes.
-    #[tokio::test]
-    async fn a_wrong_clock_makes_no_node_forgotten() {
-        for (ms, gone_for_minutes) in
-            [(MINUTE_MS, Some(1)), (11 * MINUTE_MS, None), (YEAR_MS, Some(0)), (-YEAR_MS, Some(0))]
-        {
-            let dir = tempfile::tempdir().unwrap();
-            let gateway = start_after(dir.path(), ms).await;
-            let nodes = gateway.router.directory().members("node");
-            let known: Vec<_> =
-                nodes.iter().map(|node| node.gone_for.unwrap().as_secs() / 60).collect();
-            assert_eq!(known, Vec::from_iter(gone_for_minutes), "after {ms} ms");
-            gateway.shut_down().await;
-            gateway.store.shutdown().await.unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn a_wrong_time_of_disconnection_is_not_stored() {
-        for (ms, is_stored) in [(MINUTE_MS, true), (YEAR_MS, false)] {
-            let dir = tempfile::tempdir().unwrap();
-            let gateway = start_after(dir.path(), ms).await;
-            gateway.shut_down().await;
-            let record = gateway.store.get(BUCKET, "n").await.unwrap().unwrap();
-            let node: Value = serde_json::from_slice(&record.value).unwrap();
-            assert_eq!(node["gone_ms"].is_i64(), is_stored, "after {ms} ms: {node}");
-            gateway.store.shutdown().await.unwrap();
-        }
-    }
-
-    /// A token may have expired only by a wrong clock.
-    #[tokio::test]
-    async fn a_wrong_clock_forgets_no_node_with_an_expiring_token() {
-        for (ms, is_known) in [(MINUTE_MS, false), (YEAR_MS, true)] {
-            let dir = tempfile::tempdir().unwrap();
-            let token = json!({
-                "id": "t", "name": "t", "role": "node", "hash": "0".repeat(64), "created_ms": 1, "expires_ms": 2,
-            });
-            let grant = crate::http::grant_of("t").id;
-            let node = json!({ "grant": grant, "age": 1, "bare_names": false, "about": {} });
-            let records = [(BUCKET, "n", node), ("tokens", "t", token)];
-            let gateway = gateway_for_tests::start_after(dir.path(), ms, records).await;
-            let nodes = gateway.router.directory().members("node");
-            assert_eq!(!nodes.is_empty(), is_known, "after {ms} ms");
-            gateway.shut_down().await;
-            assert_eq!(gateway.store.get(BUCKET, "n").await.unwrap().is_some(), is_known);
-            gateway.store.shutdown().await.unwrap();
-        }
-    }
 }

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::extract::State;
 use axum::{Extension, Json};
 use sa_core::{Role, View};
+use sa_http::{Identity, Problem};
 use serde::Serialize;
 
-use super::App;
+use super::Routes;
 use crate::hosts::{Facts, Requirements, facts};
 use crate::skills::{self, Skill};
-use sa_http::Identity;
-use sa_http::Problem;
 
 /// The maximum number of programs to probe for one list of skills.
 const MAX_PROGRAMS: usize = 512;
@@ -53,15 +52,14 @@ pub(crate) struct SkillDoc {
 /// A token that is limited to some tools sees only the skills that a host of these tools can run.
 #[utoipa::path(get, path = "/v1/skills", operation_id = "list_skills", tag = "nodes", responses((status = 200, body = SkillList), (status = 403, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { http, nodes, skill_dirs: dirs, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<SkillList>, Problem> {
-    app.router
+    http.router
         .policy()
         .authorise_role(&identity.principal)
         .map_err(|error| Problem::from(&error))?;
     let operator = identity.principal.role == Role::Operator;
-    let dirs = app.config.skill_dirs();
     let looked = dirs.iter().map(|dir| dir.display().to_string()).filter(|_| operator).collect();
     let found = tokio::task::spawn_blocking(move || skills::read(&dirs)).await;
     let found = found.map_err(|_| Problem::new(500, "internal", "the skills cannot be read"))?;
@@ -69,7 +67,7 @@ pub(crate) async fn list(
     let programs: BTreeSet<&String> = usable.flat_map(|skill| skill.requires.programs()).collect();
     let programs = programs.into_iter().take(MAX_PROGRAMS).cloned().collect();
     let limited = identity.principal.is_limited() && !operator;
-    let mut hosts = facts(&app, &View::of(identity.principal), programs).await;
+    let mut hosts = facts(&nodes, &View::of(identity.principal), programs).await;
     hosts.retain(|host| host.online);
     hosts.sort_by_key(|host| !host.primary);
     let mut skills: Vec<SkillDoc> =

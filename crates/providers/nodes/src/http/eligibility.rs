@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::{Extension, Json};
 use sa_core::View;
-use sa_nodes::{KIND, ProbeError};
+use sa_http::{Identity, Payload, Problem, Segment, operator_only, parse};
+use sa_text::printable;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::App;
+use super::Routes;
 use crate::hosts::{Facts, Requirements, facts};
-use sa_http::Identity;
-use sa_http::Payload;
-use sa_http::operator_only;
-use sa_http::parse;
-use sa_http::{Problem, Segment};
-use sa_text::printable;
+use crate::{KIND, ProbeError};
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +38,7 @@ pub(crate) struct Probed {
     responses((status = 200, body = Probed), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 409, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
 pub(crate) async fn probe(
-    State(app): State<App>,
+    State(Routes { http, nodes, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(node): Segment,
     Payload(body): Payload,
@@ -50,9 +46,9 @@ pub(crate) async fn probe(
     operator_only(&identity)?;
     let body: ProbeBody =
         parse(&body).map_err(|problem| problem.hint("send a body such as {\"bins\":[\"git\"]}"))?;
-    let Some(host) = app.nodes.host(&node) else {
+    let Some(host) = nodes.host(&node) else {
         let known =
-            app.router.directory().members(KIND).iter().any(|member| *member.id.id == *node);
+            http.router.directory().members(KIND).iter().any(|member| *member.id.id == *node);
         let name = printable(&node);
         return Err(if known {
             Problem::new(503, "offline", format!("the node \"{name}\" is not connected"))
@@ -125,11 +121,11 @@ pub(crate) struct Missing {
 #[utoipa::path(post, path = "/v1/eligibility", tag = "nodes", request_body = Option<Requirements>,
     responses((status = 200, body = Eligibility), (status = 400, body = Problem), (status = 403, body = Problem)))]
 pub(crate) async fn answer(
-    State(app): State<App>,
+    State(Routes { http, nodes, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Payload(body): Payload,
 ) -> Result<Json<Eligibility>, Problem> {
-    app.router
+    http.router
         .policy()
         .authorise_role(&identity.principal)
         .map_err(|error| Problem::from(&error))?;
@@ -137,7 +133,7 @@ pub(crate) async fn answer(
         if body.is_empty() { Requirements::default() } else { read(&body)? };
     required.check().map_err(Problem::bad_request)?;
     let view = View::of(identity.principal);
-    let hosts = facts(&app, &view, required.programs().cloned().collect()).await;
+    let hosts = facts(&nodes, &view, required.programs().cloned().collect()).await;
     Ok(Json(Eligibility::of(hosts, &required)))
 }
 

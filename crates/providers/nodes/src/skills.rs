@@ -26,28 +26,28 @@ const MAX_DESCRIPTION: usize = 1_024;
 const NAMESPACES: [&str; 5] = ["switchboard", "openclaw", "gsv", "clawdbot", "clawdis"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skill {
+pub(crate) struct Skill {
     /// The name from the front matter, or the folder name if the front matter cannot be read.
-    pub name: String,
-    pub description: String,
-    pub path: PathBuf,
-    pub requires: Requirements,
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) path: PathBuf,
+    pub(crate) requires: Requirements,
     /// The reason why the skill cannot be used.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 /// The skills found in the directories.
 #[derive(Debug, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// Sorted by name.
-    pub skills: Vec<Skill>,
+    pub(crate) skills: Vec<Skill>,
     /// Problems with the directories themselves.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Reads the skills of these directories. If two have the same name, the one in the earlier
 /// directory is used.
-pub fn read(dirs: &[PathBuf]) -> Found {
+pub(crate) fn read(dirs: &[PathBuf]) -> Found {
     let mut found = Found::default();
     for dir in dirs {
         match folders(dir) {
