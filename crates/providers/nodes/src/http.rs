@@ -1,40 +1,33 @@
 //! The HTTP routes of nodes, and of the hosts that can run tools and skills.
 
+mod connect;
 mod eligibility;
 mod skills;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{FromRef, Request, State};
-use axum::http::{HeaderMap, Uri, header};
+use axum::extract::{FromRef, State};
+use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use sa_core::directory::{MemberView, Renamed};
-use sa_core::{Grant, Role};
-use sa_http::auth::{bearer, same_secret, unauthorized};
 use sa_http::blocks::raw;
-use sa_http::connection::{settle, split_port};
 use sa_http::provider::provider_event;
-use sa_http::{
-    Ends, Http, Identity, JSON, Params, Problem, ProviderDoc, Refused, SocketRoute, operator_only,
-    query,
-};
+use sa_http::{Http, Identity, JSON, Params, Problem, ProviderDoc, SocketRoute, operator_only};
 use sa_limits::budget::SharedBudget;
-use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{bound_grant, shared_grant};
+pub use self::connect::CONNECT_WITH;
+
 use crate::hosts::Machine;
-use crate::{Access, Admission, BadFrames, KIND, Nodes};
+use crate::{Access, BadFrames, KIND, Nodes};
 
 /// The route for nodes. Their tokens are separate and arrive in the query.
 pub const SOCKET: SocketRoute =
@@ -56,7 +49,7 @@ pub fn router() -> OpenApiRouter<Routes> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(eligibility::probe))
-        .routes(routes!(upgrade))
+        .routes(routes!(connect::upgrade))
         .routes(routes!(eligibility::answer))
         .routes(routes!(skills::list))
 }
@@ -248,155 +241,55 @@ impl<'a> RenamedTool<'a> {
     }
 }
 
-/// Opens a WebSocket for the node protocol.
-#[utoipa::path(get, path = "/v1/nodes/ws", tag = "nodes",
-    params(("token" = Option<String>, Query, description = "The node's token"), ("node_id" = Option<String>, Query, description = "The node's id")),
-    responses((status = 101, description = "Switching to WebSocket"), (status = 401, body = Problem), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
-pub(crate) async fn upgrade(
-    State(routes): State<Routes>,
-    Extension(ends): Extension<Ends>,
-    upgrade: Result<Upgrade, NoUpgrade>,
-    request: Request,
-) -> Result<Response, Problem> {
-    let (admission, identity) = admit(&routes, &request, ends).inspect_err(|problem| {
-        routes.http.journal.count("node", "token");
-        tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node's connection");
-    })?;
-    let upgrade = upgrade?;
-    let Routes { nodes, access, messages, .. } = routes;
-    let holder = admission.holder();
-    let budget = Some(messages.share(&holder));
-    let limits =
-        SocketLimits { max_message_bytes: nodes.options.max_frame_bytes, cuts: true, budget };
-    settle(request.extensions(), || holder)?;
-    Ok(upgrade.serve(limits, move |socket| async move {
-        let (revoked, suspended) = (admission.revoked.clone(), admission.suspended.clone());
-        let mut serve = Box::pin(nodes.serve(socket, admission));
-        // Runs in a separate task. The upgrade task is larger, because it has space for the whole
-        // upgrade.
-        match identity {
-            None => tokio::spawn(serve),
-            Some(identity) => tokio::spawn(async move {
-                tokio::select! {
-                    () = &mut serve => return,
-                    () = identity.over() => {
-                        if is_over(&access, &identity) {
-                            revoked.cancel();
-                        }
-                        suspended.cancel();
-                    }
-                }
-                serve.await;
-            }),
-        };
-    }))
-}
-
-/// Decides by the token whether a node may connect, and with which permissions.
-///
-/// Also returns the identity of a stored token, because such a token can expire or be revoked.
-fn admit(
-    Routes { http, access, .. }: &Routes,
-    request: &Request,
-    ends: Ends,
-) -> Result<(Admission, Option<Identity>), Problem> {
-    let presented = tokens_of(request.uri(), request.headers())?;
-    let refuse = |refused: Refused| {
-        http.token_refused(refused, ends, request.uri().path());
-        node_refused(refused)
-    };
-    let tokens = &access.configured;
-    let admission = |grant: Grant, bound_id| Admission {
-        grant,
-        bound_id,
-        remote: ends.remote.to_string(),
-        revoked: CancellationToken::new(),
-        suspended: CancellationToken::new(),
-    };
-    for token in &presented {
-        let matching = |secret: &String| same_secret(secret, token);
-        if let Some((id, _)) = tokens.bound.iter().find(|(_, secret)| matching(secret)) {
-            return Ok((admission(bound_grant(id), Some(id.as_str().into())), None));
-        }
-        if tokens.shared.as_ref().is_some_and(matching) {
-            return Ok((admission(shared_grant(), None), None));
-        }
-        match http.auth.authenticate(token) {
-            Ok(identity) if identity.principal.role == Role::Node => {
-                let grant = Grant::stored_token(&identity.principal.id);
-                return Ok((admission(grant, identity.node_id.clone()), Some(identity)));
-            }
-            Ok(identity) => {
-                let why = format!(
-                    "a node needs a token with the role node; this token's role is {}",
-                    identity.principal.role
-                );
-                http.token_refused_because(&why, ends, request.uri().path());
-                return Err(Problem::new(401, "unauthorized", why)
-                    .hint("run `switchboard token create NAME --role node`"));
-            }
-            Err(refused @ (Refused::Revoked | Refused::Expired)) => return Err(refuse(refused)),
-            Err(_) => {}
-        }
-    }
-    if access.admits_anyone()
-        && ends.remote.ip().to_canonical().is_loopback()
-        && !is_forwarded(request.headers())
-    {
-        return Ok((admission(Grant::none(), None), None));
-    }
-    let tried = !presented.is_empty() || request.headers().contains_key(header::AUTHORIZATION);
-    Err(refuse(if tried { Refused::Unknown } else { Refused::Missing }))
-}
-
-/// Returns whether a proxy on this machine may forward the request for a client on another one. A
-/// direct client names a local address as its host, and has no headers of a proxy.
-fn is_forwarded(headers: &HeaderMap) -> bool {
-    let by_proxy = |name: &str| {
-        matches!(name, "forwarded" | "via" | "x-real-ip")
-            || ["x-forwarded", "client-ip", "connecting-ip", "forwarded-for", "external-address"]
-                .iter()
-                .any(|part| name.contains(part))
-    };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let (host, _) = split_port(host);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_local = address
-        .map_or(host.eq_ignore_ascii_case("localhost"), |ip| ip.to_canonical().is_loopback());
-    !is_local || headers.keys().any(|name| by_proxy(name.as_str()))
-}
-
-/// Returns whether a connected node can never connect with its token again.
-fn is_over(access: &Access, identity: &Identity) -> bool {
-    identity.revoked.is_cancelled() || access.stored.has_expired(identity.expires_ms)
-}
-
-/// The hint for authors of nodes that send no valid token.
-pub const CONNECT_WITH: &str = "connect with ?token=TOKEN";
-
-fn node_refused(refused: Refused) -> Problem {
-    unauthorized(refused).hint(format!(
-        "{CONNECT_WITH}; use the token in SA_NODE_TOKEN, or create one with: \
-         `switchboard token create NAME --role node`"
-    ))
-}
-
-/// Returns the token in the query, or else in the header.
-///
-/// Some nodes do not percent-encode their token, and the plain token may look encoded. Both
-/// readings are therefore tried.
-fn tokens_of(uri: &Uri, headers: &HeaderMap) -> Result<Vec<String>, Problem> {
-    let mut tokens = Vec::new();
-    if let Some(raw) = query::only(uri, "token")? {
-        tokens.extend(query::decoded(uri, "token").ok().flatten().map(Cow::into_owned));
-        tokens.push(raw.to_owned());
-    } else {
-        tokens.extend(bearer(headers).ok().map(str::to_owned));
-    }
-    tokens.retain(|token| !token.is_empty());
-    tokens.dedup();
-    Ok(tokens)
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::time::Duration;
+
+    use sa_core::directory::Attach;
+    use sa_core::{Catalog, Directory, Grant, Notices, ProviderId, RawJson, Scope};
+
+    use super::*;
+
+    struct Nobody;
+
+    impl sa_core::Provider for Nobody {
+        fn call(
+            &self,
+            _: Arc<sa_core::Call>,
+            _: sa_core::Updates,
+        ) -> futures_util::future::BoxFuture<'static, sa_core::Outcome> {
+            Box::pin(std::future::ready(Err(sa_core::CallError::undelivered("nobody is here"))))
+        }
+    }
+
+    #[track_caller]
+    fn check(about: &str, tag: &str, expected: bool) {
+        let directory = Directory::new(Notices::new(), Duration::from_secs(600));
+        let attach = Attach {
+            id: ProviderId::new(KIND, "n"),
+            scope: Scope::Everyone,
+            grant: Grant::none(),
+            provider: Arc::new(Nobody),
+            catalog: Catalog::default(),
+            max_running: 1,
+            about: RawJson::parse(about).unwrap(),
+            may_take_over: false,
+        };
+        let _node = directory.attach(attach).unwrap();
+        assert_eq!(has_tag(&directory.members(KIND)[0], tag), expected, "{tag:?}");
+    }
+
+    #[test]
+    fn a_node_has_the_tags_of_its_hello() {
+        let tagged = r#"{ "id": "n", "tags": ["gpu", "to ship", "\u00fc"] }"#;
+        for tag in ["gpu", "to ship", "ü"] {
+            check(tagged, tag, true);
+        }
+        for tag in ["gp", "gpux", "GPU", "to", "", "n", "tags"] {
+            check(tagged, tag, false);
+        }
+        for about in ["{}", r#"{ "tags": "gpu" }"#, r#"{ "tags": ["gpu", 1] }"#, "null", "[]"] {
+            check(about, "gpu", false);
+        }
+    }
+}

@@ -1,56 +1,9 @@
 //! Rule: a node sends its token in the query or in the header. A node without a token is local.
 
-use std::time::Duration;
-
 use axum::http::HeaderValue;
 use proptest::prelude::*;
-use sa_core::directory::Attach;
-use sa_core::{Catalog, Directory, Notices, ProviderId, RawJson, Scope};
 
 use super::*;
-
-struct Nobody;
-
-impl sa_core::Provider for Nobody {
-    fn call(
-        &self,
-        _: Arc<sa_core::Call>,
-        _: sa_core::Updates,
-    ) -> futures_util::future::BoxFuture<'static, sa_core::Outcome> {
-        Box::pin(std::future::ready(Err(sa_core::CallError::undelivered("nobody is here"))))
-    }
-}
-
-#[track_caller]
-fn check(about: &str, tag: &str, expected: bool) {
-    let directory = Directory::new(Notices::new(), Duration::from_secs(600));
-    let attach = Attach {
-        id: ProviderId::new(KIND, "n"),
-        scope: Scope::Everyone,
-        grant: Grant::none(),
-        provider: Arc::new(Nobody),
-        catalog: Catalog::default(),
-        max_running: 1,
-        about: RawJson::parse(about).unwrap(),
-        may_take_over: false,
-    };
-    let _node = directory.attach(attach).unwrap();
-    assert_eq!(has_tag(&directory.members(KIND)[0], tag), expected, "{tag:?}");
-}
-
-#[test]
-fn a_node_has_the_tags_of_its_hello() {
-    let tagged = r#"{ "id": "n", "tags": ["gpu", "to ship", "\u00fc"] }"#;
-    for tag in ["gpu", "to ship", "ü"] {
-        check(tagged, tag, true);
-    }
-    for tag in ["gp", "gpux", "GPU", "to", "", "n", "tags"] {
-        check(tagged, tag, false);
-    }
-    for about in ["{}", r#"{ "tags": "gpu" }"#, r#"{ "tags": ["gpu", 1] }"#, "null", "[]"] {
-        check(about, "gpu", false);
-    }
-}
 
 /// Returns the tokens of a node with this query and header.
 fn tokens(query: &str, authorization: Option<&str>) -> Option<Vec<String>> {
