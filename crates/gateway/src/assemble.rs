@@ -13,9 +13,9 @@ use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
-use sa_core::{Directory, Journal, Notices, Pattern, Policy, Role, Router, RouterOptions, Trimmer};
+use sa_core::{Directory, Journal, Notices, Pattern, Policy, Router, RouterOptions, Trimmer};
 use sa_http::{
-    Authenticate, ErrorFormat, ForeignRoutes, Http, Refused, SessionScopes, Shared, SocketRoute,
+    Authenticate, ErrorFormat, ForeignRoutes, Http, SessionScopes, Shared, SocketRoute,
     StoredTokens,
 };
 use sa_limits::budget::SharedBudget;
@@ -28,9 +28,9 @@ use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
 use sa_upstream::http::PublicUrl;
-use sa_vault::{Vault, bounded, secret_file};
+use sa_vault::{Vault, secret_file};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::VERSION;
@@ -45,9 +45,9 @@ use crate::metrics::Metrics;
 use crate::retention::{self, Rounds, days};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{NewToken, Tokens};
+use crate::tokens::Tokens;
 use crate::write_probe::WriteProbe;
-use crate::{memory_limit, secret_files, unfinished};
+use crate::{memory_limit, operator_token, secret_files, unfinished};
 
 /// The interval for deleting old records and forgetting nodes that left long ago.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ pub async fn assemble_on(
         let message = format!("{}: {trouble}", config.store_file().display());
         store.note(&StoreError { kind: StoreErrorKind::Damaged, message });
     }
-    ensure_operator(&tokens, &config.operator_token_file()).await?;
+    operator_token::ensure(&tokens, &config.operator_token_file()).await?;
     secret_files::mark(&config);
 
     // Observability: metrics, spans, the journal.
@@ -519,57 +519,6 @@ fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
             mode = format!("{mode:o}"),
             "other users can access the data directory; run `chmod 700 {}`",
             dir.display()
-        );
-    }
-    Ok(())
-}
-
-/// Ensures that the operator's token file contains a valid token.
-async fn ensure_operator(tokens: &Tokens, file: &Path) -> anyhow::Result<()> {
-    let operator = || NewToken::new("operator", Role::Operator);
-    let written = bounded::text_of_file(file, bounded::TOKEN).map(|text| text.trim().to_owned());
-    let first = tokens.is_new();
-    let why = match written.as_deref().map(|token| (token, tokens.authenticate(token))) {
-        Ok((_, Ok(identity))) if identity.principal.role == Role::Operator => return Ok(()),
-        Ok((token, Err(Refused::Unknown)))
-            if first && token.starts_with("sb_") && token.len() >= 43 =>
-        {
-            // The store is new but the token file exists. The token stays valid for scripts that
-            // have read it.
-            tokens.adopt(token, operator()).await?;
-            info!(file = %file.display(), "the store has no tokens; the operator token was read from its file");
-            return Ok(());
-        }
-        Ok((_, Ok(_))) => "the file held a token that is not an operator token".to_owned(),
-        Ok((_, Err(Refused::Missing))) => "the file was empty".to_owned(),
-        Ok((_, Err(Refused::Unknown))) => {
-            // The file was edited or damaged. Its content must not become an operator token.
-            "the file held no valid token of this gateway; it was changed or damaged".to_owned()
-        }
-        Ok((_, Err(refused))) => {
-            format!("the token in the file is not valid: {}", refused.message())
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            "the file was missing".to_owned()
-        }
-        Err(error) => format!("the file could not be read: {error}"),
-    };
-    let before = tokens.for_operators();
-    let (_, token) = tokens.create(operator()).await?;
-    write_private(file, &token)
-        .with_context(|| format!("cannot write the operator token to {}", file.display()))?;
-    let file = file.display();
-    if first {
-        info!(%file, "wrote a new operator token");
-    } else if before.is_empty() {
-        warn!(%file, why, "wrote a new operator token");
-    } else {
-        // The earlier tokens are still valid. A leaked token must be revoked explicitly.
-        let valid = before.join(", ");
-        warn!(
-            %file, why, valid,
-            "wrote a new operator token; the earlier ones are still valid; to revoke one, run \
-             `switchboard token revoke ID`"
         );
     }
     Ok(())

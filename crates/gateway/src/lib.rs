@@ -19,6 +19,7 @@ pub mod journal;
 pub mod ledger;
 pub mod memory_limit;
 pub mod metrics;
+mod operator_token;
 pub mod recent;
 #[cfg(test)]
 mod records_for_tests;
