@@ -151,14 +151,15 @@ impl UpdateSink for Told {
                     .map_or(progress, |total| 100.0 * progress / total);
                 // The protocol requires a percentage, and JSON has no infinite numbers.
                 let percent = percent.clamp(0.0, 100.0);
-                format!(",\"progress\":{percent},\"complete\":false")
+                ObjectWriter::with_capacity(60).float("progress", percent)
             }
             Update::Chunk { content, .. } => {
-                format!(",\"content\":{},\"complete\":false", content.as_str())
+                ObjectWriter::with_capacity(content.len() + 40).raw("content", &content)
             }
             // The channel protocol has no message for logs.
             Update::Log { .. } => return Ok(()),
         };
+        let fields = fields.plain("complete", false).end();
         // If the queue is full, the update is dropped: the result still arrives.
         if let Some(permit) = channel.place_now() {
             channel.enqueue(Item { permit: Some(permit), ..self.call.result(&fields) });
