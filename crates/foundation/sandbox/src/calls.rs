@@ -118,8 +118,8 @@ const NAMESPACES: [i32; 7] = [
 /// The `ioctl` requests for simulated terminal input and for commands of the console.
 const TERMINAL_INPUT: [u64; 2] = [0x5412, 0x541C];
 
-/// The `fcntl` commands `F_SETLEASE` and `F_NOTIFY`. A lease on a file of the host delays every other
-/// program that opens it.
+/// The `fcntl` commands `F_SETLEASE` and `F_NOTIFY`. A lease on a file of the host delays every
+/// other program that opens it.
 const LEASES: [u64; 2] = [1024, 1026];
 
 /// The setuid and setgid bits: every user runs the file with the rights of its user or group.
