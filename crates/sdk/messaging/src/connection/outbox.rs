@@ -309,7 +309,7 @@ mod tests {
         let mut small = take(&mut outbox, true);
         let mut send = |len: usize| {
             let (done, answer) = oneshot::channel();
-            let draft = Draft::new("note", "x".repeat(len), true);
+            let draft = Draft::new("note", format!("\"{}\"", "x".repeat(len)), true);
             outbox.take(Command::Publish { draft, done }, true);
             answer
         };
