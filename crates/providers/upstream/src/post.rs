@@ -379,7 +379,7 @@ mod tests {
     async fn many_small_values_count_with_their_size_in_memory() {
         let limit = Limit { name: "b", what: "bytes", key: "k", remedy: "wait", total: 64 << 20 };
         let budget = SharedBudget::new(limit);
-        let numbers = vec!["0"; 100_000].join(",");
+        let numbers = vec!["0"; 200_000].join(",");
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":[{numbers}]}}}}"#);
         let mut first = Received::counted(budget.share(&Holder::named("a")));
         assert!(read(body.as_bytes(), &mut first).await.is_ok());
