@@ -216,8 +216,8 @@ pub fn is_unreadable_answer(message: &str, request: &RequestId) -> bool {
             .is_ok_and(|rough| rough.id.as_ref() == Some(request) && !rough.method)
 }
 
-/// Whether a JSON text holds more values than `most`, or so many objects that its values would take
-/// too much memory.
+/// Whether a JSON text holds more values than `most`, or its parsed values would take too much
+/// memory.
 pub fn has_more_values(text: &[u8], most: usize) -> bool {
     // Each value takes at least one byte.
     (text.len() > most && json::values(text) > most) || json::check_parsed_bytes(text).is_err()
