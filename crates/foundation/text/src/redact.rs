@@ -1,7 +1,8 @@
-//! Masks secrets in records: values of keys that name secrets, the gateway's tokens, and
-//! credentials in URLs.
+//! Masks secrets in records: values of keys and of lines that name secrets, the gateway's tokens,
+//! private keys, and credentials in URLs.
 
 mod embedded;
+mod lines;
 
 use std::borrow::Cow;
 
@@ -27,8 +28,8 @@ const PARTS: [&str; 12] = [
 
 /// Words of secret keys. They must match a whole word, because they are short: `shipping` contains
 /// `pin`.
-const WORDS: [&str; 11] =
-    ["pwd", "pw", "bearer", "jwt", "otp", "totp", "mfa", "pin", "cvv", "cvc", "dsn"];
+const WORDS: [&str; 12] =
+    ["pass", "pwd", "pw", "bearer", "jwt", "otp", "totp", "mfa", "pin", "cvv", "cvc", "dsn"];
 
 /// The last words of query parameters that name secrets only in URLs.
 const PARAMETERS: [&str; 3] = ["key", "sig", "signature"];
@@ -58,11 +59,12 @@ pub fn mask_json(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Masks the gateway's tokens, the credentials of URLs, and the secrets of JSON documents in a
-/// text.
+/// Masks the gateway's tokens, private keys, the credentials of URLs, and the secrets of lines and of
+/// JSON documents in a text.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
-    for find in [token_in, bearer_in, user_in, parameter_in] {
+    for find in [token_in, lines::private_key_in, bearer_in, lines::value_in, user_in, parameter_in]
+    {
         let mut from = 0;
         while let Some((start, end)) = find(&shown, from) {
             shown.to_mut().replace_range(start..end, MASK);

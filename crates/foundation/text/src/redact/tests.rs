@@ -65,6 +65,9 @@ fn short_names_are_masked_as_whole_words() {
         "accessKeyId",
         "AWS_ACCESS_KEY_ID",
         "passphrase",
+        "pass",
+        "db_pass",
+        "userPass",
     ] {
         check(&json!({ key: "x" }).to_string(), &json!({ key: MASK }).to_string());
         check(&json!({ key: 1234 }).to_string(), &json!({ key: MASK }).to_string());
@@ -81,6 +84,9 @@ fn short_names_are_masked_as_whole_words() {
         "cpwdx",
         "adsnx",
         "Pinterest",
+        "passenger",
+        "bypass",
+        "compass",
     ] {
         check(&json!({ key: "x" }).to_string(), &json!({ key: "x" }).to_string());
     }
@@ -124,6 +130,46 @@ fn credentials_in_urls_are_masked_and_the_rest_of_them_is_not() {
         check(&json!([text]).to_string(), &json!([expected]).to_string());
         assert_eq!(mask_text(expected), expected, "once is enough");
     }
+}
+
+#[test]
+fn values_of_lines_that_name_secrets_are_masked_and_the_rest_is_not() {
+    for (text, expected) in [
+        ("Cookie: a=canary; b=canary\r\nAccept: x", "Cookie: ***\r\nAccept: x"),
+        ("> Authorization: Basic Y2FuYXJ5\n> Host: x", "> Authorization: Basic ***\n> Host: x"),
+        ("< set-cookie: id=canary\n", "< set-cookie: ***\n"),
+        ("curl -H 'X-Api-Key: canary' https://a/", "curl -H 'X-Api-Key: ***' https://a/"),
+        ("db:\n  user: ann\n  password: \"canary\"\n", "db:\n  user: ann\n  password: ***\n"),
+        ("steps:\n  - token: canary", "steps:\n  - token: ***"),
+        ("db_pass: canary", "db_pass: ***"),
+        ("the password: is it long?", "the password: is it long?"),
+        ("password:\n  minimum: 8", "password:\n  minimum: 8"),
+        ("shipping: tomorrow\nbypass: yes", "shipping: tomorrow\nbypass: yes"),
+    ] {
+        check(&json!([text]).to_string(), &json!([expected]).to_string());
+        assert_eq!(mask_text(text), expected);
+        assert_eq!(mask_text(expected), expected, "once is enough");
+    }
+}
+
+#[test]
+fn private_keys_are_masked_also_if_they_are_cut_off() {
+    let key = "MIIEvQIBADANBg\nkqhkiG9w0BAQ==";
+    for kind in ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "] {
+        let begin = format!("-----BEGIN {kind}PRIVATE KEY-----\n");
+        let end = format!("\n-----END {kind}PRIVATE KEY-----\n");
+        for (text, expected) in [
+            (format!("a\n{begin}{key}{end}b"), format!("a\n{begin}***{end}b")),
+            (format!("{begin}{key}"), format!("{begin}***")),
+            (format!("{begin}{key}{end}{begin}{key}{end}"), format!("{begin}***{end}").repeat(2)),
+        ] {
+            check(&json!([text]).to_string(), &json!([expected]).to_string());
+            assert_eq!(mask_text(&text), expected);
+            assert_eq!(mask_text(&expected), expected, "once is enough");
+        }
+    }
+    let public = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----";
+    check(&json!([public]).to_string(), &json!([public]).to_string());
 }
 
 #[test]
@@ -173,7 +219,7 @@ proptest::proptest! {
     #[test]
     fn a_quick_look_misses_nothing(
         key in "[a-zA-Z_. é]{0,6}(pass|to|T|api|cookie|pin|PIN|Otp|jwt|access|)[_-]?(word|ken|Key|oken|s|Code|)[ -~]{0,4}",
-        text in "[a-z ]{0,3}(sb_[a-zA-Z0-9_-]{30,44}|https?://[a-z:/@?#]{0,9}@?[a-z]{0,3}|[?&;#](key|sig|token|Pin|q)=[a-z&]{0,4}|)[ -~]{0,4}",
+        text in "[a-z ]{0,3}(\n?(Cookie|pass|db-token|a): [a-z]{0,3}|-----BEGIN (RSA )?PRIVATE KEY-----[A-Z]{0,3}|sb_[a-zA-Z0-9_-]{30,44}|https?://[a-z:/@?#]{0,9}@?[a-z]{0,3}|[?&;#](key|sig|token|Pin|q)=[a-z&]{0,4}|)[ -~]{0,4}",
     ) {
         let json = json!({ &key: { "n": &text } });
         let mut slowly = json.clone();
