@@ -2,6 +2,8 @@ use std::fmt;
 
 use sa_text::is_invisible;
 
+use unicode_security::GeneralSecurityProfile as _;
+use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::AugmentedScriptSet;
 
 /// Checks the name of a tool or the prefix of several tools: lowercase words separated by dots.
@@ -48,8 +50,8 @@ pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
 /// Checks a name that people distinguish by sight: of a token, a node, or a tool.
 ///
 /// A name must not break a log line, a header or an index, nor look like another name. So it is not
-/// empty and has no whitespace, no control characters, no invisible characters, and no letters of
-/// several scripts. Latin letters beside Chinese, Japanese or Korean ones are allowed: they do not
+/// empty and has no whitespace, no control characters, no invisible characters, no variants of other
+/// characters (such as full-width letters), and no letters of several scripts. Latin letters beside Chinese, Japanese or Korean ones are allowed: they do not
 /// look alike, and such names are common (the "highly restrictive" level of Unicode's UTS 39).
 ///
 /// ```
@@ -78,7 +80,16 @@ pub fn validate_name(name: &str) -> Result<(), CapabilityError> {
     if let Some(place) = find(is_invisible) {
         return Err(CapabilityError::Invisible(place));
     }
+    if let Some(place) = find(is_variant) {
+        return Err(CapabilityError::Variant(place));
+    }
     first_of_another_script(name).map_or(Ok(()), |place| Err(CapabilityError::MixedScripts(place)))
+}
+
+/// Returns whether a letter is another form of other letters and looks like them: full-width
+/// and mathematical letters, ligatures.
+fn is_variant(c: char) -> bool {
+    c.is_alphabetic() && c.identifier_type() == Some(IdentifierType::Not_NFKC)
 }
 
 /// Returns the first letter of a name that belongs to another script than the letters before it.
@@ -133,6 +144,8 @@ pub enum CapabilityError {
     Control(Place),
     /// The name contains an invisible character.
     Invisible(Place),
+    /// The name contains another form of a character, such as a full-width letter.
+    Variant(Place),
     /// The name mixes letters of several scripts, some of which look alike.
     MixedScripts(Place),
     /// The name begins or ends with a dot.
@@ -156,6 +169,9 @@ impl fmt::Display for CapabilityError {
             Self::Control(place) => write!(f, "the name contains a control character ({place}); remove it"),
             Self::Invisible(place) => {
                 write!(f, "the name contains an invisible character ({place}); remove it")
+            }
+            Self::Variant(place) => {
+                write!(f, "the name contains a variant of another character ({place}); use the usual character")
             }
             Self::MixedScripts(place) => write!(
                 f,
@@ -208,6 +224,9 @@ mod tests {
         both("a\u{61c}b", Invisible(at('\u{61c}', 2)));
         both("a\u{3164}", Invisible(at('\u{3164}', 2)));
         both("\u{e0041}", Invisible(at('\u{e0041}', 1)));
+        both("\u{ff2d}ail", Variant(at('\u{ff2d}', 1)));
+        both("ma\u{fb01}a", Variant(at('\u{fb01}', 3)));
+        both("\u{1d5fa}ail", Variant(at('\u{1d5fa}', 1)));
         check(".a", Err(DotAtEdge), Ok(()));
         check("a.", Err(DotAtEdge), Ok(()));
         check("a..b", Err(EmptySegment), Ok(()));
