@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::extract::{Request, State};
+use axum::response::Response;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Router, RouterOptions, Trimmer};
 use sa_http::{
-    Authenticate, ErrorFormat, ForeignRoutes, Http, SessionScopes, Shared, SocketRoute,
+    Authenticate, ErrorFormat, ForeignRoutes, Http, Problem, SessionScopes, Shared, SocketRoute,
     StoredTokens,
 };
 use sa_limits::budget::SharedBudget;
@@ -24,7 +26,7 @@ use sa_mcp::http::Endpoint;
 use sa_nodes::{Access, NodeOptions, NodeStore, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
-use sa_socket::Liveness;
+use sa_socket::{Liveness, NoUpgrade, Upgrade};
 use sa_store::Store;
 use sa_upstream::Upstreams;
 use sa_upstream::http::PublicUrl;
@@ -318,7 +320,7 @@ pub(crate) fn routes<S>(gateway: &Gateway) -> OpenApiRouter<S>
 where
     S: Clone + Send + Sync + 'static,
 {
-    let Gateway { config, http, upstreams, plugins, chat, closing, .. } = gateway;
+    let Gateway { config, http, upstreams, plugins, sessions, chat, closing, .. } = gateway;
     let public_url = config.settings.server.public_url.as_str();
     let upstream = sa_upstream::http::Routes {
         http: http.clone(),
@@ -333,11 +335,18 @@ where
         messages: Arc::clone(&gateway.budgets.node_messages),
         skill_dirs: config.skill_dirs().into(),
     };
+    let sessions = sa_relay::http::Routes {
+        http: http.clone(),
+        sessions: sessions.clone(),
+        closing: closing.clone(),
+    };
     let (chat, closing) = (Arc::clone(chat), closing.clone());
     let chat = sa_chat::http::Routes { http: http.clone(), chat, closing };
     OpenApiRouter::new()
         .merge(sa_upstream::http::router().with_state(upstream))
         .merge(sa_nodes::http::router().with_state(nodes))
+        .merge(sa_relay::http::router().with_state(sessions))
+        .merge(sa_channels::http::router().with_state(channels(gateway)))
         .merge(sa_plugins::http::router().with_state(plugins))
         .merge(sa_chat::http::router().with_state(chat))
 }
@@ -347,6 +356,8 @@ pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
     vec![
         sa_upstream::http::router().into_openapi(),
         sa_nodes::http::router().into_openapi(),
+        sa_relay::http::router().into_openapi(),
+        sa_channels::http::router().into_openapi(),
         sa_plugins::http::router().into_openapi(),
         sa_chat::http::router().into_openapi(),
         sa_mcp::http::described(),
@@ -365,12 +376,29 @@ pub(crate) fn foreign_routes<'a>(gateway: &'a Gateway, path: &str) -> Option<For
 
 /// Returns whether a provider's route needs no token in a header.
 pub(crate) fn is_open(path: &str) -> bool {
-    sa_upstream::http::is_callback(path) || sa_nodes::http::is_open(path)
+    sa_upstream::http::is_callback(path)
+        || sa_nodes::http::is_open(path)
+        || sa_channels::http::is_open(path)
 }
 
 /// Returns the providers' routes for WebSockets.
-pub(crate) fn sockets() -> [SocketRoute; 1] {
-    [sa_nodes::http::SOCKET]
+pub(crate) fn sockets() -> [SocketRoute; 2] {
+    [sa_nodes::http::SOCKET, sa_channels::http::SOCKET]
+}
+
+/// Opens a WebSocket at the gateway's root, which is for participants of channels.
+pub(crate) async fn root_socket(
+    gateway: &Gateway,
+    upgrade: Result<Upgrade, NoUpgrade>,
+    request: Request,
+) -> Result<Response, Problem> {
+    sa_channels::http::upgrade(State(channels(gateway)), upgrade, request).await
+}
+
+fn channels(gateway: &Gateway) -> sa_channels::http::Routes {
+    let Gateway { http, channels, closing, .. } = gateway;
+    let (channels, closing) = (Arc::clone(channels), closing.clone());
+    sa_channels::http::Routes { http: http.clone(), channels, closing }
 }
 
 impl Gateway {

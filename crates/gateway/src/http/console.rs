@@ -8,18 +8,19 @@ use sa_http::Authenticate as _;
 use std::borrow::Cow;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
 use rust_embed::RustEmbed;
 use sa_core::{AuditEvent, Journal as _};
 use sa_limits::budget::Holder;
+use sa_socket::{NoUpgrade, Upgrade};
 use serde::{Deserialize, Serialize};
 
 use super::paced::Embedded;
 use super::{App, tokens};
-use crate::sign_in;
+use crate::{assemble, sign_in};
 use sa_http::Ends;
 use sa_http::auth::bearer;
 use sa_http::auth::unauthorized;
@@ -55,6 +56,19 @@ const NOT_BUILT: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta 
 const MAX_SIGN_IN: usize = 1_024;
 /// The lifetime of a session: a working day.
 const SESSION_MS: i64 = 12 * 3_600 * 1_000;
+
+/// The gateway's root: participants can connect here, and browsers are redirected to the console.
+pub(super) async fn root(
+    State(app): State<App>,
+    upgrade: Result<Upgrade, NoUpgrade>,
+    request: Request,
+) -> Result<Response, Problem> {
+    if matches!(upgrade, Err(NoUpgrade::NotAsked(_))) {
+        Ok(redirect().await.into_response())
+    } else {
+        assemble::root_socket(&app, upgrade, request).await
+    }
+}
 
 /// Redirects a browser from the gateway's address to the console.
 pub(super) async fn redirect() -> Redirect {

@@ -26,24 +26,21 @@ use sa_http::Problem;
 use sa_http::masked_path;
 use sa_http::slot::Slot;
 
-/// Routes that need no token in the header: health checks, the console's page, sign-in and
-/// channels.
-const OPEN: [&str; 8] =
-    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN, CHANNELS];
+/// Routes that need no token in the header: health checks, the console's page and sign-in. The root
+/// is also a socket for browsers, see [`super::console::root`].
+const OPEN: [&str; 7] =
+    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN];
 /// The static files of the console, which are public.
 const ASSETS: &str = "/console/assets/";
 /// A frame without an origin loads this page and has no token to send: see [`super::console`].
 const SANDBOX: &str = "/console/sandbox.html";
 /// Accepts a code instead of a token: see [`super::console`].
 const SIGN_IN: &str = "/v1/console/sign-in";
-/// Browsers connect here and can send a token only in the query: see [`super::channels`]. The same
-/// applies to `/`.
-const CHANNELS: &str = "/v1/channels/ws";
 
 /// See [`super::calls_ws`].
 const CALLS: &str = "/v1/calls/ws";
 /// The gateway's own paths that accept WebSockets.
-const SOCKETS: [&str; 3] = [CALLS, CHANNELS, "/"];
+const SOCKETS: [&str; 2] = [CALLS, "/"];
 
 /// The route for monitoring systems.
 const METRICS: &str = "/metrics";
@@ -189,8 +186,7 @@ fn socket_paths() -> String {
     let [first, rest @ ..] = assemble::sockets();
     let first = format!("{} connect to {}", first.clients, first.path);
     let rest = rest.iter().map(|socket| (socket.clients, socket.path));
-    let own = [("callers", CALLS), ("participants of channels", CHANNELS)];
-    rest.chain(own).fold(first, |hint, (clients, path)| format!("{hint}, {clients} to {path}"))
+    rest.chain([("callers", CALLS)]).fold(first, |hint, (clients, path)| format!("{hint}, {clients} to {path}"))
 }
 
 /// Whether a request for this path is answered without a token in its header.

@@ -3,7 +3,6 @@
 mod audit;
 mod calls;
 mod calls_ws;
-mod channels;
 mod console;
 mod events;
 mod health;
@@ -13,7 +12,6 @@ mod openapi;
 mod paced;
 mod retention;
 mod routes;
-mod sessions;
 mod sse;
 mod status;
 mod tokens;

@@ -1,184 +1,65 @@
-//! Channels: the socket for participants, and the routes that need no socket.
+//! The HTTP routes of channels: the socket for participants, and the routes that need no socket.
 
-use std::borrow::Cow;
+mod connect;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
-use sa_channels::{Admission, Channel, DeleteError, Draft, Entrance, OpenError, Refusal, Sender};
-use sa_core::{AuditEvent, CallError, Journal as _};
-use sa_limits::budget::Holder;
-use sa_protocol::channel::{CLOSE_CHANNEL_REQUIRED, CLOSE_UNAUTHORIZED};
-use sa_socket::{Close, NoUpgrade, SocketLimits, Upgrade};
+use axum::extract::{FromRef, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use sa_core::{AuditEvent, CallError};
+use sa_http::events::{event, sse_response};
+use sa_http::{Http, Identity, JSON, Params, Payload, Problem, Segment, SocketRoute, parse};
+use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{App, console};
-use sa_http::Ends;
-use sa_http::JSON;
-use sa_http::Payload;
-use sa_http::auth::bearer;
-use sa_http::auth::unauthorized;
-use sa_http::connection::settle;
-use sa_http::events::event;
-use sa_http::events::sse_response;
-use sa_http::parse;
-use sa_http::slot::{Slot, evicted};
-use sa_http::{Identity, Refused};
-use sa_http::{Params, Problem, Segment, query};
-use sa_text::json::to_json;
+pub use self::connect::upgrade;
+
+use crate::{Channel, Channels, DeleteError, Draft, OpenError, Refusal, Sender};
+
+/// The route for participants. Browsers connect here and can send a token only in the query.
+pub const SOCKET: SocketRoute = SocketRoute {
+    path: "/v1/channels/ws",
+    clients: "participants of channels",
+    allows_pages: true,
+};
+
+/// The state of the handlers.
+#[derive(Debug, Clone, FromRef)]
+pub struct Routes {
+    pub http: Http,
+    pub channels: Arc<Channels>,
+    /// Cancelled when the gateway shuts down.
+    pub closing: CancellationToken,
+}
+
+pub fn router() -> OpenApiRouter<Routes> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(connect::upgrade))
+        .routes(routes!(show, delete))
+        .routes(routes!(follow))
+        .routes(routes!(history, publish))
+        .routes(routes!(attachment))
+}
+
+/// Returns whether a route needs no token in a header.
+pub fn is_open(path: &str) -> bool {
+    path == SOCKET.path
+}
 
 /// The idle time after which a feed sends a keep-alive comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The maximum number of participants per page.
 const MAX_ROSTER: usize = 1_000;
-/// The maximum length of an instance name.
-const MAX_INSTANCE: usize = 128;
-
-/// Opens a channel's WebSocket.
-///
-/// The protocol documentation describes the messages.
-#[utoipa::path(get, path = "/v1/channels/ws", tag = "channels",
-    params(("token" = Option<String>, Query, description = "The participant's token"),
-        ("channel" = String, Query, description = "The channel"),
-        ("sinceId" = Option<u64>, Query, description = "The id of the last message that the participant has received; later messages are sent first"),
-        ("epoch" = Option<String>, Query, description = "The epoch that sinceId belongs to, as received in `ready`"),
-        ("roster" = Option<String>, Query, description = "`snapshot`: send the roster in `ready`"),
-        ("instance" = Option<String>, Query, description = "An id for this program, the same on all of its connections; each call is sent to one of the participant's programs"),
-        ("contextId" = Option<String>, Query, description = "The context that the channel must belong to; a channel without a context takes the first one that is given"),
-        ("channelConfig" = Option<String>, Query, description = "A JSON object that is stored if this connection creates the channel, and sent in `ready`")),
-    responses((status = 101, description = "Switching to WebSocket; closed with 4001 if the token is missing or not valid for the channel, with 4002 if no channel is given, with 4005 if the contextId or channelConfig is invalid, with 4006 if the channel belongs to another context"), (status = 401, body = Problem), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
-pub(crate) async fn upgrade(
-    State(app): State<App>,
-    upgrade: Result<Upgrade, NoUpgrade>,
-    request: Request,
-) -> Result<Response, Problem> {
-    let identity = identity(&app, &request)?;
-    let upgrade = upgrade.map_err(|error| match &identity {
-        Some(_) => error.into(),
-        None => unauthorized(Refused::Missing),
-    })?;
-    let holder =
-        identity.as_ref().map_or_else(Holder::anonymous, |identity| identity.principal.holder());
-    let budget = Some(app.budgets.requests.share(&holder));
-    let limits =
-        SocketLimits { max_message_bytes: app.channels.max_frame_bytes(), cuts: false, budget };
-    let entrance = entrance(request.uri())?;
-    let ends = request.extensions().get::<Ends>().copied();
-    let tried = query::only(request.uri(), "token")?.is_some()
-        || request.headers().contains_key(header::AUTHORIZATION);
-    let path = request.uri().path().to_owned();
-    let slot = request.extensions().get::<Arc<Slot>>().cloned();
-    let refuse = |upgrade: Upgrade, code, reason| {
-        app.metrics.refused("channel", "door");
-        let close = Close::new(code, reason);
-        // The socket is not authenticated, so a newer connection may evict it during the closing
-        // handshake.
-        upgrade.serve(limits.clone(), |socket| async move {
-            tokio::select! {
-                () = sa_socket::dismiss(socket, &close) => {}
-                () = evicted(slot) => {}
-            }
-        })
-    };
-    let Some(identity) = identity else {
-        if let Some(ends) = ends.filter(|_| tried) {
-            app.http.token_refused(Refused::Unknown, ends, &path);
-        }
-        return Ok(refuse(
-            upgrade,
-            CLOSE_UNAUTHORIZED,
-            "unauthorized: the token is missing or not valid; connect with ?token=TOKEN",
-        ));
-    };
-    let Some(entrance) = entrance else {
-        return Ok(refuse(
-            upgrade,
-            CLOSE_CHANNEL_REQUIRED,
-            "channel required: connect with ?channel=NAME; sinceId must be a number",
-        ));
-    };
-    settle(request.extensions(), || holder)?;
-    let channels = Arc::clone(&app.channels);
-    Ok(upgrade.serve(limits, move |socket| async move {
-        let rights = identity.rights(&entrance.channel);
-        let revoked = CancellationToken::new();
-        let admission = Admission {
-            principal: Arc::clone(&identity.principal),
-            rights,
-            revoked: revoked.clone(),
-        };
-        let mut serve = Box::pin(channels.serve(socket, admission, entrance));
-        // Runs in a separate task. The upgrade task is larger, because it has space for the whole
-        // upgrade.
-        tokio::spawn(async move {
-            tokio::select! {
-                () = &mut serve => return,
-                () = identity.over() => revoked.cancel(),
-            }
-            serve.await;
-        });
-    }))
-}
-
-/// The gateway's root: participants can connect here, and browsers are redirected to the console.
-pub(crate) async fn root(
-    app: State<App>,
-    upgrade: Result<Upgrade, NoUpgrade>,
-    request: Request,
-) -> Result<Response, Problem> {
-    if matches!(upgrade, Err(NoUpgrade::NotAsked(_))) {
-        Ok(console::redirect().await.into_response())
-    } else {
-        self::upgrade(app, upgrade, request).await
-    }
-}
-
-/// Authenticates the request by the token in the query, or else by the one in the header.
-fn identity(app: &App, request: &Request) -> Result<Option<Identity>, Problem> {
-    let token = match query::only(request.uri(), "token")? {
-        Some(_) => query::decoded(request.uri(), "token").ok().flatten(),
-        None => bearer(request.headers()).ok().map(Into::into),
-    };
-    Ok(token.and_then(|token| app.http.auth.authenticate(&token).ok()))
-}
-
-/// Reads the channel that a participant wants to join. Returns `None` if a required parameter is
-/// missing or invalid.
-fn entrance(uri: &Uri) -> Result<Option<Entrance>, Problem> {
-    // Duplicate parameters are refused, because choosing one would be a guess. A value that is not
-    // UTF-8 counts as missing, like an empty one.
-    let decoded = |name| query::only(uri, name).map(|_| query::decoded(uri, name).ok().flatten());
-    let (channel, epoch) = (decoded("channel")?, decoded("epoch")?);
-    let since =
-        query::only(uri, "sinceId")?.filter(|text| !text.is_empty()).map(str::parse).transpose();
-    let snapshot = query::only(uri, "roster")? == Some("snapshot");
-    let instance =
-        query::only(uri, "instance")?.filter(|text| (1..=MAX_INSTANCE).contains(&text.len()));
-    let (Some(channel), Ok(since)) = (channel.filter(|name| !name.is_empty()), since) else {
-        return Ok(None);
-    };
-    let named = |name| {
-        decoded(name).map(|value| value.filter(|value| !value.is_empty()).map(Cow::into_owned))
-    };
-    let (context, config) = (named("contextId")?, named("channelConfig")?);
-    let (channel, epoch) = (channel.into_owned(), epoch.map(Cow::into_owned));
-    Ok(Some(Entrance {
-        channel,
-        since,
-        epoch,
-        snapshot,
-        instance: instance.map(Into::into),
-        context,
-        config,
-    }))
-}
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ChannelList {
@@ -199,11 +80,11 @@ pub(crate) struct ChannelDoc {
 /// Lists the channels that the token may read.
 #[utoipa::path(get, path = "/v1/channels", tag = "channels", responses((status = 200, body = ChannelList), (status = 401, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Response, Problem> {
-    let channels = app.channels.list().await?;
-    let visible = channels.into_iter().filter(|channel| identity.rights(&channel.name).read);
+    let visible =
+        channels.list().await?.into_iter().filter(|channel| identity.rights(&channel.name).read);
     let channels = visible.map(|channel| ChannelDoc {
         name: channel.name,
         participants: channel.participants,
@@ -251,12 +132,12 @@ pub(crate) struct ParticipantDoc {
 #[utoipa::path(get, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel"), RosterQuery),
     responses((status = 200, body = Roster), (status = 400, body = Problem), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(Routes { channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
     Params(query): Params<RosterQuery>,
 ) -> Result<Response, Problem> {
-    let channel = readable(&app, &identity, &name).await?;
+    let channel = readable(&channels, &identity, &name).await?;
     let bounds = channel.bounds().await?;
     let limit = query.limit.unwrap_or(MAX_ROSTER).clamp(1, MAX_ROSTER);
     let (participants, more) = channel.roster(query.cursor.as_deref(), limit);
@@ -282,20 +163,20 @@ pub(crate) async fn show(
 #[utoipa::path(delete, path = "/v1/channels/{name}", tag = "channels", params(("name" = String, Path, description = "The channel")),
     responses((status = 204, description = "Deleted"), (status = 403, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(Routes { http, channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
 ) -> Result<Response, Problem> {
     if !identity.rights(&name).admin {
         return Err(Problem::new(403, "not_allowed", "the token may not delete this channel"));
     }
-    app.channels.delete(&name).await.map_err(|error| match error {
+    channels.delete(&name).await.map_err(|error| match error {
         DeleteError::Missing => missing(&name),
         DeleteError::Occupied => Problem::new(409, "conflict", error.to_string())
             .hint("wait until all participants have left"),
         DeleteError::Store(error) => error.into(),
     })?;
-    app.journal.audit(AuditEvent {
+    http.journal.audit(AuditEvent {
         what: "channel.deleted",
         who: format!("{} {}", identity.principal.role, identity.principal.name),
         subject: name,
@@ -327,12 +208,12 @@ pub(crate) struct History {
 #[utoipa::path(get, path = "/v1/channels/{name}/messages", tag = "channels", params(("name" = String, Path, description = "The channel"), HistoryQuery),
     responses((status = 200, body = History), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn history(
-    State(app): State<App>,
+    State(Routes { channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
     Params(query): Params<HistoryQuery>,
 ) -> Result<Response, Problem> {
-    let channel = readable(&app, &identity, &name).await?;
+    let channel = readable(&channels, &identity, &name).await?;
     let page = channel.page(query.before, query.limit.unwrap_or(100)).await?;
     Ok(json(&History { messages: page.messages, has_more: page.more }))
 }
@@ -344,7 +225,7 @@ pub(crate) async fn history(
 #[utoipa::path(get, path = "/v1/channels/{name}/events", tag = "channels", params(("name" = String, Path, description = "The channel")),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 403, body = Problem)))]
 pub(crate) async fn follow(
-    State(app): State<App>,
+    State(Routes { channels, closing, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
     headers: HeaderMap,
@@ -352,7 +233,7 @@ pub(crate) async fn follow(
     if !identity.rights(&name).read {
         return Err(unreadable());
     }
-    let channel = app.channels.channel(&name, &identity.principal).await.map_err(unopened)?;
+    let channel = channels.channel(&name, &identity.principal).await.map_err(unopened)?;
     let mut news = channel.follow();
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let mut after = match resumed {
@@ -375,7 +256,7 @@ pub(crate) async fn follow(
                 continue;
             }
             tokio::select! {
-                () = app.closing.cancelled() => return,
+                () = closing.cancelled() => return,
                 () = identity.over() => return,
                 () = events.closed() => return,
                 () = tokio::time::sleep(KEEP_ALIVE) => {
@@ -396,13 +277,13 @@ pub(crate) async fn follow(
         ("attachment" = String, Path, description = "The attachment's id")),
     responses((status = 200, body = String, content_type = "*/*", description = "The content of the attachment"), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub(crate) async fn attachment(
-    State(app): State<App>,
+    State(Routes { channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     path: Result<Path<(String, u64, String)>, axum::extract::rejection::PathRejection>,
 ) -> Result<Response, Problem> {
     let Path((name, id, attachment)) =
         path.map_err(|error| Problem::bad_request(error.body_text()))?;
-    let channel = readable(&app, &identity, &name).await?;
+    let channel = readable(&channels, &identity, &name).await?;
     let found = channel.attachment(id, &attachment).await?;
     let (mime_type, bytes) = found.ok_or_else(|| {
         Problem::new(404, "not_found", "the message has no such attachment, or it was deleted")
@@ -448,7 +329,7 @@ pub(crate) struct PublishedDoc {
     params(("name" = String, Path, description = "The channel; its first message creates it")),
     responses((status = 201, body = PublishedDoc), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
 pub(crate) async fn publish(
-    State(app): State<App>,
+    State(Routes { channels, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(name): Segment,
     Payload(body): Payload,
@@ -458,14 +339,14 @@ pub(crate) async fn publish(
         return Err(Problem::new(403, "not_allowed", "the token may not publish in this channel"));
     }
     let body: PublishBody<'_> = parse(&body)?;
-    let channel = app.channels.channel(&name, &identity.principal).await.map_err(unopened)?;
+    let channel = channels.channel(&name, &identity.principal).await.map_err(unopened)?;
     let draft = Draft {
         kind: body.kind.into(),
         payload: body.payload.get(),
         persist: body.persist.unwrap_or(true),
         client_message_id: body.client_message_id.map(Into::into),
         attachments: Vec::new(),
-        bytes: axum::body::Bytes::new(),
+        bytes: bytes::Bytes::new(),
     };
     let sender = Sender { principal: identity.principal, rights };
     let published = channel.publish(&sender, draft).await.map_err(refused)?;
@@ -473,11 +354,15 @@ pub(crate) async fn publish(
     Ok((StatusCode::CREATED, json(&answer)).into_response())
 }
 
-async fn readable(app: &App, identity: &Identity, name: &str) -> Result<Arc<Channel>, Problem> {
+async fn readable(
+    channels: &Arc<Channels>,
+    identity: &Identity,
+    name: &str,
+) -> Result<Arc<Channel>, Problem> {
     if !identity.rights(name).read {
         return Err(unreadable());
     }
-    let found = app.channels.existing(name).await?;
+    let found = channels.existing(name).await?;
     found.ok_or_else(|| missing(name))
 }
 

@@ -17,6 +17,7 @@ mod channel;
 mod declared;
 mod gateway;
 mod history;
+pub mod http;
 mod metadata;
 mod methods;
 mod options;

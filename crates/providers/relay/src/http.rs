@@ -1,31 +1,45 @@
-//! Sessions over REST. Every change is a call of a session tool and is recorded like any other
-//! call.
+//! The HTTP routes of sessions. Every change is a call of a session tool and is recorded like any
+//! other call.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{RawJson, View};
-use sa_relay::{News, Sessions};
+use sa_http::events::{event, sse_response};
+use sa_http::{Http, Identity, JSON, Params, Payload, Problem, Segment, call_id_header, parse};
+use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::App;
-use sa_http::Identity;
-use sa_http::JSON;
-use sa_http::Payload;
-use sa_http::call_id_header;
-use sa_http::events::event;
-use sa_http::events::sse_response;
-use sa_http::parse;
-use sa_http::{Params, Problem, Segment};
-use sa_text::json::to_json;
+use crate::{News, Sessions};
+
+/// The state of the handlers.
+#[derive(Debug, Clone, FromRef)]
+pub struct Routes {
+    pub http: Http,
+    /// `None` if sessions are not configured.
+    pub sessions: Option<Arc<Sessions>>,
+    /// Cancelled when the gateway shuts down.
+    pub closing: CancellationToken,
+}
+
+pub fn router() -> OpenApiRouter<Routes> {
+    OpenApiRouter::new()
+        .routes(routes!(list, message))
+        .routes(routes!(show, end))
+        .routes(routes!(events))
+        .routes(routes!(respond))
+}
 
 /// The maximum number of queued events per reader.
 const QUEUE: usize = 4;
@@ -68,11 +82,13 @@ pub(crate) struct SessionList {
 /// Lists sessions: all for an operator, otherwise the sessions of the token.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", responses((status = 200, body = SessionList), (status = 404, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
 ) -> Result<Response, Problem> {
-    let views =
-        sessions(&app)?.list(&identity.principal).await.map_err(|error| Problem::from(&error))?;
+    let views = sessions(&routes)?
+        .list(&identity.principal)
+        .await
+        .map_err(|error| Problem::from(&error))?;
     Ok(json(&serde_json::json!({ "sessions": views })))
 }
 
@@ -80,11 +96,11 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
-    let view = sessions(&app)?
+    let view = sessions(&routes)?
         .show(&identity.principal, &id)
         .await
         .map_err(|error| Problem::from(&error))?;
@@ -115,7 +131,7 @@ pub(crate) struct MessageBody {
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = MessageBody,
     responses((status = 201, body = SessionDoc, description = "A new session"), (status = 200, body = SessionDoc), (status = 404, body = Problem, description = "The session or the agent does not exist"), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub(crate) async fn message(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     Payload(body): Payload,
@@ -123,7 +139,7 @@ pub(crate) async fn message(
     // A message without a session id, or with an empty one, starts a session.
     let is_new = parse::<Named<'_>>(&body)?.id().is_none_or(|id| id.is_empty());
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    call(&app, identity, &headers, sa_relay::MESSAGE, arguments(&body)?, status).await
+    call(&routes, identity, &headers, crate::MESSAGE, arguments(&body)?, status).await
 }
 
 /// The session that a body names. The rest of a body stays text, because parsed JSON takes many
@@ -202,27 +218,27 @@ pub(crate) struct ReceivedDoc {
     params(("id" = String, Path, description = "The session's id")),
     responses((status = 202, body = ReceivedDoc, description = "The message was received"), (status = 422, body = Problem)))]
 pub(crate) async fn respond(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     headers: HeaderMap,
     Payload(body): Payload,
 ) -> Result<Response, Problem> {
     let args = with_session(&body, &id)?;
-    call(&app, identity, &headers, sa_relay::RESPOND, args, StatusCode::ACCEPTED).await
+    call(&routes, identity, &headers, crate::RESPOND, args, StatusCode::ACCEPTED).await
 }
 
 /// Ends a session: its agent stops, and its calls fail.
 #[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = SessionDoc), (status = 404, body = Problem)))]
 pub(crate) async fn end(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let args = RawJson::of(&serde_json::json!({ "session_id": id }));
-    call(&app, identity, &headers, sa_relay::END, args, StatusCode::OK).await
+    call(&routes, identity, &headers, crate::END, args, StatusCode::OK).await
 }
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -244,7 +260,7 @@ pub(crate) struct EventsQuery {
 #[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "sessions", params(EventsQuery, ("id" = String, Path, description = "The session's id")),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "A stream of events"), (status = 404, body = Problem)))]
 pub(crate) async fn events(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
     headers: HeaderMap,
@@ -255,7 +271,7 @@ pub(crate) async fn events(
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.trim().parse().ok());
     let after = last.or(query.since);
-    let mut following = sessions(&app)?
+    let mut following = sessions(&routes)?
         .follow(&identity.principal, &id, after, query.watch)
         .await
         .map_err(|error| Problem::from(&error))?;
@@ -263,7 +279,7 @@ pub(crate) async fn events(
     tokio::spawn(async move {
         loop {
             let news = tokio::select! {
-                () = app.closing.cancelled() => return,
+                () = routes.closing.cancelled() => return,
                 () = identity.over() => return,
                 () = lines.closed() => return,
                 () = tokio::time::sleep(KEEP_ALIVE) => {
@@ -278,8 +294,8 @@ pub(crate) async fn events(
             for news in news {
                 let text = match news {
                     News::Request(request) => event("caller_tool_request", request.as_str()),
-                    News::Event(told) => {
-                        format!("id: {}\n{}", told.id, event(&told.kind, &told.json))
+                    News::Event(news) => {
+                        format!("id: {}\n{}", news.id, event(&news.kind, &news.json))
                     }
                 };
                 if lines.send(text).await.is_err() {
@@ -292,14 +308,14 @@ pub(crate) async fn events(
 }
 
 async fn call(
-    app: &App,
+    routes: &Routes,
     identity: Identity,
     headers: &HeaderMap,
     tool: &str,
     args: RawJson,
     status: StatusCode,
 ) -> Result<Response, Problem> {
-    sessions(app)?;
+    sessions(routes)?;
     let request = CallRequest {
         tool: tool.into(),
         args,
@@ -313,7 +329,7 @@ async fn call(
             headers.get("traceparent").and_then(|value| value.to_str().ok()),
         ),
     };
-    let finished = app.router.start(request, None).outcome().await;
+    let finished = routes.http.router.start(request, None).outcome().await;
     let body = match &finished.outcome {
         Ok(output) => (status, [(header::CONTENT_TYPE, JSON)], output.content.as_str().to_owned())
             .into_response(),
@@ -322,8 +338,8 @@ async fn call(
     Ok((call_id_header(finished.id), body).into_response())
 }
 
-fn sessions(app: &App) -> Result<&Arc<Sessions>, Problem> {
-    app.sessions.as_ref().ok_or_else(|| {
+fn sessions(routes: &Routes) -> Result<&Arc<Sessions>, Problem> {
+    routes.sessions.as_ref().ok_or_else(|| {
         Problem::new(404, "not_found", "sessions are disabled on this gateway")
             .hint("set sessions.enabled to true")
     })

@@ -15,6 +15,7 @@ mod builtin;
 pub mod client;
 mod connection;
 mod events;
+pub mod http;
 mod lines;
 mod link;
 mod meter;
