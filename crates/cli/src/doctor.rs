@@ -191,7 +191,7 @@ async fn store(config: &Config, accept_loss: bool, findings: &mut Vec<Finding>) 
             file.display()
         )));
     }
-    let options = sa_gateway::call_index::store_options(file.clone());
+    let options = sa_gateway::journal::store_options(file.clone());
     let mut read = read_all(options.clone()).await;
     if let Err(loss) = &read
         && loss.kind == StoreErrorKind::Behind

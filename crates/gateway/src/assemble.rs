@@ -1,5 +1,7 @@
 //! Assembles the gateway: stores, router, providers and surfaces.
 
+pub(crate) mod routes;
+
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -9,39 +11,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::extract::{Request, State};
-use axum::response::Response;
 use sa_channels::{ChannelOptions, Channels};
 use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Router, RouterOptions, Trimmer};
-use sa_http::{
-    Authenticate, ErrorFormat, ForeignRoutes, Http, Problem, SessionScopes, Shared, SocketRoute,
-    StoredTokens,
-};
+use sa_http::{Authenticate, Http, SessionScopes, Shared, StoredTokens};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_mcp::http::Endpoint;
 use sa_nodes::{Access, NodeOptions, NodeStore, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
-use sa_socket::{Liveness, NoUpgrade, Upgrade};
+use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
-use sa_upstream::http::PublicUrl;
 use sa_vault::{Vault, secret_file};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::VERSION;
 use crate::budgets::{Budgets, Sizes};
-use crate::call_index;
 use crate::config::settings::Settings;
 use crate::config::{self, Config, millis};
 use crate::definitions::DefinitionStore;
-use crate::journal::StoreJournal;
+use crate::journal::{StoreJournal, store_options};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
 use crate::retention::{self, Rounds, days};
@@ -98,7 +92,7 @@ pub struct Gateway {
 }
 
 pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
-    let store = call_index::store_options(config.store_file());
+    let store = store_options(config.store_file());
     assemble_on(config, store).await
 }
 
@@ -313,92 +307,6 @@ pub async fn assemble_on(
         gateway.housekeeping.clone(),
     ));
     Ok(gateway)
-}
-
-/// Returns the routes of the providers and the surfaces.
-pub(crate) fn routes<S>(gateway: &Gateway) -> OpenApiRouter<S>
-where
-    S: Clone + Send + Sync + 'static,
-{
-    let Gateway { config, http, upstreams, plugins, sessions, chat, closing, .. } = gateway;
-    let public_url = config.settings.server.public_url.as_str();
-    let upstream = sa_upstream::http::Routes {
-        http: http.clone(),
-        upstreams: Arc::clone(upstreams),
-        public_url: PublicUrl((!public_url.is_empty()).then(|| public_url.into())),
-    };
-    let plugins = sa_plugins::http::Routes { http: http.clone(), plugins: Arc::clone(plugins) };
-    let nodes = sa_nodes::http::Routes {
-        http: http.clone(),
-        nodes: Arc::clone(&gateway.nodes),
-        access: Arc::clone(&gateway.node_access),
-        messages: Arc::clone(&gateway.budgets.node_messages),
-        skill_dirs: config.skill_dirs().into(),
-    };
-    let sessions = sa_relay::http::Routes {
-        http: http.clone(),
-        sessions: sessions.clone(),
-        closing: closing.clone(),
-    };
-    let (chat, closing) = (Arc::clone(chat), closing.clone());
-    let chat = sa_chat::http::Routes { http: http.clone(), chat, closing };
-    OpenApiRouter::new()
-        .merge(sa_upstream::http::router().with_state(upstream))
-        .merge(sa_nodes::http::router().with_state(nodes))
-        .merge(sa_relay::http::router().with_state(sessions))
-        .merge(sa_channels::http::router().with_state(channels(gateway)))
-        .merge(sa_plugins::http::router().with_state(plugins))
-        .merge(sa_chat::http::router().with_state(chat))
-}
-
-/// Returns the OpenAPI descriptions of these routes.
-pub(crate) fn described_routes() -> Vec<utoipa::openapi::OpenApi> {
-    vec![
-        sa_upstream::http::router().into_openapi(),
-        sa_nodes::http::router().into_openapi(),
-        sa_relay::http::router().into_openapi(),
-        sa_channels::http::router().into_openapi(),
-        sa_plugins::http::router().into_openapi(),
-        sa_chat::http::router().into_openapi(),
-        sa_mcp::http::described(),
-    ]
-}
-
-/// The routes with other errors than problems.
-pub(crate) const ERROR_FORMATS: [ErrorFormat; 2] =
-    [sa_chat::http::ERRORS, sa_plugins::http::ERRORS];
-
-/// Returns the routes of another protocol to which this path belongs.
-pub(crate) fn foreign_routes<'a>(gateway: &'a Gateway, path: &str) -> Option<ForeignRoutes<'a>> {
-    let plugins = sa_plugins::http::gateway(&gateway.config.settings.plugins.allowed_origins);
-    plugins.paths.contains(&path).then_some(plugins)
-}
-
-/// Returns whether a provider's route needs no token in a header.
-pub(crate) fn is_open(path: &str) -> bool {
-    sa_upstream::http::is_callback(path)
-        || sa_nodes::http::is_open(path)
-        || sa_channels::http::is_open(path)
-}
-
-/// Returns the providers' routes for WebSockets.
-pub(crate) fn sockets() -> [SocketRoute; 2] {
-    [sa_nodes::http::SOCKET, sa_channels::http::SOCKET]
-}
-
-/// Opens a WebSocket at the gateway's root, which is for participants of channels.
-pub(crate) async fn root_socket(
-    gateway: &Gateway,
-    upgrade: Result<Upgrade, NoUpgrade>,
-    request: Request,
-) -> Result<Response, Problem> {
-    sa_channels::http::upgrade(State(channels(gateway)), upgrade, request).await
-}
-
-fn channels(gateway: &Gateway) -> sa_channels::http::Routes {
-    let Gateway { http, channels, closing, .. } = gateway;
-    let (channels, closing) = (Arc::clone(channels), closing.clone());
-    sa_channels::http::Routes { http: http.clone(), channels, closing }
 }
 
 impl Gateway {

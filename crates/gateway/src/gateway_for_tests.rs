@@ -8,9 +8,9 @@ use sa_core::store::{Expect, Records as _};
 use serde_json::json;
 
 use crate::assemble::{Gateway, assemble};
-use crate::call_index::store_options;
 use crate::config::Config;
 use crate::config::layers::Layers;
+use crate::journal::store_options;
 
 pub(crate) const MINUTE_MS: i64 = 60_000;
 /// After this time, a gateway does not trust the clock when it starts.

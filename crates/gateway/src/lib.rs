@@ -6,7 +6,6 @@
 
 pub mod assemble;
 pub mod budgets;
-pub mod call_index;
 pub mod config;
 mod connection;
 mod definitions;

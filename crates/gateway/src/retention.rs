@@ -7,13 +7,14 @@ use sa_core::Trimmer;
 use sa_core::clock::now_ms;
 use sa_core::retention::{ClockMemory, Reading, TrustedClock};
 use sa_core::store::{Expect, Log, Records, StoreError};
+use sa_http::history::CALLS;
 use sa_store::Store;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::assemble::Gateway;
 use crate::config::settings::Settings;
-use crate::journal;
+use crate::journal::AUDIT;
 
 const BUCKET: &str = "retention";
 const KEY: &str = "clock";
@@ -116,8 +117,8 @@ impl Rounds {
 /// Deletes old calls and audit events, each by the limits of their own.
 async fn trim_journal(trimmer: &Trimmer, log: &dyn Log, settings: &Settings) {
     let Settings { journal: calls, audit, .. } = settings;
-    let calls = (journal::CALLS, "call", Some(calls.keep_calls), days(calls.keep_days));
-    let audit = (journal::AUDIT, "audit_event", None, days(audit.keep_days));
+    let calls = (CALLS, "call", Some(calls.keep_calls), days(calls.keep_days));
+    let audit = (AUDIT, "audit_event", None, days(audit.keep_days));
     for (stream, kind, entries, keep) in [calls, audit] {
         match trimmer.trim(log, stream, entries, keep).await {
             Ok(trimmed) => trimmer.report(kind, trimmed),
@@ -259,7 +260,7 @@ mod tests {
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
         let mut settings = Settings::default();
         (settings.journal.keep_days, settings.audit.keep_days) = (30, 90);
-        for stream in [journal::CALLS, journal::AUDIT] {
+        for stream in [CALLS, AUDIT] {
             let entry = || NewEntry { stream: stream.into(), key: None, body: "{}".into() };
             for _ in 0..20 {
                 store.append(entry()).await.unwrap();
@@ -273,7 +274,7 @@ mod tests {
             trimmer.doubt();
             trimmer.confirm();
             trim_journal(&trimmer, &store, &settings).await;
-            for (stream, is_trimmed) in [(journal::CALLS, calls), (journal::AUDIT, audit)] {
+            for (stream, is_trimmed) in [(CALLS, calls), (AUDIT, audit)] {
                 let first = store.bounds(stream).await.unwrap().first;
                 assert_eq!(first > 1, is_trimmed, "{stream} after {days_later} days: {first}");
             }

@@ -14,10 +14,11 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use sa_core::store::{Expect, Log, NewEntry, Records, StoreError};
 use sa_core::{CallError, CallErrorKind, CallId, Router};
+use sa_http::call_json::{self, Failure};
+use sa_http::history::CALLS;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::journal::{self, CALLS, Failure};
 use sa_text::json::to_json;
 
 const BUCKET: &str = "unfinished_calls";
@@ -62,7 +63,7 @@ pub(crate) async fn keep_notes(
         let new: Vec<_> = running
             .iter()
             .filter(|call| call.started.elapsed() >= MOMENT && !noted.contains(&call.id))
-            .map(|call| (call.id, Bytes::from(journal::running(call, payload_bytes).end())))
+            .map(|call| (call.id, Bytes::from(call_json::running(call, payload_bytes).end())))
             .collect();
         let ids: HashSet<CallId> = running.iter().map(|call| call.id).collect();
         let gone: Vec<CallId> = noted.iter().filter(|id| !ids.contains(id)).copied().collect();

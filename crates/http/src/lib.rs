@@ -1,14 +1,17 @@
 //! What the HTTP handlers of all crates share: the identity behind a token, errors as problems,
-//! bodies within their budget, and streams of events.
+//! bodies within their budget, streams of events, and calls as JSON.
 
 pub mod auth;
 pub mod blocks;
 pub mod body;
+pub mod call_json;
 pub mod connection;
 mod difference;
 pub mod events;
 mod extract;
+pub mod feed;
 mod format;
+pub mod history;
 mod http;
 mod identity;
 mod problem;

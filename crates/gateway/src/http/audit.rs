@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::App;
-use super::calls::MAX_PAGE;
 use crate::journal::AUDIT;
 use sa_http::Identity;
 use sa_http::JSON;
+use sa_http::history::{MAX_PAGE, settled};
 use sa_http::operator_only;
 use sa_http::{Params, Problem};
 use sa_text::json::to_json;
@@ -47,7 +47,7 @@ pub(crate) async fn list(
     operator_only(&identity)?;
     if query.cursor.is_none() {
         app.journal.tell_refusals();
-        app.journal.settled(AUDIT).await;
+        settled(&*app.log, AUDIT).await;
     }
     let limit = query.limit.unwrap_or(50).clamp(1, MAX_PAGE);
     let (page, next_cursor) = page(&*app.log, query.cursor, limit).await?;

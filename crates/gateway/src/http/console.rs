@@ -66,7 +66,7 @@ pub(super) async fn root(
     if matches!(upgrade, Err(NoUpgrade::NotAsked(_))) {
         Ok(redirect().await.into_response())
     } else {
-        assemble::root_socket(&app, upgrade, request).await
+        assemble::routes::root_socket(&app, upgrade, request).await
     }
 }
 

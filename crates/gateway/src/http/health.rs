@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::App;
-use crate::journal::CALLS;
 use crate::recent::{self, Point};
 use sa_http::Identity;
+use sa_http::history::CALLS;
 use sa_http::operator_only;
 use sa_http::{Params, Problem};
 

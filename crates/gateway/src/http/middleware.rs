@@ -17,19 +17,19 @@ use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_socket::Upgrade;
 use tower::ServiceExt as _;
 
+use super::App;
 use super::paced::paced;
-use super::{App, tools};
-use crate::assemble;
+use crate::assemble::routes;
 use crate::config::settings::Server;
 use sa_http::Ends;
 use sa_http::Problem;
+use sa_http::SocketRoute;
 use sa_http::masked_path;
 use sa_http::slot::Slot;
 
 /// Routes that need no token in the header: health checks, the console's page and sign-in. The root
 /// is also a socket for browsers, see [`super::console::root`].
-const OPEN: [&str; 7] =
-    ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN];
+const OPEN: [&str; 7] = ["/healthz", "/readyz", "/", "/console", "/console/", SANDBOX, SIGN_IN];
 /// The static files of the console, which are public.
 const ASSETS: &str = "/console/assets/";
 /// A frame without an origin loads this page and has no token to send: see [`super::console`].
@@ -37,10 +37,8 @@ const SANDBOX: &str = "/console/sandbox.html";
 /// Accepts a code instead of a token: see [`super::console`].
 const SIGN_IN: &str = "/v1/console/sign-in";
 
-/// See [`super::calls_ws`].
-const CALLS: &str = "/v1/calls/ws";
-/// The gateway's own paths that accept WebSockets.
-const SOCKETS: [&str; 2] = [CALLS, "/"];
+/// The gateway's own path that accepts WebSockets.
+const ROOT: &str = "/";
 
 /// The route for monitoring systems.
 const METRICS: &str = "/metrics";
@@ -57,7 +55,7 @@ const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-i
 /// futures and four boxed services per request.
 pub(super) async fn door(
     app: &App,
-    routes: Router,
+    table: Router,
     (ends, slot): (Ends, Option<&Arc<Slot>>),
     request: axum::http::Request<Incoming>,
 ) -> Response {
@@ -68,7 +66,7 @@ pub(super) async fn door(
         Problem::new(403, "not_allowed", detail)
     };
     // Clients of other protocols need errors in a separate format.
-    let foreign = assemble::foreign_routes(app, path);
+    let foreign = routes::foreign(app, path);
     let told = |problem: Problem| match foreign {
         Some(foreign) => (foreign.render)(&problem),
         None => problem.into_response(),
@@ -88,7 +86,7 @@ pub(super) async fn door(
             return told(refuse("origin", detail).hint(format!("add the page's origin to {list}")));
         }
     };
-    let socket = assemble::sockets().into_iter().find(|socket| socket.path == path);
+    let socket = routes::sockets().into_iter().find(|socket| socket.path == path);
     if let Some(socket) = socket.filter(|socket| !socket.allows_pages && origin != Origin::None) {
         let detail = format!("web pages cannot connect as {}", socket.clients);
         return refuse("origin", detail).into_response();
@@ -105,7 +103,7 @@ pub(super) async fn door(
             cors,
         );
     }
-    if socket.is_none() && !SOCKETS.contains(&path) && Upgrade::is_asked_for(request.headers()) {
+    if socket.is_none() && path != ROOT && Upgrade::is_asked_for(request.headers()) {
         // Checked before the token. A client with the wrong path would otherwise look for an error
         // in its token.
         app.metrics.refused("http", "route");
@@ -145,10 +143,10 @@ pub(super) async fn door(
     }
     let asked = identity.as_ref().map(|identity| Arc::clone(&identity.principal));
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let response = match (identity, tools::called(&request).map(str::to_owned)) {
+    let response = match (identity, sa_rest::http::called(&request).map(str::to_owned)) {
         // The most frequent routes skip the router, which would cost a dozen allocations.
         (Some(identity), Some(tool)) => {
-            tools::call_named(app, identity, tool, request).await.into_response()
+            sa_rest::http::call_named(&app.http, identity, tool, request).await.into_response()
         }
         (Some(identity), None) if path == sa_mcp::http::PATH => {
             app.mcp.answer(identity, request).await.into_response()
@@ -158,7 +156,7 @@ pub(super) async fn door(
             identity.map(|identity| request.extensions_mut().insert(identity));
             request.extensions_mut().insert(ends);
             slot.map(|slot| request.extensions_mut().insert(Arc::clone(slot)));
-            let Ok(response) = app.journal.answerable(routes.oneshot(request)).await;
+            let Ok(response) = app.journal.answerable(table.oneshot(request)).await;
             response
         }
     };
@@ -183,17 +181,18 @@ fn closing(mut response: Response) -> Response {
 
 /// Returns the hint for a client that opens a WebSocket elsewhere.
 fn socket_paths() -> String {
-    let [first, rest @ ..] = assemble::sockets();
+    let [first, rest @ ..] = routes::sockets();
     let first = format!("{} connect to {}", first.clients, first.path);
-    let rest = rest.iter().map(|socket| (socket.clients, socket.path));
-    rest.chain([("callers", CALLS)]).fold(first, |hint, (clients, path)| format!("{hint}, {clients} to {path}"))
+    rest.iter().fold(first, |hint, SocketRoute { clients, path, .. }| {
+        format!("{hint}, {clients} to {path}")
+    })
 }
 
 /// Whether a request for this path is answered without a token in its header.
 pub(super) fn is_open(path: &str) -> bool {
     OPEN.contains(&path)
         || path.starts_with(ASSETS)
-        || assemble::is_open(path)
+        || routes::is_open(path)
         || is_oauth_discovery(path)
 }
 

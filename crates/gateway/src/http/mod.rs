@@ -1,22 +1,16 @@
 //! The HTTP layer: the routes, and the auth middleware that checks every request first.
 
 mod audit;
-mod calls;
-mod calls_ws;
 mod console;
-mod events;
 mod health;
-mod invoke;
 mod middleware;
 mod openapi;
 mod paced;
 mod retention;
 mod routes;
-mod sse;
 mod status;
 mod tokens;
 mod tool_changes;
-mod tools;
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -35,9 +29,9 @@ use crate::assemble::{self, Gateway};
 use sa_http::Ends;
 use sa_http::slot::Slot;
 
-pub use calls::MAX_PAGE;
 pub use openapi::document as openapi_document;
 pub use sa_http::Problem;
+pub use sa_http::history::MAX_PAGE;
 pub use status::mark_started;
 
 /// The state of the gateway's own handlers.

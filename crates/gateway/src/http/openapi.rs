@@ -36,7 +36,7 @@ impl utoipa::Modify for Tokens {
 pub fn document() -> String {
     let own = std::iter::once(routes::described().into_openapi());
     let mut api = own
-        .chain(assemble::described_routes())
+        .chain(assemble::routes::described())
         .fold(Api::openapi(), utoipa::openapi::OpenApi::merge_from);
     Tokens.modify(&mut api);
     Complete.modify(&mut api);

@@ -9,12 +9,6 @@ use super::*;
 /// Returns the routes that the OpenAPI document describes.
 pub(super) fn described() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(tools::list))
-        .routes(routes!(tools::call))
-        .routes(routes!(invoke::invoke))
-        .routes(routes!(calls::list))
-        .routes(routes!(calls::show, calls::cancel))
-        .routes(routes!(calls_ws::upgrade))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit::list))
@@ -22,7 +16,6 @@ pub(super) fn described() -> OpenApiRouter<App> {
         .routes(routes!(tool_changes::accept))
         .routes(routes!(retention::show))
         .routes(routes!(retention::confirm))
-        .routes(routes!(events::follow))
         .routes(routes!(status::status))
         .routes(routes!(health::stats))
         .routes(routes!(console::sign_in))
@@ -50,7 +43,7 @@ fn undescribed() -> Router<App> {
 pub(super) fn routes(gateway: &Arc<Gateway>) -> Router {
     Router::from(described())
         .merge(undescribed())
-        .merge(Router::from(assemble::routes(gateway)))
+        .merge(Router::from(assemble::routes::all(gateway)))
         .fallback(middleware::not_found)
         .method_not_allowed_fallback(middleware::method_not_allowed)
         .with_state(App(Arc::clone(gateway)))

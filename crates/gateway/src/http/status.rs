@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::App;
 use super::health::Unwritten;
 use super::retention::Paused;
-use crate::journal::CALLS;
 use sa_http::Identity;
 use sa_http::Problem;
+use sa_http::history::CALLS;
 use sa_http::operator_only;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sa_gateway::config::Config;
 use sa_gateway::config::layers::Layers;
 use sa_gateway::http::HttpService;
-use sa_gateway::{assemble, call_index, serve};
+use sa_gateway::{assemble, journal, serve};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -126,7 +126,7 @@ impl Setup {
         let config = Config::resolve(&layers).unwrap();
         let listener = TcpListener::bind(config.listen).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut store = call_index::store_options(config.store_file());
+        let mut store = journal::store_options(config.store_file());
         if let Some(vfs) = self.vfs {
             vfs.clone_into(&mut store.vfs);
         }

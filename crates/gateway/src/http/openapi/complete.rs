@@ -7,7 +7,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, OpenApi, PathItem, Ref, RefOr, Response};
 
-use crate::assemble;
+use crate::assemble::routes::ERROR_FORMATS;
 use crate::http::middleware;
 
 /// The media type of a [`crate::http::Problem`].
@@ -77,7 +77,7 @@ fn complete(path: &str, operation: &mut Operation) {
 /// Sets the media types and schemas of a failure. Most routes send a problem; some protocols have
 /// their own format.
 fn describe_failure(path: &str, response: &mut Response) {
-    let own = assemble::ERROR_FORMATS.iter().find(|format| format.paths.contains(&path));
+    let own = ERROR_FORMATS.iter().find(|format| format.paths.contains(&path));
     let described = response.content.values().next().cloned();
     let content: Vec<(&str, RefOr<Content>)> = match path {
         // JSON-RPC errors and those of the MCP transport have no common schema.

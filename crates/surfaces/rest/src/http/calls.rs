@@ -1,28 +1,26 @@
 //! Running and ended calls.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use sa_core::call::{CallId, CancelReason};
 use sa_core::router::LiveCall;
 use sa_core::store::{Entry, Label, Log, Search, StoreError};
 use sa_core::{CallErrorKind, Principal, Role};
+use sa_http::call_json::running;
+use sa_http::history::{self, CALLS, CallSummary, MAX_PAGE, settled};
+use sa_http::{Http, Identity, JSON, Params, Problem, Segment};
+use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::App;
-use crate::call_index::{self, CallSummary};
-use crate::journal::{CALLS, running};
-use sa_http::Identity;
-use sa_http::JSON;
-use sa_http::{Params, Problem, Segment};
-use sa_text::json::to_json;
+use super::Routes;
 
 const PAGE: usize = 50;
-pub const MAX_PAGE: usize = 500;
 /// The number of running calls in a list that include their arguments.
 const WITH_ARGS: usize = 200;
 
@@ -85,7 +83,7 @@ pub(crate) struct CallList {
 #[utoipa::path(get, path = "/v1/calls", tag = "calls", params(CallsQuery),
     responses((status = 200, body = CallList), (status = 401, body = Problem)))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    State(Routes { http, log, options, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Params(mut query): Params<CallsQuery>,
 ) -> Result<Response, Problem> {
@@ -103,7 +101,7 @@ pub(crate) async fn list(
     }
     if let Some(tool) = &query.tool {
         // The tool may be named by another name than the listed one.
-        let route = app.router.resolve(tool, &identity.view());
+        let route = http.router.resolve(tool, &identity.view());
         query.exposed =
             route.ok().and_then(|route| route.exposed).map(|exposed| exposed.to_string());
     }
@@ -123,16 +121,16 @@ pub(crate) async fn list(
     if ended && query.cursor.is_none() {
         // A client that has just received an answer must find its call here. The call no longer
         // runs, and its record may still be queued.
-        app.journal.settled(CALLS).await;
+        settled(&*log, CALLS).await;
     }
     if running && query.cursor.is_none() {
-        let live = app.router.running().into_iter().rev();
+        let live = http.router.running().into_iter().rev();
         let mut wanted = live.filter(|call| {
             may_see(who, &call.principal.id)
                 && query.is_of(&call.tool, call.exposed())
                 && (query.id.is_none() || query.is_for(&call.id.to_string()))
         });
-        let payload = app.config.settings.journal.payload_bytes;
+        let payload = options.payload_bytes;
         // There may be many running calls. The arguments of the older ones are only returned for a
         // single call.
         let payload = |at: usize| if at < WITH_ARGS { payload } else { 0 };
@@ -147,7 +145,7 @@ pub(crate) async fn list(
     }
     let mut next_cursor = None;
     if ended {
-        let (page, next) = ended_page(&*app.log, who, &query, limit).await?;
+        let (page, next) = ended_page(&*log, who, &query, limit).await?;
         calls.extend(page);
         next_cursor = next;
     }
@@ -188,12 +186,10 @@ async fn ended_page(
 
 /// Returns the search for the history, or `None` if the query has no filter.
 fn search(who: &Principal, query: &CallsQuery) -> Option<Search> {
-    let tools = [query.tool.as_deref(), query.exposed.as_deref()]
-        .into_iter()
-        .flatten()
-        .map(call_index::tool);
-    let principal = (who.role != Role::Operator).then(|| call_index::principal(&who.id));
-    let outcome = query.outcome.as_deref().map(call_index::outcome);
+    let tools =
+        [query.tool.as_deref(), query.exposed.as_deref()].into_iter().flatten().map(history::tool);
+    let principal = (who.role != Role::Operator).then(|| history::principal(&who.id));
+    let outcome = query.outcome.as_deref().map(history::outcome);
     let all_of = [tools.collect(), Vec::from_iter(principal), Vec::from_iter(outcome)];
     let all_of: Vec<Vec<Label>> =
         all_of.into_iter().filter(|any_of: &Vec<Label>| !any_of.is_empty()).collect();
@@ -216,16 +212,17 @@ fn matching(entry: &Entry, who: &Principal, query: &CallsQuery) -> Option<Box<Ra
 #[utoipa::path(get, path = "/v1/calls/{id}", tag = "calls", params(("id" = String, Path, description = "The call's id")),
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub(crate) async fn show(
-    State(app): State<App>,
+    State(Routes { http, log, options, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let call_id = parse_id(&id)?;
     let who = &*identity.principal;
-    let json = match app.router.running().into_iter().find(|call| call.id == call_id) {
-        Some(call) => may_see(who, &call.principal.id)
-            .then(|| running_json(&call, app.config.settings.journal.payload_bytes)),
-        None => find_ended(&app, call_id).await?.and_then(|entry| {
+    let json = match http.router.running().into_iter().find(|call| call.id == call_id) {
+        Some(call) => {
+            may_see(who, &call.principal.id).then(|| running_json(&call, options.payload_bytes))
+        }
+        None => find_ended(&*log, call_id).await?.and_then(|entry| {
             let text = std::str::from_utf8(&entry.body).ok()?;
             let call: CallSummary<'_> = serde_json::from_str(text).ok()?;
             may_see(who, &call.principal.id).then(|| ended_json(text)).flatten()
@@ -236,13 +233,13 @@ pub(crate) async fn show(
 }
 
 /// Finds an ended call. The record of a recent call may still be queued.
-async fn find_ended(app: &App, id: CallId) -> Result<Option<Entry>, Problem> {
+async fn find_ended(log: &dyn Log, id: CallId) -> Result<Option<Entry>, Problem> {
     let id = id.to_string();
-    if let Some(found) = app.log.find(CALLS, &id).await? {
+    if let Some(found) = log.find(CALLS, &id).await? {
         return Ok(Some(found));
     }
-    app.journal.settled(CALLS).await;
-    Ok(app.log.find(CALLS, &id).await?)
+    settled(log, CALLS).await;
+    Ok(log.find(CALLS, &id).await?)
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -257,13 +254,14 @@ pub(crate) struct Cancelled {
     responses((status = 200, body = Cancelled), (status = 404, body = Problem),
         (status = 409, body = Problem, description = "The call has already ended")))]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    State(http): State<Http>,
+    State(log): State<Arc<dyn Log>>,
     Extension(identity): Extension<Identity>,
     Segment(id): Segment,
 ) -> Result<Json<Cancelled>, Problem> {
     let call_id = parse_id(&id)?;
     let mut seen = false;
-    let cancelled = app.router.cancel(call_id, CancelReason::Requested, |call| {
+    let cancelled = http.router.cancel(call_id, CancelReason::Requested, |call| {
         seen = may_see(&identity.principal, &call.principal.id);
         seen
     });
@@ -271,15 +269,19 @@ pub(crate) async fn cancel(
         Some(cancelled) if seen => Ok(Json(Cancelled { call_id: id, cancelled })),
         // A call of another token is reported like an unknown one.
         Some(_) => Err(unknown(&id)),
-        None => Err(ended_before(&app, &identity.principal, call_id)
+        None => Err(ended_before(&*log, &identity.principal, call_id)
             .await?
             .unwrap_or_else(|| unknown(&id))),
     }
 }
 
 /// Returns the error for cancelling a call that has already ended, if the caller may see it.
-async fn ended_before(app: &App, who: &Principal, id: CallId) -> Result<Option<Problem>, Problem> {
-    let Some(entry) = find_ended(app, id).await? else { return Ok(None) };
+async fn ended_before(
+    log: &dyn Log,
+    who: &Principal,
+    id: CallId,
+) -> Result<Option<Problem>, Problem> {
+    let Some(entry) = find_ended(log, id).await? else { return Ok(None) };
     let call: Option<CallSummary<'_>> = serde_json::from_slice(&entry.body).ok();
     let call = call.filter(|call| may_see(who, &call.principal.id));
     Ok(call.map(|call| {

@@ -7,18 +7,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use sa_core::Finished;
+use sa_http::blocks::raw;
+use sa_http::{Http, Identity, JSON, Payload, Problem, call_id_header, parse};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::App;
-use super::tools::{CallBody, call_request};
-use sa_http::Identity;
-use sa_http::JSON;
-use sa_http::Payload;
-use sa_http::Problem;
-use sa_http::blocks::raw;
-use sa_http::call_id_header;
-use sa_http::parse;
+use super::call::{CallBody, call_request};
 
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 pub(crate) struct InvokeBody<'a> {
@@ -72,7 +66,7 @@ pub(crate) struct InvokeError {
     params(("Idempotency-Key" = Option<String>, Header, description = "The same as `idempotency_key` in the body. If both are given, they must be equal")),
     responses((status = 200, body = Invoked), (status = "default", body = InvokeFailed)))]
 pub(crate) async fn invoke(
-    State(app): State<App>,
+    State(http): State<Http>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
     Payload(body): Payload,
@@ -81,8 +75,8 @@ pub(crate) async fn invoke(
     let tool = body.tool.into_owned();
     let InvokeBody { args, session_key, timeout_ms, idle_timeout_ms, idempotency_key, .. } = body;
     let call = CallBody { args, session_key, timeout_ms, idle_timeout_ms, idempotency_key };
-    let request = call_request(&app, "invoke", identity, tool.clone(), call, &headers)?;
-    let finished = app.router.start(request, None).outcome().await;
+    let request = call_request(&http, "invoke", identity, tool.clone(), call, &headers)?;
+    let finished = http.router.start(request, None).outcome().await;
     Ok(finished.told(|finished| finished_response(&tool, finished)).await)
 }
 

@@ -1,4 +1,4 @@
-//! `/v1/calls/ws`: a socket for many concurrent calls of one agent.
+//! The socket for many concurrent calls of one agent.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,40 +14,38 @@ use sa_core::call::{CallId, CallRequest, CancelReason, TraceContext};
 use sa_core::{
     CallError, CallErrorKind, Finished, NoticeBody, Overrun, RawJson, Update, UpdateSink,
 };
+use sa_http::{Identity, Problem, WireBlock, wire_attachments};
 use sa_protocol::calls::{self, AgentFrame};
 use sa_protocol::{PROTOCOL_VERSION, close};
 use sa_socket::{Close, Next, NoUpgrade, Outbox, SocketLimits, Upgrade, WebSocket};
+use sa_text::excerpt_of_ends;
+use sa_text::json::to_json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::App;
-use super::events::{Lists, words};
-use super::tools::{MAX_KEY, check_times, check_words};
-use crate::assemble::liveness;
-use sa_http::Identity;
-use sa_http::{Problem, WireBlock, wire_attachments};
-use sa_text::excerpt_of_ends;
-use sa_text::json::to_json;
+use super::Routes;
+use super::call::{MAX_KEY, check_times, check_words};
+use super::news::{Lists, describe};
 
 /// Opens a WebSocket for many concurrent calls.
 ///
 /// The protocol documentation describes the messages.
 #[utoipa::path(get, path = "/v1/calls/ws", tag = "calls", responses((status = 101, description = "Switching to WebSocket"), (status = 426, body = Problem, description = "The request does not ask for a WebSocket")))]
 pub(crate) async fn upgrade(
-    State(app): State<App>,
+    State(routes): State<Routes>,
     Extension(identity): Extension<Identity>,
     upgrade: Result<Upgrade, NoUpgrade>,
     _request: Request,
 ) -> Result<Response, Problem> {
     let upgrade = upgrade?;
-    let max_message_bytes = app.config.settings.limits.max_frame_bytes;
-    let budget = Some(app.budgets.requests.share(&identity.principal.holder()));
+    let max_message_bytes = routes.options.max_frame_bytes;
+    let budget = Some(routes.http.requests.share(&identity.principal.holder()));
     let limits = SocketLimits { max_message_bytes, cuts: false, budget };
-    Ok(upgrade.serve(limits, move |socket| serve(app, identity, socket)))
+    Ok(upgrade.serve(limits, move |socket| serve(routes, identity, socket)))
 }
 
 struct Session {
-    app: App,
+    routes: Routes,
     identity: Identity,
     outbox: Outbox,
     /// The running calls by the agent's ids.
@@ -58,19 +56,14 @@ struct Session {
     over: CancellationToken,
 }
 
-async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
+async fn serve(routes: Routes, identity: Identity, socket: Box<WebSocket>) {
     let overrun = Close::new(close::TOO_SLOW, "the agent reads its messages too slowly");
     let crowded_out = "the gateway's budget for unread responses is used up; try again later";
     let crowded_out = Close::new(close::TRY_AGAIN_LATER, crowded_out);
-    let share = app.budgets.answers.share(&identity.principal.holder());
-    let outbox = Outbox::within(
-        &share,
-        Some(crowded_out),
-        app.config.settings.limits.max_outbox_bytes,
-        overrun,
-    );
+    let share = routes.options.answers.share(&identity.principal.holder());
+    let outbox = Outbox::within(&share, Some(crowded_out), routes.http.max_outbox_bytes, overrun);
     let mut ready = String::new();
-    let version = crate::VERSION.into();
+    let version = routes.options.version.into();
     calls::encode_ready(
         &mut ready,
         &calls::Ready { gateway_version: version, protocol_version: PROTOCOL_VERSION },
@@ -78,7 +71,7 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
     let _ = outbox.send(ready);
     let (running, over) = (Mutex::default(), CancellationToken::new());
     let session = Arc::new(Session {
-        app,
+        routes,
         identity,
         outbox: outbox.clone(),
         running,
@@ -86,24 +79,23 @@ async fn serve(app: App, identity: Identity, socket: Box<WebSocket>) {
         over,
     });
     let _over = session.over.clone().drop_guard();
-    let app = &session.app;
+    let Routes { http, options, closing, .. } = &session.routes;
     let watch = std::pin::pin!(async {
         tokio::select! {
-            () = app.closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
+            () = closing.cancelled() => outbox.close(Close::new(close::GOING_AWAY, "the gateway is shutting down")),
             () = session.identity.over() => {
-                app.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
+                http.router.cancel_all(CancelReason::Revoked, |call| call.principal.id == session.identity.principal.id);
                 outbox.close(Close::new(close::UNAUTHORIZED, "the token is no longer valid"));
             }
         }
         std::future::pending::<()>().await;
     });
-    let serve =
-        sa_socket::serve(socket, &outbox, liveness(&app.config), |text| session.on_frame(text));
+    let serve = sa_socket::serve(socket, &outbox, options.liveness, |text| session.on_frame(text));
     let serve = std::pin::pin!(serve);
     tokio::select! {
         ended = serve => {
             if let Some(fault) = ended.fault() {
-                app.metrics.refused("calls_ws", fault);
+                http.journal.count("calls_ws", fault);
             }
         }
         () = watch => {}
@@ -122,7 +114,7 @@ impl Session {
             Ok(AgentFrame::Cancel(id)) => {
                 let running = self.running().get(&*id).copied();
                 if let Some(id) = running {
-                    self.app.router.cancel(id, CancelReason::Requested, |_| true);
+                    self.routes.http.router.cancel(id, CancelReason::Requested, |_| true);
                 }
             }
             Ok(AgentFrame::Listen) => self.listen(),
@@ -132,7 +124,7 @@ impl Session {
                 let _ = self.outbox.send(pong);
             }
             Ok(AgentFrame::Unknown { kind, id: Some(id) }) => {
-                self.app.metrics.refused("calls_ws", "bad_frame");
+                self.routes.http.journal.count("calls_ws", "bad_frame");
                 let failure = CallError::new(
                     CallErrorKind::InvalidArgs,
                     excerpt_of_ends(format!("unknown frame type \"{kind}\"")),
@@ -142,7 +134,7 @@ impl Session {
             }
             Ok(_) => {}
             Err(error) => {
-                self.app.metrics.refused("calls_ws", "bad_frame");
+                self.routes.http.journal.count("calls_ws", "bad_frame");
                 let failure = CallError::new(
                     CallErrorKind::InvalidArgs,
                     excerpt_of_ends(format!("the frame cannot be read: {error}")),
@@ -175,7 +167,7 @@ impl Session {
         let request = CallRequest {
             tool: call.tool.into_owned(),
             args,
-            view: self.app.http.view(&self.identity, call.session_key.as_deref()),
+            view: self.routes.http.view(&self.identity, call.session_key.as_deref()),
             surface: "calls_ws",
             session_key: call.session_key.map(|key| key.as_ref().into()),
             timeout: call.timeout_ms.map(Duration::from_millis),
@@ -195,7 +187,7 @@ impl Session {
             return self.refuse(Some(&id), &error);
         }
         let sink = Sink { outbox: self.outbox.clone(), id: Arc::clone(&id) };
-        let running = self.app.router.start(request, Some(Arc::new(sink)));
+        let running = self.routes.http.router.start(request, Some(Arc::new(sink)));
         // The lock is held until the call is in the table. A call that ends at once is then removed
         // after it was inserted.
         calls.insert(Box::from(&*id), running.id());
@@ -222,13 +214,13 @@ impl Session {
         if self.listening.set(()).is_err() {
             return;
         }
-        let (session, mut notices) = (Arc::clone(self), self.app.notices.subscribe());
-        let lists = Lists::new(&self.app, &self.identity);
-        let attending = self.app.notices.attend(&self.identity.principal.id);
+        let (session, mut notices) = (Arc::clone(self), self.routes.notices.subscribe());
+        let lists = Lists::new(&self.routes.http, &self.identity);
+        let attending = self.routes.notices.attend(&self.identity.principal.id);
         tokio::spawn(async move {
             let _attending = attending;
-            for notice in session.app.notices.pending(&session.identity.principal) {
-                session.tell(&notice.body);
+            for notice in session.routes.notices.pending(&session.identity.principal) {
+                session.notify(&notice.body);
             }
             loop {
                 let notice = tokio::select! {
@@ -236,14 +228,16 @@ impl Session {
                     () = session.over.cancelled() => return,
                 };
                 match notice {
-                    Ok(notice) if lists.has_news(&session.app, &session.identity, &notice) => {
-                        session.tell(&notice.body);
+                    Ok(notice)
+                        if lists.has_news(&session.routes.http, &session.identity, &notice) =>
+                    {
+                        session.notify(&notice.body);
                     }
                     Ok(_) => {}
                     // The missed notices may include requests, so all pending ones are sent again.
                     Err(RecvError::Lagged(_)) => {
-                        for notice in session.app.notices.pending(&session.identity.principal) {
-                            session.tell(&notice.body);
+                        for notice in session.routes.notices.pending(&session.identity.principal) {
+                            session.notify(&notice.body);
                         }
                     }
                     Err(RecvError::Closed) => return,
@@ -252,8 +246,8 @@ impl Session {
         });
     }
 
-    fn tell(&self, notice: &NoticeBody) {
-        let (event, data) = words(notice);
+    fn notify(&self, notice: &NoticeBody) {
+        let (event, data) = describe(notice);
         let mut frame = String::new();
         calls::encode_notice(&mut frame, &calls::Notice { event: event.into(), data: &data });
         let _ = self.outbox.send(frame);
@@ -261,7 +255,7 @@ impl Session {
 
     /// Reports that a call cannot be made. It is not counted with the other calls.
     fn refuse(&self, id: Option<&str>, error: &CallError) {
-        self.app.metrics.refused("calls_ws", "bad_call");
+        self.routes.http.journal.count("calls_ws", "bad_call");
         self.fail(id, None, error);
     }
 

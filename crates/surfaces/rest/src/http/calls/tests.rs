@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sa_core::store::{NewEntry, Retention};
-use sa_store::Store;
+use sa_store::{Labelled, OpenOptions, Store};
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,7 +18,8 @@ fn query(text: &str) -> CallsQuery {
 }
 
 fn open(dir: &std::path::Path) -> Store {
-    Store::open(call_index::store_options(dir.join("store.db"))).unwrap()
+    let labelled = Some(Labelled { stream: CALLS, of: history::labels });
+    Store::open(OpenOptions { labelled, ..OpenOptions::new(dir.join("store.db")) }).unwrap()
 }
 
 fn stored(tool: &str, exposed: Option<&str>, who: &str, kind: Option<&str>) -> (String, String) {

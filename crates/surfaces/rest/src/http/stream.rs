@@ -5,15 +5,13 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use sa_core::call::CallRequest;
 use sa_core::{Backlog, Finished, Overrun, Update, UpdateSink};
+use sa_http::blocks::raw;
+use sa_http::events::{event, sse_response};
+use sa_http::{Http, Problem, call_id_header, wire_attachments};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::App;
-use super::tools::done_json;
-use sa_http::blocks::raw;
-use sa_http::call_id_header;
-use sa_http::events::{event, sse_response};
-use sa_http::{Problem, wire_attachments};
+use super::call::done_json;
 
 /// The maximum number of queued events per reader. `limits.max_outbox_bytes` bounds their total
 /// size.
@@ -21,10 +19,10 @@ use sa_http::{Problem, wire_attachments};
 /// If the reader falls further behind, its call fails with a reason.
 const QUEUE: usize = 1_024;
 
-pub(super) fn streamed(app: &App, request: CallRequest) -> Response {
-    let news = Backlog::new(QUEUE, app.config.settings.limits.max_outbox_bytes);
+pub(super) fn streamed(http: &Http, request: CallRequest) -> Response {
+    let news = Backlog::new(QUEUE, http.max_outbox_bytes);
     let running =
-        app.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
+        http.router.start(request, Some(Arc::new(Sink(news.clone())) as Arc<dyn UpdateSink>));
     let header = call_id_header(running.id());
     // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
     let (events, body) = mpsc::channel::<String>(1);

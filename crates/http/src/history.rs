@@ -1,45 +1,56 @@
-//! The index labels of finished calls: tool, principal and outcome.
+//! The history of ended calls: a stream of the log, with labels for its index.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
+use std::time::Duration;
 
-use sa_core::store::Label;
-use sa_store::{Labelled, OpenOptions};
+use sa_core::store::{Label, Log, Retention};
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
 
-use crate::journal::CALLS;
+/// The stream of ended calls.
+pub const CALLS: &str = "calls";
 
-/// Returns the options for opening the gateway's store. All openers must use them, because each
-/// writer must maintain the index.
-pub fn store_options(file: PathBuf) -> OpenOptions {
-    OpenOptions { labelled: Some(Labelled { stream: CALLS, of: labels }), ..OpenOptions::new(file) }
+/// The maximum number of entries per page of the history, and of the audit log.
+pub const MAX_PAGE: usize = 500;
+
+/// The timeout for pending writes before a read. They usually take milliseconds.
+const PENDING_WRITES: Duration = Duration::from_secs(2);
+
+/// Waits until all earlier writes to a stream can be read.
+pub async fn settled(log: &dyn Log, stream: &str) {
+    settled_within(PENDING_WRITES, log, stream).await;
+}
+
+/// Returns `false` if the earlier writes take longer than the timeout, in case the store is stuck.
+/// An empty trim is queued behind them.
+pub async fn settled_within(timeout: Duration, log: &dyn Log, stream: &str) -> bool {
+    tokio::time::timeout(timeout, log.trim(stream, Retention::default())).await.is_ok()
 }
 
 /// The part of a stored call that is needed for access checks and filters.
-#[derive(Deserialize)]
-pub(crate) struct CallSummary<'a> {
+#[derive(Debug, Deserialize)]
+pub struct CallSummary<'a> {
     #[serde(borrow)]
-    pub(crate) id: Cow<'a, str>,
+    pub id: Cow<'a, str>,
     #[serde(borrow)]
-    pub(crate) tool: Cow<'a, str>,
+    pub tool: Cow<'a, str>,
     #[serde(borrow)]
-    pub(crate) exposed: Option<Cow<'a, str>>,
+    pub exposed: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(crate) principal: PrincipalSummary<'a>,
+    pub principal: PrincipalSummary<'a>,
     ok: bool,
     #[serde(borrow)]
     error: Option<ErrorSummary<'a>>,
 }
 
-#[derive(Deserialize)]
-pub(crate) struct PrincipalSummary<'a> {
+#[derive(Debug, Deserialize)]
+pub struct PrincipalSummary<'a> {
     #[serde(borrow)]
-    pub(crate) id: Cow<'a, str>,
+    pub id: Cow<'a, str>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct ErrorSummary<'a> {
     #[serde(borrow)]
     kind: Cow<'a, str>,
@@ -47,14 +58,14 @@ struct ErrorSummary<'a> {
 
 impl CallSummary<'_> {
     /// Returns `ok` or the error kind.
-    pub(crate) fn outcome(&self) -> &str {
+    pub fn outcome(&self) -> &str {
         if self.ok { "ok" } else { self.error.as_ref().map_or("failed", |error| &error.kind) }
     }
 }
 
-/// Extracts the labels of a stored call. This runs on the store's only writer thread for every
-/// call.
-fn labels(body: &[u8], labels: &mut Vec<Label>) {
+/// Extracts the index labels of a stored call: tool, principal and outcome. This runs on the
+/// store's only writer thread for every call.
+pub fn labels(body: &[u8], labels: &mut Vec<Label>) {
     // Stopping early is reported as an error by serde, but the labels are complete.
     let _ = serde_json::Deserializer::from_slice(body).deserialize_map(Collect(labels));
 }
@@ -116,15 +127,15 @@ impl<'de> Visitor<'de> for Collect<'_> {
 }
 
 /// Returns the label for calls of a tool, by any of its names.
-pub(crate) fn tool(name: &str) -> Label {
+pub fn tool(name: &str) -> Label {
     Label::new("tool", name)
 }
 
-pub(crate) fn principal(id: &str) -> Label {
+pub fn principal(id: &str) -> Label {
     Label::new("principal", id)
 }
 
-pub(crate) fn outcome(outcome: &str) -> Label {
+pub fn outcome(outcome: &str) -> Label {
     Label::new("outcome", outcome)
 }
 
