@@ -77,7 +77,7 @@ pub struct Gateway {
     /// The one-time sign-in codes of the console.
     pub sign_in: SignInCodes,
     pub chat: Arc<Chat>,
-    pub mcp: Endpoint,
+    pub mcp: Arc<Endpoint>,
     pub budgets: Budgets,
     /// What the handlers of all crates share.
     pub http: Http,
@@ -261,7 +261,7 @@ pub async fn assemble_on(
         max_body_bytes: settings.limits.max_body_bytes,
         max_outbox_bytes: settings.limits.max_outbox_bytes,
     });
-    let mcp = Endpoint { http: http.clone(), mcp, channels: Arc::clone(&channels) as _ };
+    let endpoint = Endpoint { http: http.clone(), mcp, channels: Arc::clone(&channels) as _ };
     let housekeeping = CancellationToken::new();
     let gateway = Gateway {
         config,
@@ -284,7 +284,7 @@ pub async fn assemble_on(
         plugins,
         sign_in: SignInCodes::default(),
         chat: Arc::new(chat),
-        mcp,
+        mcp: Arc::new(endpoint),
         budgets,
         http,
         memory_limit,

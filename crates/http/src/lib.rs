@@ -18,6 +18,7 @@ mod problem;
 pub mod provider;
 pub mod query;
 mod refused;
+mod route_table;
 mod scope;
 pub mod slot;
 mod socket;
@@ -37,6 +38,7 @@ pub use identity::{ChannelGrant, Identity, Rights};
 pub use problem::{Problem, ProblemError, SHOULD_RETRY};
 pub use provider::ProviderDoc;
 pub use refused::masked_path;
+pub use route_table::{Client, DirectRequest, DirectRoute, RouteTable, method_not_allowed};
 pub use scope::{KnownChannels, no_such_scope};
 pub use socket::SocketRoute;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use sa_http::{ErrorFormat, ForeignRoutes, Problem, SocketRoute};
+use sa_http::{DirectRoute, ErrorFormat, ForeignRoutes, Problem, SocketRoute};
 use sa_socket::{NoUpgrade, Upgrade};
 use sa_upstream::http::PublicUrl;
 use utoipa_axum::router::OpenApiRouter;
@@ -12,8 +12,8 @@ use utoipa_axum::router::OpenApiRouter;
 use super::{Gateway, liveness};
 use crate::VERSION;
 
-/// Returns the routes of the providers and the surfaces.
-pub(crate) fn all<S>(gateway: &Gateway) -> OpenApiRouter<S>
+/// Returns the routes of the providers and the surfaces, except the direct ones.
+pub(crate) fn others<S>(gateway: &Gateway) -> OpenApiRouter<S>
 where
     S: Clone + Send + Sync + 'static,
 {
@@ -55,6 +55,11 @@ where
         .merge(sa_plugins::http::router().with_state(plugins))
         .merge(sa_rest::http::router().with_state(rest))
         .merge(sa_chat::http::router().with_state(chat))
+}
+
+/// Returns the routes of the most frequent requests.
+pub(crate) fn direct(gateway: &Gateway) -> [DirectRoute; 2] {
+    [sa_rest::http::call_route(&gateway.http), sa_mcp::http::route(&gateway.mcp)]
 }
 
 /// Returns the OpenAPI descriptions of these routes.

@@ -7,25 +7,20 @@ use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
 use sa_core::{AuditEvent, Journal as _, Principal, Role};
 use sa_socket::Upgrade;
-use tower::ServiceExt as _;
 
 use super::App;
 use super::paced::paced;
 use crate::assemble::routes;
 use crate::config::settings::Server;
-use sa_http::Ends;
-use sa_http::Problem;
 use sa_http::SocketRoute;
 use sa_http::masked_path;
 use sa_http::slot::Slot;
+use sa_http::{Client, Ends, Problem, RouteTable};
 
 /// Routes that need no token in the header: health checks, the console's page and sign-in. The root
 /// is also a socket for browsers, see [`super::console::root`].
@@ -49,15 +44,15 @@ const ALLOWED_HEADERS: &str = "accept, authorization, content-type, last-event-i
     mcp-session-id, mcp-method, mcp-name, traceparent, x-sperax-plugin-settings, sperax-plugin-settings, speraxos-plugin-settings, \
     x-lobe-plugin-settings, idempotency-key, openai-beta, openai-organization, openai-project, user-agent";
 
-/// Checks a request and passes it to the routes.
+/// Checks a request and passes it to its route.
 ///
 /// [`super::HttpService`] calls this directly. As a layer of the router it would cost two boxed
 /// futures and four boxed services per request.
-pub(super) async fn door(
+pub(super) async fn answer(
     app: &App,
-    table: Router,
-    (ends, slot): (Ends, Option<&Arc<Slot>>),
-    request: axum::http::Request<Incoming>,
+    table: &RouteTable,
+    (ends, slot): (Ends, Option<Arc<Slot>>),
+    request: Request,
 ) -> Response {
     let server = &app.config.settings.server;
     let path = request.uri().path();
@@ -67,13 +62,13 @@ pub(super) async fn door(
     };
     // Clients of other protocols need errors in a separate format.
     let foreign = routes::foreign(app, path);
-    let told = |problem: Problem| match foreign {
+    let render = |problem: Problem| match foreign {
         Some(foreign) => (foreign.render)(&problem),
         None => problem.into_response(),
     };
     if let Err(detail) = check_host(request.headers(), request.uri(), ends, server) {
         let problem = refuse("host", detail);
-        return told(
+        return render(
             problem.hint("use the gateway's own address, or add the name to server.allowed_hosts"),
         );
     }
@@ -83,7 +78,9 @@ pub(super) async fn door(
         Ok(origin) => origin,
         Err(detail) => {
             let list = foreign.map_or("server.allowed_origins", |foreign| foreign.origins_key);
-            return told(refuse("origin", detail).hint(format!("add the page's origin to {list}")));
+            return render(
+                refuse("origin", detail).hint(format!("add the page's origin to {list}")),
+            );
         }
     };
     let socket = routes::sockets().into_iter().find(|socket| socket.path == path);
@@ -99,7 +96,7 @@ pub(super) async fn door(
         // Two programs on the way may disagree about which of them counts.
         app.metrics.refused("http", "token");
         return with_cors(
-            told(Problem::bad_request("the request has more than one Authorization header")),
+            render(Problem::bad_request("the request has more than one Authorization header")),
             cors,
         );
     }
@@ -109,24 +106,24 @@ pub(super) async fn door(
         app.metrics.refused("http", "route");
         let there_is_none = format!("there is no WebSocket at {}", sa_text::printable(path));
         let problem = Problem::new(404, "not_found", there_is_none).hint(socket_paths());
-        return with_cors(told(problem), cors);
+        return with_cors(render(problem), cors);
     }
     let mut identity = None;
     if !is_open(path) {
         match bearer(request.headers()).and_then(|token| app.tokens.authenticate(token)) {
             Ok(known) => {
                 if let Some(Err(refused)) =
-                    slot.map(|slot| slot.settle(|| known.principal.holder()))
+                    slot.as_ref().map(|slot| slot.settle(|| known.principal.holder()))
                 {
                     app.metrics.refused("http", "too_many_connections");
-                    return with_cors(closing(told(over_share(refused))), cors);
+                    return with_cors(closing(render(over_share(refused))), cors);
                 }
                 identity = Some(known);
             }
             Err(refused) => {
                 app.metrics.refused("http", "token");
                 app.http.token_refused(refused, ends, path);
-                return with_cors(told(unauthorized(refused)), cors);
+                return with_cors(render(unauthorized(refused)), cors);
             }
         }
     }
@@ -139,37 +136,22 @@ pub(super) async fn door(
             "role",
             format!("the token's role is {}, which may only read {METRICS}", Role::Monitor),
         );
-        return with_cors(told(problem), cors);
+        return with_cors(render(problem), cors);
     }
-    let asked = identity.as_ref().map(|identity| Arc::clone(&identity.principal));
+    let principal = identity.as_ref().map(|identity| Arc::clone(&identity.principal));
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let response = match (identity, sa_rest::http::called(&request).map(str::to_owned)) {
-        // The most frequent routes skip the router, which would cost a dozen allocations.
-        (Some(identity), Some(tool)) => {
-            sa_rest::http::call_named(&app.http, identity, tool, request).await.into_response()
-        }
-        (Some(identity), None) if path == sa_mcp::http::PATH => {
-            app.mcp.answer(identity, request).await.into_response()
-        }
-        (identity, _) => {
-            let mut request = request.map(Body::new);
-            identity.map(|identity| request.extensions_mut().insert(identity));
-            request.extensions_mut().insert(ends);
-            slot.map(|slot| request.extensions_mut().insert(Arc::clone(slot)));
-            let Ok(response) = app.journal.answerable(table.oneshot(request)).await;
-            response
-        }
-    };
+    let client = Client { identity, ends, slot };
+    let response = app.journal.answerable(table.answer(client, request)).await;
     // Outcomes of calls are counted and recorded with the other calls.
     if !response.headers().contains_key(sa_http::CALL_ID) {
         if let Some(reason) = refusal(response.status()) {
             app.metrics.refused("http", reason);
         }
-        if let (StatusCode::FORBIDDEN, Some(principal)) = (response.status(), &asked) {
+        if let (StatusCode::FORBIDDEN, Some(principal)) = (response.status(), &principal) {
             request_refused(app, principal, &method, uri.path());
         }
     }
-    with_cors(paced(app, asked.as_deref(), &method, response, told), cors)
+    with_cors(paced(app, principal.as_deref(), &method, response, render), cors)
 }
 
 /// Makes this the last response on its connection, after the principal's share refused the
@@ -361,15 +343,6 @@ pub(super) async fn not_found(State(app): State<App>, uri: Uri) -> Problem {
     app.metrics.refused("http", "route");
     Problem::new(404, "not_found", format!("there is no route {}", sa_text::printable(uri.path())))
         .hint("`GET /openapi.json` lists the routes")
-}
-
-pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
-    Problem::new(
-        405,
-        "method_not_allowed",
-        format!("the method {method} is not allowed for {}", sa_text::printable(uri.path())),
-    )
-    .hint("`GET /openapi.json` lists the routes")
 }
 
 pub(super) fn panicked(_: Box<dyn Any + Send>) -> Response {

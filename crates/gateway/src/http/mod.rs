@@ -18,6 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::FromRef;
 use axum::response::Response;
 use futures_util::FutureExt as _;
@@ -30,8 +31,8 @@ use sa_http::Ends;
 use sa_http::slot::Slot;
 
 pub use openapi::document as openapi_document;
-pub use sa_http::Problem;
 pub use sa_http::history::MAX_PAGE;
+pub use sa_http::{Problem, RouteTable};
 pub use status::mark_started;
 
 /// The state of the gateway's own handlers.
@@ -52,22 +53,22 @@ impl FromRef<App> for Http {
     }
 }
 
-/// The entry point of every request: the checks in [`front`], then the routes.
+/// The entry point of every request: the checks in [`middleware`], then the route table.
 #[derive(Debug, Clone)]
 pub struct HttpService {
     gateway: App,
-    routes: Router,
+    table: RouteTable,
 }
 
 impl HttpService {
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        let routes = routes::routes(&gateway);
-        Self::with_routes(gateway, routes)
+        let table = routes::all(&gateway);
+        Self::with_table(gateway, table)
     }
 
     /// Creates an entry point with other routes than the gateway's own.
-    pub fn with_routes(gateway: Arc<Gateway>, routes: Router) -> Self {
-        Self { gateway: App(gateway), routes }
+    pub fn with_table(gateway: Arc<Gateway>, table: RouteTable) -> Self {
+        Self { gateway: App(gateway), table }
     }
 
     /// Answers one request on a connection between these addresses.
@@ -91,7 +92,8 @@ impl HttpService {
         slot: Option<Arc<Slot>>,
         request: axum::http::Request<Incoming>,
     ) -> Result<Response, Infallible> {
-        let answer = middleware::door(&self.gateway, self.routes, (ends, slot.as_ref()), request);
+        let request = request.map(Body::new);
+        let answer = middleware::answer(&self.gateway, &self.table, (ends, slot), request);
         Ok(AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(middleware::panicked))
     }
 }

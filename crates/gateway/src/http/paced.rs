@@ -36,13 +36,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Returns the response, in pieces if it may be large, or an error if the client's budget refuses
 /// it.
 ///
-/// `told` formats the error for the client.
+/// `render` formats the error for the client.
 pub(super) fn paced(
     app: &App,
     principal: Option<&Principal>,
     asked: &Method,
     response: Response,
-    told: impl FnOnce(Problem) -> Response,
+    render: impl FnOnce(Problem) -> Response,
 ) -> Response {
     let exact = response.body().size_hint().exact();
     if exact.is_some_and(|bytes| bytes <= PIECE as u64) {
@@ -60,7 +60,7 @@ pub(super) fn paced(
             Ok(held) => Some(held),
             Err(refused) => {
                 app.metrics.refused("http", "no_room");
-                return no_room(asked, &response, refused, told);
+                return no_room(asked, &response, refused, render);
             }
         },
         None => None,
@@ -89,7 +89,7 @@ fn no_room(
     asked: &Method,
     answer: &Response,
     refused: Refused,
-    told: impl FnOnce(Problem) -> Response,
+    render: impl FnOnce(Problem) -> Response,
 ) -> Response {
     let problem = if asked.is_safe() {
         Problem::from(&CallError::from(refused))
@@ -104,7 +104,7 @@ fn no_room(
     };
     let call = answer.headers().get(CALL_ID);
     let id = call.and_then(|id| id.to_str().ok()?.parse().ok());
-    let mut response = told(match id {
+    let mut response = render(match id {
         Some(id) => problem.of_call(id),
         None => problem,
     });
@@ -321,14 +321,14 @@ mod tests {
             let mut answer = Response::new(Body::empty());
             let header = call.as_ref().map(|id| id.parse().unwrap());
             header.map(|id| answer.headers_mut().insert(CALL_ID, id));
-            let told = no_room(&method, &answer, refused.clone(), IntoResponse::into_response);
-            assert_eq!(told.headers().contains_key("retry-after"), retryable);
+            let refusal = no_room(&method, &answer, refused.clone(), IntoResponse::into_response);
+            assert_eq!(refusal.headers().contains_key("retry-after"), retryable);
             let status = if retryable { 429 } else { 503 };
             assert_eq!(
-                (told.status().as_u16(), told.headers().get(CALL_ID)),
+                (refusal.status().as_u16(), refusal.headers().get(CALL_ID)),
                 (status, answer.headers().get(CALL_ID))
             );
-            let body = told.into_body().collect().await.unwrap().to_bytes();
+            let body = refusal.into_body().collect().await.unwrap().to_bytes();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(
                 (&body["kind"], &body["retryable"]),

@@ -1,12 +1,33 @@
-//! The gateway's own routes. Each provider crate has its own list.
+//! All routes: the direct ones, the gateway's own, and those of the providers and surfaces.
 
 use axum::routing::get;
+use sa_http::{RouteTable, method_not_allowed};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::*;
 
-/// Returns the routes that the OpenAPI document describes.
+/// Returns the table of all routes.
+pub(super) fn all(gateway: &Arc<Gateway>) -> RouteTable {
+    let others = others(gateway)
+        .fallback(middleware::not_found)
+        .method_not_allowed_fallback(method_not_allowed);
+    table(gateway, others)
+}
+
+fn table(gateway: &Arc<Gateway>, others: Router<App>) -> RouteTable {
+    let others = others.with_state(App(Arc::clone(gateway)));
+    RouteTable::new(assemble::routes::direct(gateway), others)
+}
+
+/// Returns the routes that are not direct.
+fn others(gateway: &Gateway) -> Router<App> {
+    Router::from(described())
+        .merge(undescribed())
+        .merge(Router::from(assemble::routes::others(gateway)))
+}
+
+/// Returns the gateway's own routes that the OpenAPI document describes.
 pub(super) fn described() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(tokens::list, tokens::create))
@@ -28,8 +49,6 @@ pub(super) fn described() -> OpenApiRouter<App> {
 }
 
 /// Returns the routes that the OpenAPI document leaves out: pages for browsers.
-///
-/// `/mcp` is in the document but not here, because [`middleware`] handles it before the router.
 fn undescribed() -> Router<App> {
     Router::new()
         .route("/", get(console::root))
@@ -39,12 +58,5 @@ fn undescribed() -> Router<App> {
         .route("/console/assets/{name}", get(console::asset))
 }
 
-/// Returns all routes.
-pub(super) fn routes(gateway: &Arc<Gateway>) -> Router {
-    Router::from(described())
-        .merge(undescribed())
-        .merge(Router::from(assemble::routes::all(gateway)))
-        .fallback(middleware::not_found)
-        .method_not_allowed_fallback(middleware::method_not_allowed)
-        .with_state(App(Arc::clone(gateway)))
-}
+#[cfg(test)]
+mod tests;

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::BoxError;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::{Body, Bytes};
 use axum::extract::Query;
 use axum::http::Request;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use sa_core::{Role, Scope};
-use sa_http::{Http, Identity, KnownChannels, Problem, body, no_such_scope};
+use sa_http::{
+    DirectRequest, DirectRoute, Http, Identity, KnownChannels, Problem, body, no_such_scope,
+};
 use sa_limits::budget::Permit;
 use serde::Deserialize;
 use utoipa::OpenApi as _;
@@ -23,6 +24,15 @@ const MAX_VALUES: usize = 250_000;
 
 pub const PATH: &str = "/mcp";
 
+/// Returns the route, which is direct because most requests of an agent are calls.
+pub fn route(endpoint: &Arc<Endpoint>) -> DirectRoute {
+    let endpoint = Arc::clone(endpoint);
+    DirectRoute::any(PATH, move |DirectRequest { identity, request, .. }| {
+        let endpoint = Arc::clone(&endpoint);
+        async move { endpoint.answer(identity, request).await }
+    })
+}
+
 /// The MCP endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -33,31 +43,22 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Answers one request.
-    ///
-    /// The auth middleware calls this directly, as for calls over REST. The router would cost as
-    /// much as the call itself.
-    pub async fn answer<B>(
+    pub async fn answer(
         &self,
         identity: Identity,
-        request: Request<B>,
-    ) -> Result<Response, Problem>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
-    {
+        request: Request<Body>,
+    ) -> Result<Response, Problem> {
         let (caller, request, _tree) = self.prepare(&identity, request).await?;
         Ok(while_valid(identity, self.mcp.handle(caller, request).await))
     }
 
     /// Reads the whole body with the common limits. The MCP service would wait for the body without
     /// a timeout.
-    async fn prepare<B>(
+    async fn prepare(
         &self,
         identity: &Identity,
-        request: Request<B>,
-    ) -> Result<(Caller, Request<Bytes>, Option<Permit>), Problem>
-    where
-        B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
-    {
+        request: Request<Body>,
+    ) -> Result<(Caller, Request<Bytes>, Option<Permit>), Problem> {
         let (parts, body) = request.into_parts();
         let holder = identity.principal.holder();
         let body = body::whole(&self.http, &holder, body, self.http.max_body_bytes).await?;
@@ -145,7 +146,7 @@ fn while_valid(identity: Identity, response: Response) -> Response {
     responses((status = 200, description = "The response, as JSON or as a stream of events"),
         (status = 202, description = "The notification was accepted"), (status = 401, body = Problem),
         (status = 404, description = "The session does not exist, or belongs to another caller")))]
-#[expect(dead_code, reason = "describes a route that the auth middleware serves")]
+#[expect(dead_code, reason = "describes a direct route")]
 fn describe() -> Response {
     Response::default()
 }

@@ -19,10 +19,11 @@ use sa_http::{Http, SocketRoute};
 use sa_limits::budget::SharedBudget;
 use sa_socket::Liveness;
 use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub use self::call::{call_named, called};
+pub use self::call::route as call_route;
 
 /// The route for callers with many concurrent calls.
 pub const SOCKET: SocketRoute =
@@ -53,10 +54,10 @@ pub struct Options {
     pub answers: Arc<SharedBudget>,
 }
 
+/// Returns the routes, and describes the [direct one](call_route), too.
 pub fn router() -> OpenApiRouter<Routes> {
-    OpenApiRouter::new()
+    OpenApiRouter::with_openapi(call::Described::openapi())
         .routes(routes!(tools::list))
-        .routes(routes!(call::call))
         .routes(routes!(invoke::invoke))
         .routes(routes!(calls::list))
         .routes(routes!(calls::show, calls::cancel))

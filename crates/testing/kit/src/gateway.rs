@@ -107,10 +107,10 @@ impl Setup {
         self.start_behind(HttpService::new).await
     }
 
-    /// Starts a gateway in this process with an auth middleware that the test creates.
+    /// Starts a gateway in this process with an HTTP service that the test creates.
     pub async fn start_behind(
         self,
-        door: impl FnOnce(Arc<assemble::Gateway>) -> HttpService,
+        service: impl FnOnce(Arc<assemble::Gateway>) -> HttpService,
     ) -> Gateway {
         let (dir, file) = self.prepare();
         let flags = [
@@ -132,9 +132,9 @@ impl Setup {
         }
         let inner = assemble::assemble_on(config, store).await.unwrap();
         let stop = CancellationToken::new();
-        let door = door(Arc::clone(&inner));
+        let service = service(Arc::clone(&inner));
         let task =
-            tokio::spawn(serve::serve_behind(door, Arc::clone(&inner), listener, stop.clone()));
+            tokio::spawn(serve::serve_behind(service, Arc::clone(&inner), listener, stop.clone()));
         Gateway::new(dir, url, Running::Here { task: Some(task), stop, inner })
     }
 

@@ -3,17 +3,18 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{BoxError, Extension};
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{CallError, CallErrorKind, CallId, Finished, Output, RawJson};
 use sa_http::auth::unauthorized;
 use sa_http::body::whole;
-use sa_http::{CALL_ID, Http, Identity, JSON, Problem, Refused, Segment, WireBlock, parse, query};
+use sa_http::{
+    CALL_ID, DirectRequest, DirectRoute, Http, Identity, JSON, Problem, Refused, WireBlock, parse,
+    query,
+};
 use sa_text::json::ObjectWriter;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -71,54 +72,43 @@ pub(crate) struct CallDone<'a> {
     responses((status = 200, body = CallDone), (status = 401, body = Problem), (status = 403, body = Problem),
         (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem),
         (status = 429, body = Problem), (status = 502, body = Problem), (status = 503, body = Problem), (status = 504, body = Problem)))]
-pub(crate) async fn call(
-    State(http): State<Http>,
-    Extension(identity): Extension<Identity>,
-    Segment(name): Segment,
-    request: Request,
+async fn call(
+    http: Http,
+    DirectRequest { identity, segment: name, request }: DirectRequest,
 ) -> Result<Response, Problem> {
-    call_named(&http, identity, name, request).await
-}
-
-/// Returns the tool that a request calls, if the path contains the plain name.
-///
-/// The router handles percent-encoded names.
-pub fn called<B>(request: &axum::http::Request<B>) -> Option<&str> {
-    let name = request.uri().path().strip_prefix("/v1/tools/")?.strip_suffix("/call")?;
-    let plain = !name.is_empty() && !name.contains(['/', '%']);
-    (plain && request.method() == Method::POST).then_some(name)
-}
-
-/// Calls the tool of this name with the arguments in the body.
-pub async fn call_named<B>(
-    http: &Http,
-    identity: Identity,
-    name: String,
-    request: axum::http::Request<B>,
-) -> Result<Response, Problem>
-where
-    B: HttpBody<Data = Bytes, Error: Into<BoxError>>,
-{
     let (Parts { headers, uri, .. }, body) = request.into_parts();
     let holder = identity.principal.holder();
     // The body is dropped before the call runs, because the call has its own copy of the arguments.
     let request = {
-        let body = whole(http, &holder, body, http.max_body_bytes).await?;
+        let body = whole(&http, &holder, body, http.max_body_bytes).await?;
         let body: CallBody<'_> = if body.is_empty() { CallBody::default() } else { parse(&body)? };
         let channel = query::channel(&uri)?;
         let view = http.view_in(&identity, body.session_key.as_deref(), channel.as_deref());
-        let mut request = call_request(http, "rest", identity, name, body, &headers)?;
+        let mut request = call_request(&http, "rest", identity, name, body, &headers)?;
         request.view =
             view.ok_or_else(|| Problem::not_in_channel(channel.as_deref().unwrap_or_default()))?;
         request
     };
     if accepts_events(&headers) {
-        return Ok(stream::streamed(http, request));
+        return Ok(stream::streamed(&http, request));
     }
     let running = http.router.start(request, None);
     let finished = running.outcome().await;
     Ok(finished.told(finished_response).await)
 }
+
+/// Returns the route, which is direct because most requests are calls.
+pub fn route(http: &Http) -> DirectRoute {
+    let http = http.clone();
+    DirectRoute::new(Method::POST, "/v1/tools/{name}/call", move |request| {
+        call(http.clone(), request)
+    })
+}
+
+/// The OpenAPI description of the route.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(call))]
+pub(super) struct Described;
 
 /// Checks the lengths of words that the history stores completely. No tool name comes near the
 /// limit.
@@ -319,25 +309,6 @@ mod tests {
         check_key(&["k", "l"], None, Err("differs"));
         check_key(&[""], None, Ok(Some("")));
         check_key(&["ü"], None, Err("visible ASCII"));
-    }
-
-    #[track_caller]
-    fn check_called(method: Method, path: &str, expected: Option<&str>) {
-        let request = axum::http::Request::builder().method(method).uri(path).body(()).unwrap();
-        assert_eq!(called(&request), expected, "{path}");
-    }
-
-    #[test]
-    fn only_plain_calls_pass_by_the_routes() {
-        check_called(Method::POST, "/v1/tools/a.b/call", Some("a.b"));
-        check_called(Method::POST, "/v1/tools/a/call?x=/call", Some("a"));
-        check_called(Method::GET, "/v1/tools/a/call", None);
-        check_called(Method::POST, "/v1/tools/a%20b/call", None);
-        check_called(Method::POST, "/v1/tools/a/b/call", None);
-        check_called(Method::POST, "/v1/tools//call", None);
-        check_called(Method::POST, "/v1/tools/call", None);
-        check_called(Method::POST, "/v1/tools/a/call/", None);
-        check_called(Method::POST, "/v1/tools/invoke", None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::any;
-use sa_gateway::http::HttpService;
+use sa_gateway::http::{HttpService, RouteTable};
 use sa_socket::{Close, Liveness, Next, Outbox, Received, SocketLimits, Upgrade, WebSocket, Work};
 use sa_testkit::{Gateway, Setup};
 use serde_json::json;
@@ -61,7 +61,8 @@ async fn echo() -> Gateway {
                     upgrade.serve(limits, move |socket| say_back(socket, outbox, liveness)),
                 )
             };
-            HttpService::with_routes(Arc::clone(&gateway), Router::new().route("/", any(upgrade)))
+            let table = RouteTable::new([], Router::new().route("/", any(upgrade)));
+            HttpService::with_table(Arc::clone(&gateway), table)
         })
         .await
 }
