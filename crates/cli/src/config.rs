@@ -13,9 +13,8 @@ use super::run::{layers, layers_despite_mistakes};
 use super::table::{cut, facts, table, whole, wrapped};
 use sa_gateway::config::environment::{unknown_variable, unknown_variables, variable_name};
 use sa_gateway::config::flags::flag_name;
-use sa_gateway::config::keys::{FILE_ONLY, KEYS};
+use sa_gateway::config::keys::{KEYS, KnownKey, NAMED_KEYS, find};
 use sa_gateway::config::layers::{Layers, Source};
-use sa_gateway::config::named::NAMED_KEYS;
 use sa_gateway::config::{Config, Mistake, default_data_dir};
 use sa_text::printable;
 
@@ -58,14 +57,14 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
     match command {
         ConfigCommand::Check(_) => check(global, &layers),
         ConfigCommand::Show(_) if global.json => {
-            let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
+            let keys = KEYS.iter().map(|known| entry(&layers, known));
             let keys: Vec<_> = keys.chain(named_entries(&layers)).collect();
             output::json(&json!({ "file": layers.file(), "keys": keys }).to_string())
         }
         ConfigCommand::Show(_) => {
-            let plain = KEYS.iter().filter(|(key, _)| !FILE_ONLY.contains(key));
-            let plain = plain
-                .map(|(key, _)| vec![(*key).to_owned(), shown(&layers, key), source(&layers, key)]);
+            let plain = KEYS.iter().filter(|known| !known.is_table).map(|known| &known.key);
+            let plain =
+                plain.map(|key| vec![key.clone(), shown(&layers, key), source(&layers, key)]);
             let named = layers.named().into_iter().map(|(key, value)| {
                 let source = source(&layers, &key);
                 vec![key, value.to_string(), source]
@@ -76,9 +75,8 @@ pub(super) async fn run(global: &Global, command: &ConfigCommand) -> Result<(), 
             )
         }
         ConfigCommand::Explain { key: None, .. } if global.json => {
-            let keys = KEYS.iter().map(|(key, meaning)| entry(&layers, key, meaning));
-            let named =
-                NAMED_KEYS.iter().map(|(key, default, meaning)| named_entry(key, default, meaning));
+            let keys = KEYS.iter().map(|known| entry(&layers, known));
+            let named = NAMED_KEYS.iter().map(named_entry);
             output::json(&json!({ "keys": keys.chain(named).collect::<Vec<_>>() }).to_string())
         }
         ConfigCommand::Explain { key: None, .. } => meanings(all_keys()),
@@ -140,13 +138,11 @@ fn explain(
     key: &str,
 ) -> Result<(), Failure> {
     let wrong = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    if let Some((known, default, meaning)) =
-        NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, key))
-    {
+    if let Some(known) = NAMED_KEYS.iter().find(|known| is_named(&known.key, key)) {
         let written =
             layers.named().into_iter().find(|(written, _)| written == key).map(|(_, value)| value);
         if global.json {
-            let mut entry = named_entry(known, default, meaning);
+            let mut entry = named_entry(known);
             if let Some(value) = &written {
                 entry["key"] = json!(key);
                 entry["value"] = as_json(value);
@@ -155,31 +151,31 @@ fn explain(
             return output::json(&with_wrong(entry, &wrong).to_string());
         }
         let from = written.as_ref().map(|_| source(layers, key)).unwrap_or_default();
-        let (shown, value) = written
-            .map_or_else(|| (*known, (*default).to_owned()), |value| (key, value.to_string()));
+        let (shown, value) = written.map_or_else(
+            || (&*known.key, known.default.to_owned()),
+            |value| (key, value.to_string()),
+        );
         line(&format!(
             "{shown}{}",
             if value.is_empty() { String::new() } else { format!(" = {value}") }
         ))?;
         let variable = ONLY_IN_FILE.to_owned();
         return facts(&[
-            ("meaning", (*meaning).to_owned()),
+            ("meaning", known.meaning.to_owned()),
             ("from", from),
             ("wrong", wrong),
             ("variable", variable),
         ]);
     }
-    if let Some((key, meaning)) =
-        KEYS.iter().find(|(known, _)| *known == key).filter(|_| !FILE_ONLY.contains(&key))
-    {
+    if let Some(known) = find(key).filter(|known| !known.is_table) {
         if global.json {
-            return output::json(&with_wrong(entry(layers, key, meaning), &wrong).to_string());
+            return output::json(&with_wrong(entry(layers, known), &wrong).to_string());
         }
         line(&format!("{key} = {}", shown(layers, key)))?;
         let variable = variable_name(key).unwrap_or_else(|| ONLY_IN_FILE.to_owned());
         let (from, flag) = (source(layers, key), flag_name(key).unwrap_or_default());
         return facts(&[
-            ("meaning", (*meaning).to_owned()),
+            ("meaning", known.meaning.to_owned()),
             ("from", from),
             ("wrong", wrong),
             ("variable", variable),
@@ -250,7 +246,7 @@ fn meant(key: &str) -> Option<String> {
 }
 
 fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
-    KEYS.iter().copied().chain(NAMED_KEYS.iter().map(|(key, _, meaning)| (*key, *meaning)))
+    KEYS.iter().chain(NAMED_KEYS.iter()).map(|known| (known.key.as_str(), known.meaning))
 }
 
 fn meanings(keys: impl Iterator<Item = (&'static str, &'static str)>) -> Result<(), Failure> {
@@ -298,7 +294,8 @@ async fn tell_others(global: &Global) {
 /// Returns the effective value of a key for display. The content of named tables is shown key by
 /// key instead.
 fn shown(layers: &Layers, key: &str) -> String {
-    let named = FILE_ONLY.contains(&key) && layers.source(key) != Source::Default;
+    let named =
+        find(key).is_some_and(|known| known.is_table) && layers.source(key) != Source::Default;
     if named {
         "{ … }".to_owned()
     } else {
@@ -324,8 +321,8 @@ fn as_json(value: &toml::Value) -> serde_json::Value {
 /// Returns the keys of the named tables in the file, each with its meaning.
 fn named_entries(layers: &Layers) -> impl Iterator<Item = serde_json::Value> {
     layers.named().into_iter().map(|(key, value)| {
-        let known = NAMED_KEYS.iter().find(|(known, _, _)| is_named(known, &key));
-        let meaning = known.map(|(_, _, meaning)| *meaning);
+        let known = NAMED_KEYS.iter().find(|known| is_named(&known.key, &key));
+        let meaning = known.map(|known| known.meaning);
         json!({ "key": key, "value": as_json(&value), "from": source(layers, &key), "meaning": meaning })
     })
 }
@@ -338,7 +335,8 @@ fn is_below(known: &str, section: &str) -> bool {
         || table.is_some_and(named)
 }
 
-fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
+fn entry(layers: &Layers, known: &KnownKey) -> serde_json::Value {
+    let KnownKey { key, meaning, .. } = known;
     let (written, effective) = (layers.value(key), effective(layers, key));
     let mut entry = json!({
         "key": key,
@@ -358,7 +356,8 @@ fn entry(layers: &Layers, key: &str, meaning: &str) -> serde_json::Value {
 
 /// Returns the default of a key in a named table. It is null if there is no default or if it
 /// depends on another key.
-fn named_entry(key: &str, default: &str, meaning: &str) -> serde_json::Value {
+fn named_entry(known: &KnownKey) -> serde_json::Value {
+    let KnownKey { key, default, meaning, .. } = known;
     let value = format!("x = {default}")
         .parse::<toml::Table>()
         .ok()

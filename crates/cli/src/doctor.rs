@@ -132,7 +132,9 @@ async fn sandboxes(config: &Config, findings: &mut Vec<Finding>) {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };
-    findings.push(match sa_gateway::sessions::check_sandboxes(config, &program).await {
+    let secret_files = config.secret_files();
+    let checked = settings.check_sandboxes(&program, &config.data_dir, &secret_files).await;
+    findings.push(match checked {
         Ok(()) => Finding::good("agents can run in a sandbox"),
         Err(why) => {
             let (what, fix) = why.rsplit_once("; ").unwrap_or((&why, "see docs/sessions.md"));

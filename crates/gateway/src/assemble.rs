@@ -4,14 +4,13 @@ pub(crate) mod routes;
 
 use std::fs;
 use std::io::Write as _;
-use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use sa_channels::{ChannelOptions, Channels};
+use sa_channels::Channels;
 use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
@@ -20,9 +19,10 @@ use sa_http::{Authenticate, Http, SessionScopes, Shared, StoredTokens};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_mcp::http::Endpoint;
-use sa_nodes::{Access, NodeOptions, NodeStore, Nodes};
+use sa_nodes::{Access, NodeStore, Nodes};
 use sa_plugins::Plugins;
 use sa_relay::Sessions;
+use sa_settings::{days, millis};
 use sa_socket::Liveness;
 use sa_store::Store;
 use sa_upstream::Upstreams;
@@ -31,17 +31,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::VERSION;
-use crate::budgets::{Budgets, Sizes};
-use crate::config::settings::Settings;
-use crate::config::{self, Config, millis};
+use crate::budgets::{self, Budgets};
+use crate::config::Config;
+use crate::config::settings as own;
 use crate::definitions::DefinitionStore;
 use crate::journal::{StoreJournal, store_options};
 use crate::ledger::StoreLedger;
 use crate::metrics::Metrics;
-use crate::retention::{self, Rounds, days};
+use crate::retention::{self, Rounds};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::Tokens;
+use crate::tokens::{TokenRecord, Tokens};
 use crate::write_probe::WriteProbe;
 use crate::{memory_limit, operator_token, secret_files, unfinished};
 
@@ -51,6 +51,26 @@ const HOUSEKEEPING: Duration = Duration::from_secs(60);
 /// The delay before saving changes, so that several changes are saved together.
 const GATHER: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(10);
+
+crate::config::sections! {
+    server: own::Server,
+    data: own::Data,
+    limits: sa_settings::Limits,
+    nodes: sa_nodes::Settings,
+    channels: sa_channels::Settings,
+    skills: sa_nodes::SkillSettings,
+    mcp: sa_mcp::Settings,
+    upstream: sa_upstream::Settings,
+    models: sa_chat::Settings,
+    sessions: sa_relay::Settings,
+    plugins: sa_plugins::Settings,
+    journal: own::Journal,
+    audit: own::Audit,
+    policy: own::Policy,
+    trust: own::Trust,
+    log: own::Log,
+    telemetry: own::Telemetry,
+}
 
 /// All parts of a running gateway.
 pub struct Gateway {
@@ -99,9 +119,11 @@ pub async fn assemble(config: Config) -> anyhow::Result<Arc<Gateway>> {
 /// Does the same with other options of the store. Tests use a disk that fails on demand.
 #[doc(hidden)]
 pub async fn assemble_on(
-    config: Config,
+    mut config: Config,
     store: sa_store::OpenOptions,
 ) -> anyhow::Result<Arc<Gateway>> {
+    let memory_limit = memory_limit::detect();
+    let total = budgets::assign(&mut config.settings, memory_limit);
     let settings = &config.settings;
     make_private_dir(&config.data_dir)?;
 
@@ -134,19 +156,17 @@ pub async fn assemble_on(
     }
 
     // Memory budgets.
-    let memory_limit = memory_limit::detect();
-    let sizes = Sizes::of(settings, memory_limit);
-    if sizes.total() as u64 > memory_limit / 2 {
-        let (total, half) = (sizes.total(), memory_limit / 2);
+    if total > memory_limit / 2 {
+        let half = memory_limit / 2;
         warn!(
             total,
             half,
             "the byte budgets add up to more than half of the memory limit; lower limits.pending_bytes"
         );
     }
-
-    let budgets = Budgets::new(&sizes, settings.server.max_connections);
-    let ledger = Arc::new(StoreLedger::new(Arc::clone(&records), sizes.idempotency_outcomes));
+    let budgets = Budgets::new(&settings.limits, settings.server.max_connections);
+    let ledger =
+        Arc::new(StoreLedger::new(Arc::clone(&records), settings.limits.idempotency_bytes));
     ledger.load().await?;
 
     // The core.
@@ -156,7 +176,7 @@ pub async fn assemble_on(
         Policy { deny: settings.policy.deny.iter().map(|pattern| Pattern::new(pattern)).collect() };
     let options = RouterOptions {
         max_running: settings.limits.pending_total,
-        max_bytes: sizes.arguments,
+        max_bytes: settings.limits.argument_bytes,
         default_timeout: millis(settings.limits.default_timeout_ms),
         max_duration: millis(settings.limits.max_call_ms),
         queue_timeout: millis(settings.limits.queue_wait_ms),
@@ -171,8 +191,8 @@ pub async fn assemble_on(
     );
 
     let on_change = match settings.trust.on_change {
-        config::settings::OnChange::Allow => OnChange::Allow,
-        config::settings::OnChange::Hold => OnChange::Hold,
+        own::OnChange::Allow => OnChange::Allow,
+        own::OnChange::Hold => OnChange::Hold,
     };
     let definitions =
         DefinitionStore::load(Arc::clone(&directory), Arc::clone(&records), on_change).await?;
@@ -181,22 +201,11 @@ pub async fn assemble_on(
     let closing = CancellationToken::new();
     let nodes = Nodes::new(
         Arc::clone(&router),
-        NodeOptions {
-            hello_timeout: millis(settings.nodes.hello_timeout_ms),
-            liveness: liveness(&config),
-            max_pending: settings.limits.pending_per_node,
-            max_frame_bytes: settings.limits.max_frame_bytes,
-            max_outbox_bytes: settings.limits.max_outbox_bytes,
-            outboxes_bytes: sizes.node_requests,
-            max_tools: settings.nodes.max_tools,
-            hello_bytes: sizes.node_hellos,
-            primary: Some(settings.nodes.primary.clone()).filter(|id| !id.is_empty()),
-            gateway_version: VERSION,
-        },
+        settings.nodes.options(&settings.limits, VERSION),
         closing.clone(),
     );
     let stored_tokens = Arc::clone(&tokens) as Arc<dyn StoredTokens>;
-    let node_access = Arc::new(Access::new(config.node_tokens.clone(), stored_tokens));
+    let node_access = Arc::new(Access::new(settings.nodes.tokens.clone(), stored_tokens));
     let remembered = NodeStore::load(
         &nodes,
         Arc::clone(&directory),
@@ -212,24 +221,33 @@ pub async fn assemble_on(
         Arc::clone(&records),
         Arc::clone(&vault),
         Arc::clone(&budgets.provider_answers),
-        &settings.upstream,
+        &settings.upstream.0,
         closing.clone(),
     )
     .await?;
-    let sessions = crate::sessions::start(
-        &config,
-        &router,
-        &notices,
-        &log,
-        Arc::clone(&records),
-        &trimmer,
-        &budgets,
-    )
-    .await?;
+    let sessions = if settings.sessions.enabled {
+        let shared = sa_relay::Shared {
+            limits: &settings.limits,
+            data_dir: &config.data_dir,
+            secret_files: config.secret_files(),
+            budgets: sa_relay::Budgets {
+                connections: Arc::clone(budgets.connections.budget()),
+                requests: Arc::clone(&budgets.requests),
+                answers: Arc::clone(&budgets.answers),
+            },
+            keep: days(settings.journal.keep_days),
+            trimmer: &trimmer,
+        };
+        let options = settings.sessions.options(shared).await.map_err(anyhow::Error::msg)?;
+        let (router, notices, log) = (Arc::clone(&router), notices.clone(), Arc::clone(&log));
+        Some(Sessions::start(router, notices, log, Arc::clone(&records), options).await?)
+    } else {
+        None
+    };
     let plugins = Plugins::load(
         Arc::clone(&router),
         Arc::clone(&records),
-        plugin_options(&config, vault, &budgets),
+        settings.plugins.options(vault, Arc::clone(&budgets.provider_answers)),
         closing.clone(),
     )
     .await?;
@@ -237,7 +255,7 @@ pub async fn assemble_on(
         Arc::clone(&log),
         Arc::clone(&records),
         Arc::clone(&router),
-        channel_options(&config, &sizes, &trimmer),
+        settings.channels.options(&settings.limits, liveness(&config), &config.data_dir, &trimmer),
         closing.clone(),
     )
     .await?;
@@ -247,10 +265,10 @@ pub async fn assemble_on(
         Arc::clone(&router),
         notices.clone(),
         Arc::new(store.clone()),
-        &mcp_options(settings, &sizes, &trimmer),
+        &settings.mcp.options(&settings.limits, VERSION, &trimmer),
         closing.clone(),
     );
-    let (models, answers) = (settings.models.clone(), Arc::clone(&budgets.provider_answers));
+    let (models, answers) = (settings.models.0.clone(), Arc::clone(&budgets.provider_answers));
     let chat = Chat::new(Arc::clone(&router), models, answers).map_err(anyhow::Error::msg)?;
     let http = Http::new(Shared {
         router: Arc::clone(&router),
@@ -312,10 +330,8 @@ pub async fn assemble_on(
 impl Gateway {
     /// Returns all budgets, for the status and for metrics.
     pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
-        let Budgets { requests, node_messages, answers, provider_answers, connections } =
-            &self.budgets;
-        let mut all =
-            vec![connections.budget(), requests, answers, provider_answers, node_messages];
+        let Budgets { requests, answers, provider_answers, connections } = &self.budgets;
+        let mut all = vec![connections.budget(), requests, answers, provider_answers];
         all.extend(self.router.budgets());
         all.extend(self.nodes.budgets());
         all.extend(self.sessions.iter().flat_map(|sessions| sessions.budgets()));
@@ -350,6 +366,16 @@ impl Gateway {
         self.housekeeping.cancel();
     }
 
+    /// Ends the sessions of expired tokens.
+    async fn end_expired(&self) {
+        let Some(sessions) = &self.sessions else { return };
+        let expired =
+            |token: &TokenRecord| token.revoked_ms.is_none() && self.tokens.is_over(token);
+        for token in self.tokens.list().into_iter().filter(expired) {
+            sessions.end_owned(&token.id, "the caller's token has expired").await;
+        }
+    }
+
     /// Saves the state of the directory after each change, until `stop`.
     async fn save_changes(&self, stop: CancellationToken) {
         loop {
@@ -382,64 +408,9 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
-fn channel_options(config: &Config, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> ChannelOptions {
-    let channels = &config.settings.channels;
-    ChannelOptions {
-        liveness: liveness(config),
-        max_message_bytes: channels.max_message_bytes,
-        max_attachment_bytes: channels.max_attachment_bytes,
-        max_queue_bytes: channels.max_queue_bytes,
-        max_rate: channels.max_messages_per_second,
-        max_channels: channels.max_channels,
-        max_stored_bytes: channels.max_stored_bytes,
-        max_bytes_per_channel: channels.max_bytes_per_channel,
-        max_bytes_per_principal: channels.max_bytes_per_principal,
-        pending_bytes: sizes.channel_messages,
-        keep_messages: channels.keep_messages,
-        keep: days(channels.keep_days),
-        trimmer: Arc::clone(trimmer),
-        max_pending: config.settings.limits.pending_per_node,
-        attachments: config.data_dir.join("attachments"),
-    }
-}
-
-fn mcp_options(settings: &Settings, sizes: &Sizes, trimmer: &Arc<Trimmer>) -> sa_mcp::Options {
-    let mcp = &settings.mcp;
-    sa_mcp::Options {
-        version: VERSION,
-        max_body_bytes: settings.limits.max_body_bytes,
-        max_outbox_bytes: settings.limits.max_outbox_bytes,
-        session_idle: millis(mcp.session_idle_ms),
-        max_sessions: mcp.max_sessions,
-        resume: millis(mcp.resume_ms),
-        search: mcp.search,
-        task_after: millis(mcp.task_after_ms),
-        task_result_bytes: sizes.task_results,
-        trimmer: Arc::clone(trimmer),
-    }
-}
-
-fn plugin_options(config: &Config, vault: Arc<Vault>, budgets: &Budgets) -> sa_plugins::Options {
-    let plugins = &config.settings.plugins;
-    sa_plugins::Options {
-        allow_inline_manifest: plugins.allow_inline_manifest,
-        accept_changes: plugins.accept_changes,
-        allow_private: plugins.allow_private.clone(),
-        settings_headers: plugins.settings_headers.clone(),
-        timeout: millis(plugins.timeout_ms),
-        max_response_bytes: plugins.max_response_bytes,
-        calls_per_second: NonZeroU32::new(plugins.calls_per_second).unwrap_or(NonZeroU32::MIN),
-        max_running: plugins.max_running,
-        refresh: millis(plugins.refresh_ms),
-        vault,
-        answers: Arc::clone(&budgets.provider_answers),
-    }
-}
-
 /// Returns the ping interval of a silent connection, and the time after which it counts as dead.
 pub(crate) fn liveness(config: &Config) -> Liveness {
-    let nodes = &config.settings.nodes;
-    Liveness { ping_every: millis(nodes.ping_interval_ms), dead_after: millis(nodes.dead_after_ms) }
+    config.settings.nodes.liveness()
 }
 
 fn make_private_dir(dir: &Path) -> anyhow::Result<()> {
@@ -486,9 +457,7 @@ async fn keep_house(gateway: Arc<Gateway>) {
         gateway.router.directory().sweep();
         gateway.node_access.release_names(gateway.router.directory());
         gateway.router.directory().save_absences();
-        if let Some(sessions) = &gateway.sessions {
-            crate::sessions::end_expired(sessions, &gateway.tokens).await;
-        }
+        gateway.end_expired().await;
         if round.is_multiple_of(10) {
             let config = gateway.config.clone();
             marking.start(move || secret_files::mark_again(&config));
@@ -500,3 +469,6 @@ async fn keep_house(gateway: Arc<Gateway>) {
         gateway.ledger.catch_up().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

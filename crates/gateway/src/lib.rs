@@ -27,7 +27,6 @@ mod repoll_on_wake;
 mod retention;
 mod secret_files;
 pub mod serve;
-pub mod sessions;
 pub mod sign_in;
 pub mod telemetry;
 pub mod terminal;

@@ -1,19 +1,18 @@
 //! Deletes old records periodically, and stores the state of the trusted clock between starts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sa_core::Trimmer;
 use sa_core::clock::now_ms;
 use sa_core::retention::{ClockMemory, Reading, TrustedClock};
 use sa_core::store::{Expect, Log, Records, StoreError};
 use sa_http::history::CALLS;
+use sa_settings::days;
 use sa_store::Store;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::assemble::Gateway;
-use crate::config::settings::Settings;
+use crate::assemble::{Gateway, Settings};
 use crate::journal::AUDIT;
 
 const BUCKET: &str = "retention";
@@ -125,10 +124,6 @@ async fn trim_journal(trimmer: &Trimmer, log: &dyn Log, settings: &Settings) {
             Err(error) => warn!(stream, %error, "cannot delete old records"),
         }
     }
-}
-
-pub(crate) fn days(days: u64) -> Duration {
-    Duration::from_secs(days.saturating_mul(86_400))
 }
 
 #[cfg(test)]

@@ -46,11 +46,14 @@ impl Detached {
 }
 
 fn mark_each(config: &Config, failed: impl Fn(&Path, std::io::Error)) {
-    let agents = sa_relay::agent_directories(&config.data_dir, &config.settings.sessions.agents);
-    if let Err(error) = secret_file::mark_directory_except(&config.data_dir, &agents) {
+    let dir = &config.data_dir;
+    let sections = config.settings.sections();
+    let open: Vec<PathBuf> =
+        sections.into_iter().flat_map(|(_, section)| section.open_directories(dir)).collect();
+    if let Err(error) = secret_file::mark_directory_except(dir, &open) {
         failed(&config.data_dir, error);
     }
-    for file in outside_data_dir(config) {
+    for file in config.secret_files() {
         // A file that is missing or not a regular file is reported by its reader.
         if file.is_file()
             && let Err(error) = secret_file::mark_file(&file)
@@ -58,20 +61,6 @@ fn mark_each(config: &Config, failed: impl Fn(&Path, std::io::Error)) {
             failed(&file, error);
         }
     }
-}
-
-/// Returns the files outside of the data directory that sandboxed agents must not see: the
-/// configuration, the TLS key, and the files that the configuration names for secrets.
-pub(crate) fn outside_data_dir(config: &Config) -> Vec<PathBuf> {
-    let settings = &config.settings;
-    let upstream = settings.upstream.values().flat_map(sa_upstream::Spec::secret_files);
-    let models = settings.models.values().flat_map(sa_chat::Spec::secret_files);
-    let named = upstream.chain(models).map(|path| std::path::absolute(path).unwrap_or(path.into()));
-    let own = config.file.iter().chain(config.tls.iter().map(|tls| &tls.key)).cloned();
-    let mut files: Vec<PathBuf> = own.chain(named).collect();
-    files.sort();
-    files.dedup();
-    files
 }
 
 #[cfg(test)]
@@ -172,7 +161,7 @@ mod tests {
     #[test]
     fn agents_in_a_sandbox_see_none_of_them() {
         let dir = tempfile::tempdir().unwrap();
-        let hidden = outside_data_dir(&configured(dir.path()));
+        let hidden = configured(dir.path()).secret_files();
         for name in SECRETS {
             assert!(hidden.contains(&dir.path().join(name)), "{name}: {hidden:?}");
         }

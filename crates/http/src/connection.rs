@@ -28,13 +28,3 @@ pub fn settle(extensions: &Extensions, holder: impl FnOnce() -> Holder) -> Resul
 pub fn over_share(refused: sa_limits::budget::Refused) -> Problem {
     Problem::from(&CallError::from(refused))
 }
-
-/// Splits `host:port` or `[::1]:port`. The port is optional.
-pub fn split_port(name: &str) -> (&str, Option<&str>) {
-    match name.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && (!host.contains(':') || host.ends_with(']')) => {
-            (host, Some(port))
-        }
-        _ => (name, None),
-    }
-}

@@ -2,6 +2,7 @@
 //! terminals and logs.
 
 mod excerpt;
+mod host;
 mod invisible;
 pub mod json;
 pub mod mask;
@@ -11,6 +12,7 @@ pub mod redact;
 mod suggest;
 
 pub use excerpt::{excerpt, excerpt_of_ends, quote};
+pub use host::split_port;
 pub use invisible::is_invisible;
 pub use json::RawJson;
 pub use parse_error::{plain, plain_secret_toml, plain_toml};

@@ -29,8 +29,7 @@ where
         http: http.clone(),
         nodes: Arc::clone(&gateway.nodes),
         access: Arc::clone(&gateway.node_access),
-        messages: Arc::clone(&gateway.budgets.node_messages),
-        skill_dirs: config.skill_dirs().into(),
+        skill_dirs: config.settings.skills.directories(&config.data_dir).into(),
     };
     let sessions = sa_relay::http::Routes {
         http: http.clone(),

@@ -30,9 +30,9 @@ fn told(file: &str, variables: &[(String, String)]) -> String {
             .map(|(key, value)| format!("{key} = {value} {}", layers.place_of(&key))),
     );
     told.extend(
-        KEYS.iter().filter_map(|(key, _)| {
-            Some(format!("{} {}", layers.value(key)?, layers.place_of(key)))
-        }),
+        KEYS.iter()
+            .map(|known| known.key.as_str())
+            .filter_map(|key| Some(format!("{} {}", layers.value(key)?, layers.place_of(key)))),
     );
     told.join("\n")
 }

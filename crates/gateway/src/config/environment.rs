@@ -7,7 +7,7 @@ use sa_text::{closest, similar};
 use toml::Value;
 
 use super::Mistake;
-use super::keys::{FILE_ONLY, KEYS};
+use super::keys::{KEYS, find, names_of};
 
 /// The prefix of variables that set configuration keys: `SWITCHBOARD_SERVER_LISTEN` sets
 /// `server.listen`.
@@ -15,16 +15,15 @@ const PREFIX: &str = "SWITCHBOARD_";
 
 /// Returns the variable that sets a key. Named tables can only be set in the file.
 pub fn variable_name(key: &str) -> Option<String> {
-    let plain = KEYS.iter().any(|(known, _)| *known == key) && !FILE_ONLY.contains(&key);
-    plain.then(|| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
+    find(key)
+        .filter(|known| !known.is_table)
+        .map(|_| format!("{PREFIX}{}", key.replace('.', "_").to_uppercase()))
 }
 
 /// Variables that hold a file name, which need not be UTF-8.
 const FILES: [&str; 3] = ["SWITCHBOARD_CONFIG", "SWITCHBOARD_CA", "SWITCHBOARD_RELAY_SOCKET"];
 /// Variables that set no configuration key.
 const OTHERS: [&str; 3] = ["SWITCHBOARD_URL", "SWITCHBOARD_TOKEN", "SWITCHBOARD_KEY"];
-/// Variables without the prefix.
-const NODE_TOKENS: [&str; 2] = ["SA_NODE_TOKEN", "SA_NODE_TOKENS"];
 
 /// Returns the variables that are valid UTF-8, and a mistake for each of the gateway's variables
 /// that is not. Ignoring such a variable would be unsafe: without its node token, the gateway would
@@ -33,16 +32,18 @@ pub(super) fn readable(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> (BTreeMap<String, String>, Vec<Mistake>) {
     let (mut readable, mut mistakes) = (BTreeMap::new(), Vec::new());
+    let of_sections = names_of(|section| section.variables());
     for (name, value) in variables {
         let Ok(name) = name.into_string() else { continue };
         let ours =
-            NODE_TOKENS.contains(&&*name) || (name.starts_with(PREFIX) && !FILES.contains(&&*name));
+            of_sections.contains(&&*name) || (name.starts_with(PREFIX) && !FILES.contains(&&*name));
         match value.into_string() {
             Ok(value) => drop(readable.insert(name, value)),
             Err(_) if ours => {
                 let place = format!("the environment variable {}", sa_text::printable(&name));
-                let key = KEYS.iter().find(|(key, _)| variable_name(key).as_deref() == Some(&name));
-                let key = key.map_or(name, |(key, _)| (*key).to_owned());
+                let key =
+                    KEYS.iter().find(|known| variable_name(&known.key).as_deref() == Some(&name));
+                let key = key.map_or(name, |known| known.key.clone());
                 let message =
                     "its value is not valid UTF-8; set it to a UTF-8 text, or unset it".to_owned();
                 mistakes.push(Mistake { place, message, key, line: None });
@@ -57,7 +58,7 @@ pub(super) fn readable(
 pub fn unknown_variables() -> Vec<String> {
     let known = |name: &str| {
         let others = FILES.iter().chain(&OTHERS).any(|other| *other == name);
-        others || KEYS.iter().any(|(key, _)| variable_name(key).as_deref() == Some(name))
+        others || KEYS.iter().any(|known| variable_name(&known.key).as_deref() == Some(name))
     };
     let names = std::env::vars_os().map(|(name, _)| OsStr::to_string_lossy(&name).into_owned());
     names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect()
@@ -73,7 +74,7 @@ pub fn instead_of(name: &str) -> String {
     // Compares without the prefix, which would make all names similar.
     let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
     let known: Vec<String> =
-        KEYS.iter().filter_map(|(key, _)| variable_name(key)).map(|name| own(&name)).collect();
+        KEYS.iter().filter_map(|known| variable_name(&known.key)).map(|name| own(&name)).collect();
     let known = || known.iter().map(String::as_str);
     let near = match closest(&own(name), known()) {
         Some(near) => vec![near],

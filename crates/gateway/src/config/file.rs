@@ -12,10 +12,10 @@ use toml::Spanned;
 use toml::Table;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::keys::{FILE_ONLY, KEYS};
-use super::settings::Settings;
+use super::keys::{KEYS, find};
 use super::syntax::{MAX_SHOWN, line_ends, shortened};
 use super::{MOST, Mistake, UNREADABLE, bounds, secrets, syntax};
+use crate::assemble::Settings;
 use sa_text::{plain_secret_toml, plain_toml};
 
 /// The maximum size of the file. Larger files are not written by hand.
@@ -123,9 +123,7 @@ fn understood<'a>(
         let span = error.span().unwrap_or_default();
         let mut keys = key_at(table.get_ref(), &span);
         // Keys below a value that should not be a table are not keys of their own.
-        let is_value = |keys: &[String]| {
-            KEYS.iter().any(|(key, _)| *key == keys.join(".") && !FILE_ONLY.contains(key))
-        };
+        let is_value = |keys: &[String]| find(&keys.join(".")).is_some_and(|known| !known.is_table);
         let value = (1..keys.len()).find(|parts| is_value(&keys[..*parts]));
         keys.truncate(value.unwrap_or(keys.len()));
         let message = error.message().replace('\n', " ");
@@ -241,8 +239,8 @@ fn is_one_of_many(text: &str, name: &Spanned<std::borrow::Cow<'_, str>>) -> bool
 }
 
 fn out_of_bounds(key: &str) -> String {
-    let unit = if key.ends_with("_ms") { " (milliseconds)" } else { "" };
-    match bounds::of(key) {
+    let unit = bounds::unit(key);
+    match find(key).and_then(|known| known.bounds.as_ref()) {
         Some(bounds) => {
             format!("it must be a whole number from {} to {}{unit}", bounds.start(), bounds.end())
         }
@@ -262,8 +260,8 @@ fn unknown_key(keys: &[String], message: &str) -> Option<String> {
         .map(|near| above.iter().map(String::as_str).chain([near]).collect::<Vec<_>>().join("."));
     // The key may exist in another section.
     let elsewhere =
-        || KEYS.iter().map(|(key, _)| *key).find(|key| key.rsplit('.').next() == Some(last));
-    Some(match near.or_else(|| elsewhere().map(str::to_owned)) {
+        || KEYS.iter().map(|known| &known.key).find(|key| key.rsplit('.').next() == Some(last));
+    Some(match near.or_else(|| elsewhere().cloned()) {
         Some(meant) => format!("unknown key; did you mean {meant}?"),
         None => format!("unknown key; the known keys are: {}", known.join(", ")),
     })

@@ -1,7 +1,7 @@
 //! The command line flags that set a key. This table defines the options, parses them, and names
 //! the flag that set a key.
 
-use super::keys::KEYS;
+use super::keys::find;
 
 /// A flag and the key that it sets.
 #[derive(Debug)]
@@ -33,6 +33,6 @@ pub fn flag_name(key: &str) -> Option<String> {
 impl Flag {
     /// Returns the meaning of the flag's key.
     pub fn meaning(&self) -> &'static str {
-        KEYS.iter().find(|(key, _)| *key == self.key).map_or("", |(_, meaning)| *meaning)
+        find(self.key).map_or("", |known| known.meaning)
     }
 }

@@ -11,7 +11,7 @@ use proptest::sample::{Index, select, subsequence};
 use toml::Value;
 
 use super::environment::variable_name;
-use super::keys::{FILE_ONLY, KEYS};
+use super::keys::KEYS;
 use super::layers::{Layers, Source, defaults};
 use super::{Config, ConfigError, Mistake};
 
@@ -29,7 +29,7 @@ fn read(file: &[u8], variables: &[(&str, OsString)]) -> (Layers, Vec<Mistake>, S
     };
     assert!(unreadable.is_empty() || !mistakes.is_empty(), "{unreadable:?}");
     // Keys can be looked up even if other parts are wrong.
-    for (key, _) in [KEYS[0], KEYS[KEYS.len() - 1]] {
+    for key in [&*KEYS[0].key, &*KEYS[KEYS.len() - 1].key] {
         let _ = (layers.value(key), layers.place_of(key), layers.named());
     }
     (layers, mistakes, path.display().to_string())
@@ -164,7 +164,7 @@ fn a_file_that_is_nested_too_deeply_is_told_so() {
 /// Returns each key with a valid value and with invalid values.
 fn keys() -> Vec<(&'static str, Value, &'static [&'static str])> {
     let defaults = defaults();
-    let plain = KEYS.iter().map(|(key, _)| *key).filter(|key| !FILE_ONLY.contains(key));
+    let plain = KEYS.iter().filter(|known| !known.is_table).map(|known| known.key.as_str());
     let keys = plain.map(|key| {
         let (section, name) = key.split_once('.').unwrap();
         let value = defaults[section][name].clone();
@@ -309,7 +309,7 @@ proptest! {
         let (file, lines) = written(&values, &layouts);
         // The values need not be valid together.
         let layers = layers(&file).map_err(|error| TestCaseError::fail(format!("{file}\n{error}")))?;
-        let plain = KEYS.iter().map(|(key, _)| *key).filter(|key| !FILE_ONLY.contains(key));
+        let plain = KEYS.iter().filter(|known| !known.is_table).map(|known| known.key.as_str());
         let shown: Vec<(&str, String)> = plain.map(|key| (key, layers.value(key).unwrap().to_string())).collect();
         for (key, value) in &values {
             let found = shown.iter().find(|(shown, _)| shown == key).unwrap().1.parse::<Value>();
@@ -336,7 +336,7 @@ proptest! {
             Just(vec![b'9'; 5_000]),
         ],
     ) {
-        let known = KEYS.iter().filter_map(|(key, _)| Some((variable_name(key)?, *key)));
+        let known = KEYS.iter().filter_map(|known| Some((variable_name(&known.key)?, &*known.key)));
         let known: Vec<_> = known.chain([("SA_NODE_TOKENS".to_owned(), "SA_NODE_TOKENS")]).collect();
         let (name, key) = &known[which.index(known.len())];
         // A variable cannot contain a null byte.

@@ -10,9 +10,9 @@ use toml::{Table, Value};
 use super::environment::{parse_like, readable, variable_name};
 use super::file::{self, File};
 use super::flags::flag_name;
-use super::keys::KEYS;
-use super::settings::Settings;
+use super::keys::{KEYS, tables_above};
 use super::{Config, ConfigError, Mistake, bounds, secrets};
+use crate::assemble::Settings;
 use sa_text::plain_toml;
 
 /// The layers of the configuration, lowest first: defaults, file, environment, flags.
@@ -70,14 +70,14 @@ impl Layers {
         mistakes.extend(no_text);
         let defaults = defaults();
         let mut from_environment = Table::new();
-        for (key, _) in KEYS {
+        for key in KEYS.iter().map(|known| known.key.as_str()) {
             let Some(name) = variable_name(key) else { continue };
             let Some(text) = variables.get(&name) else { continue };
             match parse_alone(&defaults, key, text) {
                 Ok(value) => insert(&mut from_environment, key, value),
                 Err(message) => {
                     let place = format!("the environment variable {name}");
-                    mistakes.push(Mistake { place, message, key: (*key).to_owned(), line: None });
+                    mistakes.push(Mistake { place, message, key: key.to_owned(), line: None });
                 }
             }
         }
@@ -121,10 +121,9 @@ impl Layers {
             })
         };
         // A number out of range is wrong regardless of other keys.
-        let numbers = self
-            .settings()
-            .map(|settings| bounds::violations(&settings).map(|(key, _)| key).collect());
-        let numbers: Vec<&str> = numbers.unwrap_or_default();
+        let numbers = self.settings().map(|settings| bounds::violations(&settings));
+        let numbers: Vec<&str> =
+            numbers.unwrap_or_default().into_iter().map(|(key, _)| key).collect();
         let rest = Config::resolve(self).err().map(|error| error.0).unwrap_or_default();
         let rest = rest
             .into_iter()
@@ -145,7 +144,7 @@ impl Layers {
     pub fn named(&self) -> Vec<(String, Value)> {
         let Some(file) = &self.file else { return Vec::new() };
         let mut found = Vec::new();
-        for section in ["upstream", "models", "sessions.agents"] {
+        for section in tables_above() {
             let tables =
                 section.split('.').try_fold(&file.table, |table, name| table.get(name)?.as_table());
             for (name, table) in tables.into_iter().flatten() {
@@ -241,7 +240,7 @@ pub(super) fn defaults() -> Table {
 }
 
 /// Looks up a dotted key. Names may contain dots themselves, such as names of models.
-fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+pub(super) fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     let below =
         |(dot, _): (usize, &str)| lookup(table.get(&key[..dot])?.as_table()?, &key[dot + 1..]);
     table.get(key).or_else(|| key.match_indices('.').find_map(below))

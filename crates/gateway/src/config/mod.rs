@@ -1,8 +1,9 @@
 //! Configuration from three sources: a TOML file, environment variables
 //! (`SWITCHBOARD_SECTION_KEY`), and flags. Each source overrides the ones before it.
 //!
-//! [`settings`] defines the keys of the file, [`flags`] the command line flags, and [`layers`] the
-//! source of each value. [`Config`] is the checked result, with paths and addresses resolved.
+//! Each crate describes its section of the file; [`settings`] describes the gateway's own sections.
+//! [`flags`] defines the command line flags, and [`layers`] the source of each value. [`Config`] is
+//! the checked result, with paths and addresses resolved.
 
 mod bounds;
 #[cfg(test)]
@@ -14,22 +15,17 @@ pub mod flags;
 mod hostile_tests;
 pub mod keys;
 pub mod layers;
-pub mod named;
 mod secrets;
 pub mod settings;
 mod syntax;
-pub(crate) mod values;
 
+use sa_settings::from_home;
+use sa_text::{excerpt, printable, quote};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use sa_nodes::NodeTokens;
 
 use self::layers::Layers;
-use self::settings::Settings;
-use sa_text::printable;
-use sa_text::{excerpt, quote};
+use crate::assemble::Settings;
 
 /// The maximum length of a mistake's message. It may contain the wrong value, which can have any
 /// length.
@@ -88,13 +84,40 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Defines the struct with all sections of the configuration. Each line is the name and the type of
+/// one section.
+macro_rules! sections {
+    ($($name:ident: $section:ty,)*) => {
+        /// All sections of the configuration.
+        #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Settings {
+            $(pub $name: $section,)*
+        }
+
+        impl Settings {
+            /// Returns the sections with their names.
+            pub(crate) fn sections(&self) -> Vec<(&'static str, &dyn sa_settings::Section)> {
+                vec![$((stringify!($name), &self.$name),)*]
+            }
+
+            /// Returns the sections with their names.
+            pub(crate) fn sections_mut(
+                &mut self,
+            ) -> Vec<(&'static str, &mut dyn sa_settings::Section)> {
+                vec![$((stringify!($name), &mut self.$name),)*]
+            }
+        }
+    };
+}
+pub(crate) use sections;
+
 /// The configuration as used by the gateway.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub listen: SocketAddr,
     pub data_dir: PathBuf,
     pub tls: Option<TlsFiles>,
-    pub node_tokens: NodeTokens,
     /// `SWITCHBOARD_KEY`: the key that encrypts plugin settings and upstream logins, instead of a
     /// key file.
     pub key: Option<sa_vault::Key>,
@@ -112,7 +135,7 @@ pub struct TlsFiles {
 impl Config {
     /// Checks and resolves the merged settings.
     pub fn resolve(layers: &Layers) -> Result<Self, ConfigError> {
-        let settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
+        let mut settings = layers.settings().map_err(|mistake| ConfigError(vec![mistake]))?;
         let mut mistakes = Vec::new();
         let mut wrong = |key: &str, message: String| match mistakes.len() {
             0..MOST => mistakes.push(layers.mistake(key, message)),
@@ -151,12 +174,11 @@ impl Config {
                 ),
             );
         }
-        values::check(&settings, &mut wrong);
-        let node_tokens =
-            NodeTokens::read(|name| layers.variable(name)).unwrap_or_else(|(name, message)| {
-                mistakes.push(of_variable(name, message));
-                NodeTokens::default()
-            });
+        check(&settings, &mut wrong);
+        for (_, section) in settings.sections_mut() {
+            let read = section.read_variables(&|name| layers.variable(name));
+            mistakes.extend(read.err().map(|(name, message)| of_variable(name, message)));
+        }
         let data_dir = if settings.data.dir.is_empty() {
             default_data_dir()
         } else {
@@ -176,7 +198,7 @@ impl Config {
             layers.file().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()));
         match listen {
             Some(listen) if mistakes.is_empty() => {
-                Ok(Self { listen, data_dir, tls, node_tokens, key, file, settings })
+                Ok(Self { listen, data_dir, tls, key, file, settings })
             }
             _ => {
                 Mistake::sort(&mut mistakes);
@@ -220,12 +242,18 @@ impl Config {
         format!("switchboard{} {command}", self.options())
     }
 
-    /// Returns the directories with skills.
-    pub fn skill_dirs(&self) -> Vec<PathBuf> {
-        if self.settings.skills.dirs.is_empty() {
-            return vec![self.data_dir.join("skills")];
-        }
-        self.settings.skills.dirs.iter().map(|dir| from_home(dir)).collect()
+    /// Returns the files outside of the data directory that sandboxed agents must not see: the
+    /// configuration, the TLS key, and the files that the configuration names for secrets.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        let sections = self.settings.sections().into_iter();
+        let named = sections
+            .flat_map(|(_, section)| section.secret_files())
+            .map(|path| std::path::absolute(&path).unwrap_or(path));
+        let own = self.file.iter().chain(self.tls.iter().map(|tls| &tls.key)).cloned();
+        let mut files: Vec<PathBuf> = own.chain(named).collect();
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// Returns the path of the store, which holds all records.
@@ -252,16 +280,14 @@ fn of_variable(name: &str, message: String) -> Mistake {
     }
 }
 
-/// Expands `~` in a path from the file, because no shell has expanded it.
-fn from_home(path: &str) -> PathBuf {
-    let home = || std::env::var_os("HOME").map(PathBuf::from);
-    path.strip_prefix("~/")
-        .and_then(|below| Some(home()?.join(below)))
-        .unwrap_or_else(|| path.into())
-}
-
-pub(crate) fn millis(ms: u64) -> Duration {
-    Duration::from_millis(ms)
+/// Reports each value that cannot work, with its key.
+fn check(settings: &Settings, wrong: &mut impl FnMut(&str, String)) {
+    for (key, message) in bounds::violations(settings) {
+        wrong(key, message);
+    }
+    for (name, section) in settings.sections() {
+        section.check(&mut |key, message| wrong(&format!("{name}.{key}"), message));
+    }
 }
 
 fn resolve_listen(text: &str) -> Option<SocketAddr> {

@@ -2,22 +2,18 @@
 //! addresses that may be. A secret may be written in any form, including forms that are invalid for
 //! the key.
 
+use std::sync::LazyLock;
+
 use sa_text::mask::{MASK, address, addresses, name};
 use toml::Value;
 
+use super::keys::{NAMED_KEYS, names_of};
+
 /// Keys with values that are secrets or contain secrets, in any table.
-const SECRET: [&str; 6] = ["api_key", "bearer", "client_secret", "env", "headers", "oauth"];
+static SECRET: LazyLock<Vec<&str>> = LazyLock::new(|| names_of(|section| section.secrets()));
 
 /// Keys that hold an address. Their text is treated as an address even if it is invalid.
-const ADDRESS: [&str; 7] = [
-    "allowed_hosts",
-    "allowed_origins",
-    "allow_private",
-    "base_url",
-    "otlp_endpoint",
-    "public_url",
-    "url",
-];
+static ADDRESS: LazyLock<Vec<&str>> = LazyLock::new(|| names_of(|section| section.addresses()));
 
 /// Reports whether a value may contain a secret, based on its key and the tables around it.
 pub(super) fn may_be(keys: &[String]) -> bool {
@@ -28,13 +24,13 @@ pub(super) fn may_be(keys: &[String]) -> bool {
 /// key, so each part is masked where a value may start. The names of named tables are not masked,
 /// because they can be arbitrary.
 pub(super) fn key(keys: &[String]) -> String {
-    let own = match keys.first().map(String::as_str) {
-        Some("upstream" | "models") => 1,
-        Some("sessions") => 2,
-        _ => usize::MAX,
-    };
-    let shown =
-        keys.iter().enumerate().map(|(at, key)| if at == own { key.into() } else { name(key) });
+    let first = keys.first().map(String::as_str);
+    let named = NAMED_KEYS.iter().find(|known| known.key.split('.').next() == first);
+    let own = named.and_then(|known| known.key.split('.').position(|part| part == "NAME"));
+    let shown = keys
+        .iter()
+        .enumerate()
+        .map(|(at, key)| if Some(at) == own { key.into() } else { name(key) });
     shown.collect::<Vec<_>>().join(".")
 }
 

@@ -3,8 +3,7 @@
 
 use toml::Table;
 
-use super::keys::KEYS;
-use super::named::NAMED_KEYS;
+use super::keys::{KEYS, NAMED_KEYS};
 use sa_text::excerpt;
 
 /// Returns the explanation for a line that the parser rejected with this message.
@@ -41,8 +40,7 @@ fn is_key(text: &str) -> bool {
     };
     let parts =
         text.trim_matches(['[', ']']).split('.').map(|part| part.trim().trim_matches(['"', '\'']));
-    let mut known =
-        KEYS.iter().map(|(key, _)| *key).chain(NAMED_KEYS.iter().map(|(key, _, _)| *key));
+    let mut known = KEYS.iter().chain(NAMED_KEYS.iter()).map(|known| &known.key);
     let first = parts.clone().next().unwrap_or_default();
     parts.clone().all(plain) && known.any(|key| key.split('.').any(|part| part == first))
 }

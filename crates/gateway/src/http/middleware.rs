@@ -2,7 +2,7 @@
 
 use sa_http::Authenticate as _;
 use sa_http::auth::{bearer, unauthorized};
-use sa_http::connection::{over_share, split_port};
+use sa_http::connection::over_share;
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -235,7 +235,7 @@ fn check_host(headers: &HeaderMap, uri: &Uri, ends: Ends, server: &Server) -> Re
 }
 
 fn is_our_host(name: &str, ends: Ends, server: &Server) -> bool {
-    let (host, port) = split_port(name);
+    let (host, port) = sa_text::split_port(name);
     if server
         .allowed_hosts
         .iter()

@@ -27,6 +27,7 @@ mod publish;
 mod recover;
 mod roster;
 mod session;
+mod settings;
 mod tools;
 mod usage;
 
@@ -54,6 +55,7 @@ pub use history::{Page, Stored};
 pub use options::ChannelOptions;
 pub use publish::{Draft, Published, Refusal, Sender};
 pub use roster::Participant;
+pub use settings::Settings;
 
 /// The provider kind of participants, in addresses and lists.
 pub const KIND: &str = "participant";

@@ -310,6 +310,7 @@ mod tests {
             outboxes_bytes: 1 << 20,
             max_tools: 4,
             hello_bytes: 1 << 20,
+            message_bytes: 1 << 20,
             primary: None,
             gateway_version: "0",
         }

@@ -17,7 +17,6 @@ use sa_core::directory::{MemberView, Renamed};
 use sa_http::blocks::raw;
 use sa_http::provider::provider_event;
 use sa_http::{Http, Identity, JSON, Params, Problem, ProviderDoc, SocketRoute, operator_only};
-use sa_limits::budget::SharedBudget;
 use sa_text::json::to_json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -39,8 +38,6 @@ pub struct Routes {
     pub http: Http,
     pub nodes: Arc<Nodes>,
     pub access: Arc<Access>,
-    /// The budget of messages that are not complete yet.
-    pub messages: Arc<SharedBudget>,
     /// The directories with skills.
     pub skill_dirs: Arc<[PathBuf]>,
 }

@@ -13,6 +13,7 @@ mod link;
 mod machine;
 mod remembered;
 mod session;
+mod settings;
 mod skills;
 mod tokens;
 mod too_large;
@@ -33,6 +34,7 @@ pub use hello::check_id;
 pub use host::{BadFrames, Host, MAX_BINS, PROBE_TIMEOUT, ProbeError, check_bins};
 pub use remembered::NodeStore;
 pub use session::TOOK_PLACE;
+pub use settings::{Settings, SkillSettings};
 pub use tokens::NodeTokens;
 
 /// The provider kind of nodes, in addresses and lists.
@@ -57,6 +59,8 @@ pub struct NodeOptions {
     /// The maximum number of bytes that all stored hellos take, including those of remembered
     /// nodes.
     pub hello_bytes: usize,
+    /// The maximum number of bytes of messages that are not complete yet, for all nodes together.
+    pub message_bytes: usize,
     /// The node that the operator prefers for bare tool names.
     pub primary: Option<String>,
     pub gateway_version: &'static str,
@@ -111,6 +115,8 @@ pub struct Nodes {
     hellos: Arc<SharedBudget>,
     /// The budget for requests that nodes have not read yet.
     unread: Arc<SharedBudget>,
+    /// The budget for messages that are not complete yet.
+    messages: Arc<SharedBudget>,
 }
 
 impl Nodes {
@@ -133,7 +139,15 @@ impl Nodes {
             remedy: "try again when the nodes have read them, or send less data",
             total: options.outboxes_bytes,
         });
-        Arc::new(Self { router, options, shutdown, hosts: Mutex::default(), hellos, unread })
+        let messages = SharedBudget::new(Limit {
+            name: "node_messages",
+            what: "bytes of large messages from nodes",
+            key: "nodes.message_bytes",
+            remedy: "try again later, or send less",
+            total: options.message_bytes,
+        });
+        let hosts = Mutex::default();
+        Arc::new(Self { router, options, shutdown, hosts, hellos, unread, messages })
     }
 
     /// Restores the nodes that an earlier process has saved, if their grant is `valid` and the
@@ -151,8 +165,8 @@ impl Nodes {
     }
 
     /// Returns the budgets that bound the memory of all nodes.
-    pub fn budgets(&self) -> [&Arc<SharedBudget>; 2] {
-        [&self.hellos, &self.unread]
+    pub fn budgets(&self) -> [&Arc<SharedBudget>; 3] {
+        [&self.hellos, &self.unread, &self.messages]
     }
 
     /// Returns the state of a connected node beside its tools.

@@ -19,6 +19,8 @@ impl std::fmt::Debug for NodeTokens {
 }
 
 impl NodeTokens {
+    pub(crate) const VARIABLES: [&str; 2] = [SHARED, BOUND];
+
     /// Reads the environment. An error is the name of the variable and the message.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, (&'static str, String)> {
         let shared = variable(SHARED).filter(|token| !token.is_empty());

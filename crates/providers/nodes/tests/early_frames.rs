@@ -37,6 +37,7 @@ async fn serve() -> String {
         outboxes_bytes: 1 << 20,
         max_tools: 10,
         hello_bytes: 1 << 20,
+        message_bytes: 1 << 20,
         primary: None,
         gateway_version: "0",
     };

@@ -10,6 +10,7 @@
 mod answer;
 mod call_extensions;
 mod check;
+mod config;
 mod gateway;
 mod held_back;
 pub mod http;
@@ -46,6 +47,7 @@ use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub use self::config::Settings;
 pub use self::gateway::{Asked, Reply};
 pub use self::reach::Away;
 pub use self::registry::{Added, Addition, ChangeError, FunctionView, HeldBackView, Terms, View};
@@ -98,32 +100,6 @@ pub enum LoadError {
     Egress(#[from] EgressError),
     #[error("plugins.settings_headers: \"{0}\" is not a valid header name")]
     Header(String),
-}
-
-/// Checks an entry of `allow_private`.
-pub fn check_private(entry: &str) -> Result<(), String> {
-    sa_egress::Allowed::parse(&[entry]).map(drop)
-}
-
-/// Checks that settings can be sent in a header with this name. Headers with another purpose are
-/// rejected.
-pub fn check_settings_header(name: &str) -> Result<(), String> {
-    const TAKEN: [&str; 9] = [
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "host",
-        "te",
-        "traceparent",
-        "transfer-encoding",
-    ];
-    match HeaderName::try_from(name) {
-        Ok(name) if TAKEN.contains(&name.as_str()) => Err(format!("\"{name}\" is reserved")),
-        Ok(_) => Ok(()),
-        Err(_) => Err(format!("\"{name}\" is not a valid header name")),
-    }
 }
 
 /// All plugins of a gateway.

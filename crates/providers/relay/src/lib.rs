@@ -25,6 +25,7 @@ mod rpc;
 mod sandbox;
 mod session;
 mod sessions;
+mod settings;
 mod socket;
 pub mod supervisor;
 mod turn;
@@ -43,9 +44,10 @@ pub use agent::{AgentCommand, Input};
 pub use asking::{Following, News};
 pub use events::Event;
 pub use record::SessionView;
-pub use sandbox::{agent_directories, check as check_sandboxes};
+pub use sandbox::agent_directories;
 pub use session::Session;
 pub use sessions::Sessions;
+pub use settings::{Settings, Shared};
 pub use socket::socket_dir;
 
 /// The provider kind of the tools for using sessions.

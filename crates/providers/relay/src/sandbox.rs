@@ -226,7 +226,7 @@ pub(crate) fn check_confinement(
 
 /// Tries the sandboxes of all agents that have one, each in a separate process. The program must
 /// call [`sa_sandbox::run_if_asked`]. The error names the agent and the missing feature.
-pub fn check(
+pub(crate) fn check(
     program: &Path,
     secrets: &[PathBuf],
     agents: &BTreeMap<String, AgentCommand>,

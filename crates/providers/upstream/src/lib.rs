@@ -27,6 +27,7 @@ mod post;
 mod provider;
 pub mod reaper;
 mod server;
+mod settings;
 mod spec;
 mod table;
 mod task;
@@ -53,6 +54,7 @@ pub use self::login::{Begun, Callback, Progress};
 use self::login::{Logins, Returned};
 use self::server::Server;
 pub use self::server::{Health, State};
+pub use self::settings::Settings;
 pub use self::spec::{Grant, OAuth, Spec};
 
 /// The provider kind of upstream servers.

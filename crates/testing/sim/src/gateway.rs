@@ -51,6 +51,7 @@ pub(crate) async fn run(world: World, plan: Plan) -> turmoil::Result {
         outboxes_bytes: 1 << 24,
         max_tools: 16,
         hello_bytes: 1 << 20,
+        message_bytes: 1 << 20,
         primary: None,
         gateway_version: "simulated",
     };

@@ -157,15 +157,15 @@ fn each_flag_goes_over_the_environment_which_goes_over_the_file() {
 
 #[test]
 fn each_variable_goes_over_the_file() {
-    for (key, _) in KEYS {
+    for key in KEYS.iter().map(|known| known.key.as_str()) {
         let Some(variable) = variable_name(key) else { continue };
         let (section, name) = key.split_once('.').unwrap();
         let (in_file, in_environment, value) = match lookup(&defaults(), key).unwrap() {
             Value::Boolean(_) => ("true", "false", "false"),
             Value::Integer(_) => ("5000", "6000", "6000"),
             Value::Array(_) => ("[\"a\"]", "b, c", "[\"b\", \"c\"]"),
-            _ if *key == "log.format" => ("\"human\"", "json", "\"json\""),
-            _ if *key == "trust.on_change" => ("\"hold\"", "allow", "\"allow\""),
+            _ if key == "log.format" => ("\"human\"", "json", "\"json\""),
+            _ if key == "trust.on_change" => ("\"hold\"", "allow", "\"allow\""),
             _ => ("\"a\"", "b", "\"b\""),
         };
         let file = format!("[{section}]\n{name} = {in_file}\n");
@@ -356,7 +356,7 @@ fn every_key_is_explained_and_every_explanation_has_its_key() {
     for (section, values) in &defaults() {
         keys.extend(values.as_table().unwrap().keys().map(|name| format!("{section}.{name}")));
     }
-    let mut explained: Vec<String> = KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let mut explained: Vec<String> = KEYS.iter().map(|known| known.key.clone()).collect();
     keys.sort();
     explained.sort();
     assert_eq!(keys, explained);
@@ -364,7 +364,7 @@ fn every_key_is_explained_and_every_explanation_has_its_key() {
 
 #[test]
 fn a_key_that_only_the_file_can_set_has_no_variable() {
-    for (key, _) in KEYS {
+    for key in KEYS.iter().map(|known| &known.key) {
         let is_table = lookup(&defaults(), key).is_some_and(Value::is_table);
         assert_eq!(variable_name(key).is_none(), is_table, "{key}");
     }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::Response;
 use sa_core::{Grant, Role};
 use sa_http::auth::{bearer, same_secret, unauthorized};
-use sa_http::connection::{settle, split_port};
+use sa_http::connection::settle;
 use sa_http::{Ends, Identity, Problem, Refused, query};
 use sa_socket::{NoUpgrade, SocketLimits, Upgrade};
 use tokio_util::sync::CancellationToken;
@@ -33,9 +33,9 @@ pub(crate) async fn upgrade(
         tracing::warn!(remote = %ends.remote, reason = problem.detail(), "refused a node's connection");
     })?;
     let upgrade = upgrade?;
-    let Routes { nodes, access, messages, .. } = routes;
+    let Routes { nodes, access, .. } = routes;
     let holder = admission.holder();
-    let budget = Some(messages.share(&holder));
+    let budget = Some(nodes.messages.share(&holder));
     let limits =
         SocketLimits { max_message_bytes: nodes.options.max_frame_bytes, cuts: true, budget };
     settle(request.extensions(), || holder)?;
@@ -129,7 +129,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
                 .any(|part| name.contains(part))
     };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let (host, _) = split_port(host);
+    let (host, _) = sa_text::split_port(host);
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let is_local = address
         .map_or(host.eq_ignore_ascii_case("localhost"), |ip| ip.to_canonical().is_loopback());
