@@ -8,10 +8,11 @@ use super::call::{self, CallArgs};
 use super::client::{Client, segment};
 use super::ctrl_c::CtrlC;
 use super::lists::{Names, text};
-use super::output::{self, Failure, line, span, when};
+use super::output::{self, Failure, line, when};
 use super::table::{prose, table, whole, wrapped};
 use super::{Global, completion};
 use sa_text::printable;
+use sa_text::span;
 
 pub(super) const NAMES: Names = Names { path: "/v1/channels", list: "channels", key: "name" };
 

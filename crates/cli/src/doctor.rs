@@ -2,7 +2,6 @@
 
 mod audit;
 mod ids;
-mod nodes;
 mod tools;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,12 +10,12 @@ use std::sync::Arc;
 
 use sa_core::clock;
 use sa_core::store::StoreErrorKind;
+use sa_http::doctor::{Finding, Seen};
 use sa_vault::bounded;
 use serde_json::{Value, json};
 
-use self::ids::{ids_in_use, ids_of};
-use self::nodes::{lost_ids, nodes_of, replaced_nodes};
-use self::tools::{changes_of, invisible_texts, renamed_of};
+use self::ids::ids_in_use;
+use self::tools::{INVISIBLE, changes_of, invisible_texts, renamed_of};
 use super::Global;
 use super::client::Client;
 use super::flags::OfGateway;
@@ -30,29 +29,6 @@ use sa_gateway::config::Config;
 use sa_gateway::config::environment::{instead_of, unknown_variables};
 use sa_gateway::tokens::Tokens;
 use sa_text::printable;
-
-/// One result of a check.
-struct Finding {
-    what: String,
-    /// The suggested fix. `None` if there is no problem.
-    fix: Option<String>,
-    /// Marks a note: not a problem, but possibly unexpected.
-    note: bool,
-}
-
-impl Finding {
-    fn good(what: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: None, note: false }
-    }
-
-    fn bad(what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what: what.into(), fix: Some(fix.into()), note: false }
-    }
-
-    fn note(what: impl Into<String>) -> Self {
-        Self { note: true, ..Self::good(what) }
-    }
-}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -79,7 +55,8 @@ pub(super) async fn run(global: &Global, args: DoctorArgs) -> Result<(), Failure
             findings.push(Finding::good("the configuration is valid"));
             environment(&mut findings);
             files(&config, &mut findings);
-            sandboxes(&config, &mut findings).await;
+            let (sessions, secrets) = (&config.settings.sessions, config.secret_files());
+            findings.extend(sessions.sandbox_finding(&config.data_dir, &secrets).await);
             if args.deep || args.accept_loss {
                 // The gateway is not contacted, because it must be stopped for these checks.
                 store(&config, args.accept_loss, &mut findings).await;
@@ -123,24 +100,6 @@ fn environment(findings: &mut Vec<Finding>) {
         let fix = format!("unset it, or correct its name: {}", instead_of(&name));
         findings.push(Finding::bad(format!("the variable {name} is not a setting"), fix));
     }
-}
-
-/// Checks whether agents with `sandbox = true` can run in a sandbox on this machine.
-async fn sandboxes(config: &Config, findings: &mut Vec<Finding>) {
-    let settings = &config.settings.sessions;
-    if !settings.enabled || !settings.agents.values().any(|agent| agent.sandbox) {
-        return;
-    }
-    let Ok(program) = std::env::current_exe() else { return };
-    let secret_files = config.secret_files();
-    let checked = settings.check_sandboxes(&program, &config.data_dir, &secret_files).await;
-    findings.push(match checked {
-        Ok(()) => Finding::good("agents can run in a sandbox"),
-        Err(why) => {
-            let (what, fix) = why.rsplit_once("; ").unwrap_or((&why, "see docs/sessions.md"));
-            Finding::bad(what, fix)
-        }
-    });
 }
 
 fn files(config: &Config, findings: &mut Vec<Finding>) {
@@ -337,179 +296,47 @@ async fn gateway(global: &Global, config: &Config, findings: &mut Vec<Finding>) 
                 );
                 findings.push(Finding::bad(format!("{message} (last seen at {at})"), fix));
             }
-            let (mut others, mut installed) = (0, Vec::new());
-            if let Ok((list, _)) = client.get::<Value>("/v1/upstream").await {
-                others += upstream_of(&list, findings);
-                installed.extend(ids_of("upstream", &list["upstream"], "name"));
-            }
-            if let Ok((plugins, _)) = client.get::<Value>("/v1/plugins?reach=true").await {
-                others += plugins_of(&plugins, &config.settings.plugins.allow_private, findings);
-                installed.extend(ids_of("plugin", &plugins["plugins"], "identifier"));
-            }
-            if let Ok((tokens, _)) = client.get::<Value>("/v1/tokens").await {
-                ids_in_use(&installed, &tokens["tokens"], findings);
-            }
-            let now_ms = clock::now_ms();
-            let page = async |cursor: Option<u64>| {
-                let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
-                Some(client.get(&format!("/v1/audit?limit=500{cursor}")).await.ok()?.0)
-            };
-            let audit = audit::recent(now_ms, page).await;
-            if audit.is_partial {
-                findings.push(Finding::note(
-                    "the audit log has very many events of the last day; only the newest were checked",
-                ));
-            }
-            lost_ids(&audit.events, findings);
-            replaced_nodes(&audit.events, now_ms, findings);
-            if let Ok((nodes, _)) = client.get::<Value>("/v1/nodes").await {
-                nodes_of(&nodes, others > 0, &status["tools"], findings);
-            }
-            renamed_of(&status["renamed"], findings);
-            if let Ok((list, _)) = client.get::<Value>("/v1/tool-changes").await {
-                changes_of(&list["changes"], config, findings);
-                invisible_texts(&audit.events, &list["changes"], findings);
-            }
+            providers(&client, &status, config, findings).await;
         }
     }
 }
 
-/// Reports the state of the upstream servers and returns their number.
-fn upstream_of(list: &Value, findings: &mut Vec<Finding>) -> usize {
-    let servers = list["upstream"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for server in servers {
-        let name = text(&server["name"]);
-        for left in server["left_out"].as_array().into_iter().flatten() {
-            let (tool, why) = (printable(text(&left["tool"])), text(&left["why"]));
-            findings.push(Finding::bad(
-                format!("the upstream \"{name}\" has a tool that is left out, \"{tool}\": {why}"),
-                "ask the author of the server to shorten or flatten the definition of the tool; its other tools can be called",
-            ));
-        }
-        let why = server["last_error"]
-            .as_str()
-            .map(|why| format!(": {}", printable(why)))
-            .unwrap_or_default();
-        // Restarting does not help if the program does not exist.
-        let missing = why.contains("no such program");
-        let variable = unset_variable(&why);
-        let unauthorised = why.contains(" answered 401 ") || why.contains(" answered 403 ");
-        match text(&server["state"]) {
-            "offline" | "failed" | "starting" if variable.is_some() => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" does not run{why}"),
-                unset_variable_fix(variable.unwrap_or_default()),
-            )),
-            "offline" | "failed" if missing && server["source"] == "added" => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" does not run{why}"),
-                format!("run `switchboard upstream remove {name}`, then add it again with a program that exists"),
-            )),
-            "offline" | "failed" if missing => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" does not run{why}"),
-                format!("fix command of [upstream.{name}] in the configuration file, and restart the gateway"),
-            )),
-            "offline" if unauthorised => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" is offline{why}"),
-                if server["source"] == "added" {
-                    format!(
-                        "run `switchboard upstream remove {name}`, then add it again with a valid token: --bearer file:PATH"
-                    )
-                } else {
-                    format!("set bearer of [upstream.{name}] in the configuration file, and restart the gateway")
-                },
-            )),
-            "ready" => findings.push(Finding::good(format!("the upstream \"{name}\" is ready"))),
-            "idle" => findings.push(Finding::good(format!(
-                "the upstream \"{name}\" is idle: the first call starts it"
-            ))),
-            "offline" => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" is offline{why}"),
-                "the gateway keeps retrying; run `switchboard upstream list` to see its state",
-            )),
-            "login_needed" => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" needs a login{why}"),
-                format!("run `switchboard upstream login {name}`"),
-            )),
-            "failed" => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" failed too often{why}"),
-                format!("fix it, then run `switchboard upstream restart {name}`"),
-            )),
-            // A server that keeps exiting is in the state `starting` most of the time.
-            "starting" if !why.is_empty() => findings.push(Finding::bad(
-                format!("the upstream \"{name}\" is restarting{why}"),
-                if server["source"] == "added" {
-                    format!(
-                        "fix the error, then run `switchboard upstream restart {name}`; to change the program or its \
-                         arguments, run `switchboard upstream remove {name}` and add it again"
-                    )
-                } else {
-                    format!(
-                        "fix the error or [upstream.{name}] in the configuration file, then run \
-                         `switchboard upstream restart {name}`"
-                    )
-                },
-            )),
-            _ => {}
-        }
+/// Runs the checks of all crates. Installed providers come first.
+async fn providers(client: &Client, status: &Value, config: &Config, findings: &mut Vec<Finding>) {
+    let doctors = config.settings.doctors();
+    let now_ms = clock::now_ms();
+    let (mut ids, mut count) = (Vec::new(), 0);
+    let seen = Seen { answer: None, events: &[], now_ms, tools: &status["tools"], installed: 0 };
+    for (doctor, installed) in doctors.iter().filter_map(|it| Some((it, it.installed()?))) {
+        let Ok((answer, _)) = client.get::<Value>(doctor.route()).await else { continue };
+        doctor.check(&Seen { answer: Some(&answer), ..seen }, findings);
+        let entries = installed.of(&answer);
+        count += entries.len();
+        ids.extend(entries.iter().map(|it| (installed.kind, text(&it[installed.id]).to_owned())));
     }
-    servers.len()
-}
-
-/// Returns the variable that an error of an upstream server reports as not set.
-pub(super) fn unset_variable(why: &str) -> Option<&str> {
-    let (_, after) = why.split_once("the environment variable ")?;
-    after.split_once(" is not set").map(|(name, _)| name)
-}
-
-/// Returns the fix for a variable that the gateway lacks. Setting it in another process, such as
-/// the shell of this command, has no effect.
-pub(super) fn unset_variable_fix(name: &str) -> String {
-    format!(
-        "the gateway's own process needs {name}: restart the gateway with {name} set, or add the server again \
-         with a file in place of the variable (file:PATH)"
-    )
-}
-
-/// Reports plugins with held-back changes, source errors or unavailable servers. Also lists their
-/// access to private addresses. Returns the number of plugins.
-fn plugins_of(plugins: &Value, for_all: &[String], findings: &mut Vec<Finding>) -> usize {
-    let plugins = plugins["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if !for_all.is_empty() {
-        let places = for_all.join(", ");
-        findings.push(Finding::good(format!(
-            "every plugin may access {places} (plugins.allow_private)"
-        )));
+    if let Ok((tokens, _)) = client.get::<Value>("/v1/tokens").await {
+        ids_in_use(&ids, &tokens["tokens"], findings);
     }
-    for plugin in plugins {
-        let id = text(&plugin["identifier"]);
-        let private: Vec<&str> =
-            plugin["allow_private"].as_array().into_iter().flatten().map(text).collect();
-        if !private.is_empty() {
-            let places = private.join(", ");
-            findings.push(Finding::good(format!(
-                "the plugin \"{id}\" may access {places}, although that is not public"
-            )));
-        }
-        for away in plugin["away"].as_array().into_iter().flatten() {
-            findings.push(Finding::bad(
-                format!("the server of the plugin \"{id}\" is unavailable: {}", text(&away["why"])),
-                format!(
-                    "start the server at {}; if it no longer exists, run `switchboard plugin disable {id}`",
-                    text(&away["origin"])
-                ),
-            ));
-        }
-        if plugin["held_back"].is_object() {
-            findings.push(Finding::bad(
-                format!("the plugin \"{id}\" has changed at its source; the accepted version is still used"),
-                format!("run `switchboard plugin show {id}` to see the change, then `switchboard plugin accept {id}` or `switchboard plugin refuse {id}`"),
-            ));
-        }
-        if let Some(error) = plugin["last_error"].as_str() {
-            findings.push(Finding::bad(
-                format!("the source of the plugin \"{id}\" cannot be used: {error}"),
-                format!("fix the source, then run `switchboard plugin refresh {id}`"),
-            ));
-        }
+    let page = async |cursor: Option<u64>| {
+        let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+        Some(client.get(&format!("/v1/audit?limit=500{cursor}")).await.ok()?.0)
+    };
+    let kinds: Vec<&str> =
+        doctors.iter().flat_map(|doctor| doctor.events()).copied().chain([INVISIBLE]).collect();
+    let audit = audit::recent(now_ms, &kinds, page).await;
+    if audit.is_partial {
+        findings.push(Finding::note(
+            "the audit log has very many events of the last day; only the newest were checked",
+        ));
     }
-    plugins.len()
+    for doctor in doctors.iter().filter(|doctor| doctor.installed().is_none()) {
+        let answer = client.get::<Value>(doctor.route()).await.ok().map(|(answer, _)| answer);
+        let (answer, events) = (answer.as_ref(), &audit.events);
+        doctor.check(&Seen { answer, events, installed: count, ..seen }, findings);
+    }
+    renamed_of(&status["renamed"], findings);
+    if let Ok((list, _)) = client.get::<Value>("/v1/tool-changes").await {
+        changes_of(&list["changes"], config, findings);
+        invisible_texts(&audit.events, &list["changes"], findings);
+    }
 }

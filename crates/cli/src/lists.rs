@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use super::Global;
 use super::client::{Client, segment};
-use super::output::{Failure, json, line, span, when};
+use super::output::{Failure, json, line, when};
 use super::table::{
     Column, cut, filled, name, spared, table, terminal_width, told, whole, wrapped,
 };
 use super::{channel, completion, sessions, tool};
 use sa_gateway::http::MAX_PAGE;
 use sa_text::printable;
+use sa_text::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ToolsArgs {

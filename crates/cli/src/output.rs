@@ -123,16 +123,6 @@ pub(crate) fn harmless(text: &str, open: &mut bool) -> String {
     shown
 }
 
-/// Formats a time span: `4 s`, `12 min`, `3 h`, `2 d`.
-pub(crate) fn span(ms: u64) -> String {
-    match ms / 1_000 {
-        s @ 0..60 => format!("{s} s"),
-        s @ 60..3_600 => format!("{} min", s / 60),
-        s @ 3_600..86_400 => format!("{} h", s / 3_600),
-        s => format!("{} d", s / 86_400),
-    }
-}
-
 /// Formats a duration: `350 µs`, `12.3 ms`, `4.50 s`.
 pub(crate) fn duration(us: u64) -> String {
     match us {

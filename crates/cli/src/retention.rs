@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::Global;
 use super::client::Client;
 use super::lists::text;
-use super::output::{Failure, clock, json, line, span};
+use super::output::{Failure, clock, json, line};
 use super::table::{facts, prose};
 use sa_text::printable;
+use sa_text::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetentionArgs {

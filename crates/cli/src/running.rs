@@ -7,9 +7,10 @@ use sa_core::clock;
 use sa_store::Holder;
 use sa_vault::bounded;
 
-use super::output::{Failure, span};
+use super::output::Failure;
 use super::port;
 use sa_gateway::config::Config;
+use sa_text::span;
 
 /// The timeout for identifying the program that listens on the address.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use super::client::{Client, as_typed, segment};
 use super::ctrl_c::CtrlC;
 use super::lists::{Names, text};
-use super::output::{self, Failure, clock, line, span, when};
+use super::output::{self, Failure, clock, line, when};
 use super::session_send::{self, SendArgs};
 use super::table::{cut, facts, spared, table, told, whole};
 use super::{Global, completion};
 use sa_text::printable;
+use sa_text::span;
 
 pub(super) const NAMES: Names = Names { path: "/v1/sessions", list: "sessions", key: "session_id" };
 

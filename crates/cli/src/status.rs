@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::Global;
 use super::client::Client;
 use super::lists::text;
-use super::output::{Failure, json, line, size, span};
+use super::output::{Failure, json, line, size};
 use super::table::{facts, prose, shortened};
 use sa_text::printable;
+use sa_text::span;
 
 /// The maximum number of failed servers that are listed by name. The others are only counted.
 const NAMED: usize = 3;

@@ -8,13 +8,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, segment};
-use super::doctor::{unset_variable, unset_variable_fix};
 use super::lists::{Names, text};
 use super::output::{self, Failure, clock, line, when};
 use super::table::{cut, facts, filled, name, spared, whole};
 use super::time::{milliseconds, typed};
 use super::{Global, completion};
 use sa_text::printable;
+use sa_upstream::doctor::{unset_variable, unset_variable_fix};
 
 /// The usage of `add`. A server is a URL or a program; clap would show both as required.
 const USAGE: &str = "switchboard upstream add [OPTIONS] NAME SERVER_URL

@@ -15,6 +15,7 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Router, RouterOptions, Trimmer};
+use sa_http::doctor::Doctor;
 use sa_http::{Authenticate, Http, SessionScopes, Shared, StoredTokens};
 use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
@@ -70,6 +71,13 @@ crate::config::sections! {
     trust: own::Trust,
     log: own::Log,
     telemetry: own::Telemetry,
+}
+
+impl Settings {
+    /// Returns the checks of `switchboard doctor`, in the order of the report.
+    pub fn doctors(&self) -> [&dyn Doctor; 3] {
+        [&self.upstream, &self.plugins, &self.nodes]
+    }
 }
 
 /// All parts of a running gateway.

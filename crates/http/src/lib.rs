@@ -7,6 +7,7 @@ pub mod body;
 pub mod call_json;
 pub mod connection;
 mod difference;
+pub mod doctor;
 pub mod events;
 mod extract;
 pub mod feed;

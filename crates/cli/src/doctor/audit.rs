@@ -4,9 +4,6 @@ use serde_json::Value;
 
 use crate::lists::text;
 
-/// The kinds of events that are checked.
-const KINDS: [&str; 3] = ["definition.invisible_text", "name.contested", "node.connected"];
-
 /// The maximum age of the events.
 const MAX_AGE_MS: i64 = 24 * 3_600 * 1_000;
 
@@ -22,10 +19,11 @@ pub(super) struct Recent {
     pub(super) is_partial: bool,
 }
 
-/// Reads the events of the last day, however many other events are among them. `page` returns the
-/// page at a cursor; `None` if it cannot be read.
+/// Reads the events of these kinds of the last day, however many other events are among them.
+/// `page` returns the page at a cursor; `None` if it cannot be read.
 pub(super) async fn recent(
     now_ms: i64,
+    kinds: &[&str],
     page: impl AsyncFn(Option<u64>) -> Option<Value>,
 ) -> Recent {
     let mut recent = Recent::default();
@@ -36,7 +34,7 @@ pub(super) async fn recent(
             if event["at_ms"].as_i64() < Some(now_ms - MAX_AGE_MS) {
                 return recent;
             }
-            if KINDS.contains(&text(&event["what"])) {
+            if kinds.contains(&text(&event["what"])) {
                 recent.events.push(event.take());
             }
         }
@@ -77,7 +75,7 @@ mod tests {
             let events: Vec<Value> = (from..to).map(event).collect();
             Some(json!({ "events": events, "next_cursor": (to < log).then_some(to) }))
         };
-        let Recent { events, is_partial } = recent(NOW_MS, page).await;
+        let Recent { events, is_partial } = recent(NOW_MS, &["node.connected"], page).await;
         let seconds =
             events.iter().map(|event| (newest_ms - event["at_ms"].as_i64().unwrap()) / 1_000);
         (seconds.collect(), pages.get(), is_partial)
@@ -101,6 +99,6 @@ mod tests {
 
     #[tokio::test]
     async fn an_unreadable_page_ends_the_list() {
-        assert!(recent(NOW_MS, async |_| None).await.events.is_empty());
+        assert!(recent(NOW_MS, &[""], async |_| None).await.events.is_empty());
     }
 }

@@ -1,19 +1,10 @@
 //! Ids that installed providers share with each other or with tokens of nodes.
 
 use sa_core::naming::exposed_id;
+use sa_http::doctor::Finding;
 use serde_json::Value;
 
-use super::Finding;
 use crate::lists::text;
-
-/// Returns the ids of the installed entries, each with its kind.
-pub(super) fn ids_of(kind: &'static str, list: &Value, key: &str) -> Vec<(&'static str, String)> {
-    list.as_array()
-        .into_iter()
-        .flatten()
-        .map(|entry| (kind, text(&entry[key]).to_owned()))
-        .collect()
-}
 
 /// Reports ids that two installed providers share, or that a node's token is bound to. Ids count as
 /// equal if they are equal in tool names, where `my.mail` is `my_mail`.

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sa_http::doctor::Finding;
 use serde_json::Value;
 
-use super::Finding;
 use crate::lists::text;
 use sa_gateway::config::Config;
+
+/// The audit event for removed invisible characters.
+pub(super) const INVISIBLE: &str = "definition.invisible_text";
 
 /// Reports changed tool definitions, and tools with invisible characters. One line of each kind for
 /// each provider.
@@ -62,7 +65,7 @@ pub(super) fn invisible_texts(events: &[Value], changes: &Value, findings: &mut 
         .collect();
     for event in events {
         let [what, who, detail] = ["what", "who", "detail"].map(|key| text(&event[key]));
-        if what == "definition.invisible_text" && known.insert(who.to_owned()) {
+        if what == INVISIBLE && known.insert(who.to_owned()) {
             findings.push(Finding::note(format!("the {who}: {detail}")));
         }
     }

@@ -5,6 +5,7 @@
 //! connect is made earlier, and arrives as an [`Admission`].
 
 mod access;
+mod doctor;
 mod hello;
 mod host;
 mod hosts;

@@ -11,6 +11,7 @@ mod answer;
 mod call_extensions;
 mod check;
 mod config;
+mod doctor;
 mod gateway;
 mod held_back;
 pub mod http;

@@ -14,6 +14,7 @@ mod asking;
 mod builtin;
 pub mod client;
 mod connection;
+mod doctor;
 mod events;
 pub mod http;
 mod lines;

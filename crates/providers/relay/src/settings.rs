@@ -97,7 +97,7 @@ impl Settings {
 
     /// Checks whether the sandboxed agents can run. The error names the agent and the missing
     /// part.
-    pub async fn check_sandboxes(
+    pub(crate) async fn check_sandboxes(
         &self,
         program: &Path,
         data_dir: &Path,

@@ -13,6 +13,7 @@ mod backoff;
 mod child;
 mod connection;
 mod connection_pool;
+pub mod doctor;
 mod errors;
 mod expected;
 mod gauge;

@@ -1,12 +1,12 @@
-//! The checks of `doctor` for nodes.
+//! The checks of `switchboard doctor` for nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sa_http::doctor::{Doctor, Finding, Seen, text};
+use sa_text::span;
 use serde_json::Value;
 
-use super::Finding;
-use crate::lists::text;
-use crate::output;
+use crate::{KIND, Settings, TOOK_PLACE};
 
 /// The number of replaced connections of one node, within a time window, that is reported. A node
 /// that changes its network replaces its connection once. An SDK node that was replaced waits a
@@ -14,19 +14,37 @@ use crate::output;
 const REPLACED_OFTEN: usize = 3;
 const REPLACED_WITHIN_MS: i64 = 10 * 60 * 1_000;
 
-pub(super) fn nodes_of(
-    nodes: &Value,
-    has_others: bool,
-    tools: &Value,
-    findings: &mut Vec<Finding>,
-) {
-    let nodes = nodes["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if nodes.is_empty() && has_others {
+/// The audit events that are checked.
+const CONTESTED: &str = "name.contested";
+const CONNECTED: &str = "node.connected";
+
+impl Doctor for Settings {
+    fn route(&self) -> &'static str {
+        "/v1/nodes"
+    }
+
+    fn events(&self) -> &'static [&'static str] {
+        &[CONTESTED, CONNECTED]
+    }
+
+    fn check(&self, seen: &Seen<'_>, findings: &mut Vec<Finding>) {
+        lost_ids(seen.events, findings);
+        replaced_nodes(seen.events, seen.now_ms, findings);
+        if let Some(answer) = seen.answer {
+            let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+            check_nodes(nodes, seen, findings);
+        }
+    }
+}
+
+fn check_nodes(nodes: &[Value], seen: &Seen<'_>, findings: &mut Vec<Finding>) {
+    if nodes.is_empty() && seen.installed > 0 {
         findings.push(Finding::good(
             "no node is connected; there are tools of plugins or other servers",
         ));
     } else if nodes.is_empty() {
         // A gateway without nodes is not a problem.
+        let tools = seen.tools;
         let own = if *tools == 0 {
             "there are no tools".to_owned()
         } else {
@@ -41,7 +59,7 @@ pub(super) fn nodes_of(
         if node["online"] == true {
             findings.push(Finding::good(format!("the node \"{id}\" is online")));
         } else {
-            let gone = output::span(node["for_ms"].as_u64().unwrap_or(0));
+            let gone = span(node["for_ms"].as_u64().unwrap_or(0));
             if node["stopped"] == true {
                 findings.push(Finding::note(format!(
                     "the node \"{id}\" was stopped {gone} ago; its tools are offline"
@@ -56,7 +74,7 @@ pub(super) fn nodes_of(
         for blocked in node["blocked"].as_array().into_iter().flatten() {
             let (name, holder, kind) =
                 (text(&blocked["name"]), text(&blocked["held_by"]), text(&blocked["held_by_kind"]));
-            if kind != "node" {
+            if kind != KIND {
                 findings.push(Finding::bad(
                     format!(
                         "the node \"{id}\" claims {name}, which belongs to the {kind} \"{holder}\""
@@ -107,11 +125,11 @@ pub(super) fn nodes_of(
 }
 
 /// Reports nodes that lost their ids in the last day to an installed provider.
-pub(super) fn lost_ids(events: &[Value], findings: &mut Vec<Finding>) {
+fn lost_ids(events: &[Value], findings: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
     for event in events {
         let (what, detail) = (text(&event["what"]), text(&event["detail"]));
-        let lost = what == "name.contested" && detail.starts_with("the id ");
+        let lost = what == CONTESTED && detail.starts_with("the id ");
         if lost && seen.insert(text(&event["subject"])) {
             findings.push(Finding::note(format!(
                 "{detail}; to connect the node again, give it another id"
@@ -122,16 +140,13 @@ pub(super) fn lost_ids(events: &[Value], findings: &mut Vec<Finding>) {
 
 /// Reports node ids with new connections that keep replacing open ones. The likely cause is that
 /// two processes use the same id.
-pub(super) fn replaced_nodes(events: &[Value], now_ms: i64, findings: &mut Vec<Finding>) {
+fn replaced_nodes(events: &[Value], now_ms: i64, findings: &mut Vec<Finding>) {
     let since = now_ms - REPLACED_WITHIN_MS;
     let mut replaced: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
     for event in events {
         let [what, who, subject, detail] =
             ["what", "who", "subject", "detail"].map(|key| text(&event[key]));
-        if what == "node.connected"
-            && detail == sa_nodes::TOOK_PLACE
-            && event["at_ms"].as_i64() > Some(since)
-        {
+        if what == CONNECTED && detail == TOOK_PLACE && event["at_ms"].as_i64() > Some(since) {
             let (count, from) = replaced.entry(subject).or_default();
             *count += 1;
             // The port is left out because it differs for each connection.
@@ -165,9 +180,9 @@ mod tests {
     fn nodes_that_keep_replacing_each_other_are_reported() {
         let event = |id: &str, port: u16, age_ms: i64, detail: &str| {
             let who = format!("node {id} from 192.0.2.{}:{port}", port % 2);
-            json!({ "what": "node.connected", "who": who, "subject": id, "detail": detail, "at_ms": 1_000_000 - age_ms })
+            json!({ "what": CONNECTED, "who": who, "subject": id, "detail": detail, "at_ms": 1_000_000 - age_ms })
         };
-        let took = sa_nodes::TOOK_PLACE;
+        let took = TOOK_PLACE;
         let mut events: Vec<Value> =
             (0..4).map(|n| event("twice", 4_000 + n, 1_000, took)).collect();
         events.extend([
