@@ -1,5 +1,6 @@
 //! Assembles the gateway: stores, router, providers and surfaces.
 
+mod providers;
 pub(crate) mod routes;
 
 use std::fs;
@@ -15,9 +16,7 @@ use sa_chat::Chat;
 use sa_core::directory::OnChange;
 use sa_core::store::{Log, Records, StoreError, StoreErrorKind};
 use sa_core::{Directory, Journal, Notices, Pattern, Policy, Router, RouterOptions, Trimmer};
-use sa_http::doctor::Doctor;
 use sa_http::{Authenticate, Http, SessionScopes, Shared, StoredTokens};
-use sa_limits::budget::SharedBudget;
 use sa_mcp::Mcp;
 use sa_mcp::http::Endpoint;
 use sa_nodes::{Access, NodeStore, Nodes};
@@ -31,6 +30,7 @@ use sa_vault::{Vault, secret_file};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub(crate) use self::providers::{ProviderStatus, check_node_id};
 use crate::VERSION;
 use crate::budgets::{self, Budgets};
 use crate::config::Config;
@@ -42,7 +42,7 @@ use crate::metrics::Metrics;
 use crate::retention::{self, Rounds};
 use crate::sign_in::SignInCodes;
 use crate::telemetry::Spans;
-use crate::tokens::{TokenRecord, Tokens};
+use crate::tokens::Tokens;
 use crate::write_probe::WriteProbe;
 use crate::{memory_limit, operator_token, secret_files, unfinished};
 
@@ -71,13 +71,6 @@ crate::config::sections! {
     trust: own::Trust,
     log: own::Log,
     telemetry: own::Telemetry,
-}
-
-impl Settings {
-    /// Returns the checks of `switchboard doctor`, in the order of the report.
-    pub fn doctors(&self) -> [&dyn Doctor; 3] {
-        [&self.upstream, &self.plugins, &self.nodes]
-    }
 }
 
 /// All parts of a running gateway.
@@ -336,20 +329,6 @@ pub async fn assemble_on(
 }
 
 impl Gateway {
-    /// Returns all budgets, for the status and for metrics.
-    pub fn all_budgets(&self) -> Vec<&Arc<SharedBudget>> {
-        let Budgets { requests, answers, provider_answers, connections } = &self.budgets;
-        let mut all = vec![connections.budget(), requests, answers, provider_answers];
-        all.extend(self.router.budgets());
-        all.extend(self.nodes.budgets());
-        all.extend(self.sessions.iter().flat_map(|sessions| sessions.budgets()));
-        all.extend(self.channels.budgets());
-        all.extend(self.mcp.mcp.budgets());
-        all.push(self.ledger.budget());
-        all.sort_by_key(|budget| budget.limit().name);
-        all
-    }
-
     /// Drains running calls, closes all connections, and saves all state.
     pub async fn shut_down(&self) {
         if let Some(sessions) = &self.sessions {
@@ -372,16 +351,6 @@ impl Gateway {
         // A disk that was full may have space again.
         self.ledger.catch_up().await;
         self.housekeeping.cancel();
-    }
-
-    /// Ends the sessions of expired tokens.
-    async fn end_expired(&self) {
-        let Some(sessions) = &self.sessions else { return };
-        let expired =
-            |token: &TokenRecord| token.revoked_ms.is_none() && self.tokens.is_over(token);
-        for token in self.tokens.list().into_iter().filter(expired) {
-            sessions.end_owned(&token.id, "the caller's token has expired").await;
-        }
     }
 
     /// Saves the state of the directory after each change, until `stop`.

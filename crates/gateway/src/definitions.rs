@@ -296,7 +296,7 @@ mod tests {
 
     fn connect(directory: &Arc<Directory>, id: &str, tools: &[(&str, &str)]) -> Registration {
         let attach = Attach {
-            id: ProviderId::new("node", id),
+            id: ProviderId::new("test", id),
             scope: Scope::Everyone,
             grant: Grant::token(id),
             provider: Arc::new(Nobody),
@@ -337,7 +337,7 @@ mod tests {
         node.publish(catalog(&[("n.a", "Sends."), ("n.b", "Deletes.")]));
         let larger = large.clone() + "\u{1}";
         large_node.publish(catalog(&[("l.a", &larger), ("l.b", &large)]));
-        directory.accept_change("node", "n", "n.a", None).unwrap();
+        directory.accept_change("test", "n", "n.a", None).unwrap();
         definitions.save().await.unwrap();
         // All definitions are restored. A tool that was too large for a record is reported as
         // changed.
@@ -358,12 +358,12 @@ mod tests {
         let records: Arc<dyn Records> =
             Arc::new(crate::records_for_tests::MemoryRecords::default());
         let old = r#"{"pool":"Token n","tools":[{"name":"n.a","definition":{"title":"Reads."}}]}"#;
-        records.put(BUCKET, "node/n", old.into(), Expect::Anything).await.unwrap();
+        records.put(BUCKET, "test/n", old.into(), Expect::Anything).await.unwrap();
         let (_, definitions) = start(&records).await;
         definitions.save().await.unwrap();
         let keys: Vec<String> =
             records.list(BUCKET).await.unwrap().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["node/n\nToken n".to_owned(), tool_key("node/n\nToken n", "n.a")]);
+        assert_eq!(keys, ["test/n\nToken n".to_owned(), tool_key("test/n\nToken n", "n.a")]);
         let (directory, _) = start(&records).await;
         let _node = connect(&directory, "n", &[("n.a", "Sends.")]);
         assert_eq!(held(&directory), ["n.a"]);

@@ -96,7 +96,7 @@ impl Rounds {
         let settings = &gateway.config.settings;
         trim_journal(trimmer, &*gateway.log, settings).await;
         if due(10) {
-            gateway.channels.keep_house().await;
+            gateway.trim_providers().await;
             if let Err(error) = gateway.ledger.sweep(trimmer).await {
                 warn!(%error, "cannot delete old idempotency keys");
             }

@@ -178,7 +178,7 @@ pub(crate) async fn metrics(
     if identity.principal.role != Role::Monitor {
         operator_only(&identity)?;
     }
-    let nodes = app.router.directory().online(sa_nodes::KIND);
+    let nodes = app.nodes_online();
     app.metrics.set_budgets(app.all_budgets());
     app.metrics.retention(&app.trimmer);
     let text = app.metrics.render(app.router.running_count(), nodes, app.store.stats().lost);

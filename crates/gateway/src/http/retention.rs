@@ -82,7 +82,7 @@ fn describe(app: &App) -> RetentionDoc {
         keep_days: KeepDays {
             calls: settings.journal.keep_days,
             audit_events: settings.audit.keep_days,
-            messages: settings.channels.keep_days,
+            messages: settings.message_days(),
         },
         deleted: deleted.map(|((kind, reason), count)| Deleted { kind, reason, count }).collect(),
     }

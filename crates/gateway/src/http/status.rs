@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::App;
 use super::health::Unwritten;
 use super::retention::Paused;
+use crate::assemble::ProviderStatus;
 use sa_http::Identity;
 use sa_http::Problem;
 use sa_http::history::CALLS;
@@ -38,12 +39,8 @@ pub(crate) struct Status {
     /// The configuration file, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_file: Option<String>,
-    nodes_online: usize,
-    nodes_known: usize,
-    upstream: UpstreamStatus,
-    /// Absent if sessions are disabled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sessions: Option<SessionStatus>,
+    #[serde(flatten)]
+    providers: ProviderStatus,
     /// The number of tools in the list for the same token, from all providers.
     tools: usize,
     running_calls: usize,
@@ -143,54 +140,6 @@ pub(crate) struct StoreProblem {
     message: String,
 }
 
-/// The state of the upstream MCP servers.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub(crate) struct UpstreamStatus {
-    /// The number of servers that are ready, or that the first call starts.
-    up: usize,
-    starting: usize,
-    /// The number of servers that the configuration disables.
-    disabled: usize,
-    /// The servers that do not respond, by name.
-    down: Vec<DownUpstream>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub(crate) struct DownUpstream {
-    name: String,
-    /// `offline`, `failed` or `login_needed`.
-    #[schema(value_type = String)]
-    state: sa_upstream::State,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-}
-
-impl UpstreamStatus {
-    fn of(servers: impl IntoIterator<Item = sa_upstream::View>) -> Self {
-        use sa_upstream::State as S;
-        let mut status = Self::default();
-        for sa_upstream::View { name, health, .. } in servers {
-            match health.state {
-                S::Ready | S::Idle => status.up += 1,
-                S::Starting => status.starting += 1,
-                S::Disabled => status.disabled += 1,
-                state @ (S::Offline | S::Failed | S::LoginNeeded) => {
-                    status.down.push(DownUpstream { name, state, why: health.last_error });
-                }
-            }
-        }
-        status
-    }
-}
-
-/// The open sessions.
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct SessionStatus {
-    open: usize,
-    /// The number of sessions with a working agent.
-    running: usize,
-}
-
 /// Shows the status of the gateway, for operators.
 #[utoipa::path(get, path = "/v1/status", tag = "health", params(StatusQuery), responses((status = 200, body = Status), (status = 403, body = Problem)))]
 pub(crate) async fn status(
@@ -202,13 +151,8 @@ pub(crate) async fn status(
     operator_only(&identity)?;
     let Query(query) = query.map_err(|error| Problem::bad_request(error.body_text()))?;
     let directory = app.router.directory();
-    let nodes = directory.members(sa_nodes::KIND);
     let renamed =
         query.renamed.then(|| directory.renamed().into_iter().map(LongerName::from).collect());
-    let sessions = app.sessions.as_ref().map(|sessions| {
-        let (open, running) = sessions.count();
-        SessionStatus { open, running }
-    });
     Ok(Json(Status {
         version: crate::VERSION,
         uptime_s: STARTED.get().map_or(0, |started| started.elapsed().as_secs()),
@@ -216,10 +160,7 @@ pub(crate) async fn status(
         data_dir: app.config.data_dir.display().to_string(),
         command: format!("switchboard{}", app.config.options()),
         config_file: app.config.file.as_ref().map(|file| file.display().to_string()),
-        nodes_online: nodes.iter().filter(|node| node.gone_for.is_none()).count(),
-        nodes_known: nodes.len(),
-        upstream: UpstreamStatus::of(app.upstreams.list()),
-        sessions,
+        providers: app.provider_status(),
         tools: directory.list(&identity.view(), None, usize::MAX, |_| true).tools.len(),
         running_calls: app.router.running_count(),
         budgets: app.all_budgets().into_iter().map(|budget| BudgetDoc::of(budget)).collect(),

@@ -9,6 +9,7 @@ use sa_core::{AuditEvent, Grant, Journal as _, Role, clock};
 use serde::{Deserialize, Serialize};
 
 use super::App;
+use crate::assemble::check_node_id;
 use crate::tokens::{CreateError, MAX_LIFE_S, MODEL_TOOL, NewToken, NotRevoked, TokenRecord};
 use sa_http::Payload;
 use sa_http::operator_only;
@@ -211,7 +212,7 @@ pub(crate) async fn create(
         return Err(Problem::bad_request("node_id is only for tokens with the role \"node\""));
     }
     if let Some(id) = &new.node_id {
-        sa_nodes::check_id(id).map_err(|why| Problem::bad_request(format!("node_id: {why}")))?;
+        check_node_id(id).map_err(|why| Problem::bad_request(format!("node_id: {why}")))?;
     }
     // A restriction without effect would mislead the operator.
     let calls = !matches!(role, Role::Node | Role::Monitor);
@@ -251,7 +252,7 @@ pub(crate) async fn create(
     let channels = ChannelGrant { channels: new.channels, channel_rights: new.channel_rights };
     let CreateToken { name, tools, models, node_id, .. } = new;
     let new = NewToken { name, role, tools, models, node_id, expires_ms, channels };
-    let closes = role == Role::Node && app.node_access.admits_anyone();
+    let closes = role == Role::Node && app.admits_any_node();
     let (record, token) = app.tokens.create(new).await.map_err(|error| match error {
         CreateError::Taken(why) => Problem::new(409, "conflict", why)
             .hint("choose another name, or revoke the other token first"),
@@ -344,8 +345,7 @@ pub(crate) async fn revoke(
     })?;
     cut_off(&app, &identity, &record).await?;
     let was_valid = record.expires_ms.is_none_or(|at| at > clock::now_ms());
-    let shut =
-        was_valid && record.role == Role::Node.as_str() && app.node_access.needs_stored_token();
+    let shut = was_valid && record.role == Role::Node.as_str() && app.needs_node_token();
     let notice = (shut
         && !app.tokens.list().iter().any(|token| token.role == record.role && is_valid(token)))
     .then(|| NODES_STAY_OUT.to_owned());
@@ -359,9 +359,7 @@ pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> R
     // Connected nodes disconnect and release their names. Disconnected nodes cannot, so they are
     // forgotten here.
     app.router.directory().forget_grant(&Grant::stored_token(&record.id));
-    if let Some(sessions) = &app.sessions {
-        sessions.end_owned(&record.id, "the caller's token was revoked").await;
-    }
+    app.end_owned(&record.id, "the caller's token was revoked").await;
     // In a separate task, because a disconnect of the operator must not prevent the write.
     let (app, written) = (App::clone(app), record.clone());
     let writing = tokio::spawn(async move { app.tokens.persist(&written).await });

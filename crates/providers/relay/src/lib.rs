@@ -28,6 +28,7 @@ mod session;
 mod sessions;
 mod settings;
 mod socket;
+mod status;
 pub mod supervisor;
 mod turn;
 mod warnings;
@@ -50,6 +51,7 @@ pub use session::Session;
 pub use sessions::Sessions;
 pub use settings::{Settings, Shared};
 pub use socket::socket_dir;
+pub use status::SessionStatus;
 
 /// The provider kind of the tools for using sessions.
 pub const KIND: &str = "sessions";

@@ -30,6 +30,7 @@ pub mod reaper;
 mod server;
 mod settings;
 mod spec;
+mod status;
 mod table;
 mod task;
 mod watched;
@@ -57,6 +58,7 @@ use self::server::Server;
 pub use self::server::{Health, State};
 pub use self::settings::Settings;
 pub use self::spec::{Grant, OAuth, Spec};
+pub use self::status::{DownUpstream, UpstreamStatus};
 
 /// The provider kind of upstream servers.
 pub const KIND: &str = "upstream";
