@@ -28,7 +28,6 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "crates/store",
             "crates/providers",
             "crates/surfaces",
-            "crates/node-sdk",
         ],
     ),
     ("crates/cli", &["crates"]),

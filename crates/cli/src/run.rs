@@ -12,6 +12,8 @@ use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use super::Global;
+use super::demo;
+use super::examples::Examples;
 use super::flags::OfGateway;
 use super::output::Failure;
 use super::running;
@@ -21,8 +23,7 @@ use sa_gateway::assemble::{Gateway, assemble, write_private};
 use sa_gateway::config::environment::{unknown_variable, unknown_variables};
 use sa_gateway::config::layers::Layers;
 use sa_gateway::config::{Config, Mistake};
-use sa_gateway::examples::Examples;
-use sa_gateway::{demo, serve, sign_in, telemetry};
+use sa_gateway::{serve, sign_in, telemetry};
 use sa_text::printable;
 
 /// The timeout for upstream servers to start before their state is printed.

@@ -1,16 +1,13 @@
 //! Switchboard: a gateway between AI agents and the tools they call.
 //!
-//! This crate is the only one that depends on all the others. [`assemble`] wires the parts
-//! together, [`serve`] runs them on listeners, [`http`] is the HTTP server, and [`cli`] is the
-//! command line.
+//! This crate is the only library that depends on all providers and surfaces. [`assemble`] wires
+//! the parts together, [`serve`] runs them on listeners, and [`http`] is the HTTP server.
 
 pub mod assemble;
 pub mod budgets;
 pub mod config;
 mod connection;
 mod definitions;
-pub mod demo;
-pub mod examples;
 #[cfg(test)]
 mod gateway_for_tests;
 pub mod http;

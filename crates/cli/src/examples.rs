@@ -24,7 +24,7 @@ const THIS_MACHINE: &str = "http://127.0.0.1:";
 /// The running servers. They end when this value is dropped or when the gateway exits for any
 /// reason, because their stdin is a pipe from it.
 #[derive(Debug)]
-pub struct Examples {
+pub(crate) struct Examples {
     _servers: Child,
     manifests: Vec<Url>,
     added: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Examples {
 
 impl Examples {
     /// Starts the servers in `folder`. Returns the reason on failure.
-    pub async fn start(folder: &Path) -> Result<Self, String> {
+    pub(crate) async fn start(folder: &Path) -> Result<Self, String> {
         let script = folder.join("demo.mjs");
         if !script.is_file() {
             return Err(format!("{} does not exist", script.display()));
@@ -62,7 +62,7 @@ impl Examples {
     }
 
     /// Adds the plugins and returns their titles. A plugin that fails is logged and left out.
-    pub async fn add_to(&mut self, plugins: &Plugins) -> Vec<String> {
+    pub(crate) async fn add_to(&mut self, plugins: &Plugins) -> Vec<String> {
         let mut titles = Vec::new();
         for url in self.manifests.clone() {
             match add(plugins, &url).await {
@@ -80,7 +80,7 @@ impl Examples {
     }
 
     /// Removes the plugins, because their servers will have other addresses at the next start.
-    pub async fn remove_from(&self, plugins: &Plugins) {
+    pub(crate) async fn remove_from(&self, plugins: &Plugins) {
         for identifier in &self.added {
             // An operator may already have removed it.
             if let Err(error) = plugins.remove(identifier).await {

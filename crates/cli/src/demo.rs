@@ -12,13 +12,17 @@ use sa_node_sdk::{
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 
-use crate::assemble::Gateway;
-use crate::serve;
+use sa_gateway::assemble::Gateway;
+use sa_gateway::serve;
 use sa_http::Ends;
 
 /// Connects the demo node to the gateway that listens at this address. It connects in memory,
 /// because over TLS it could not know the name in the certificate.
-pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow::Result<()> {
+pub(crate) fn spawn(
+    gateway: &Arc<Gateway>,
+    address: SocketAddr,
+    token: &str,
+) -> Result<(), sa_node_sdk::NodeSdkError> {
     let mut registry = ToolRegistry::new();
     registry
         .register("demo.echo", Echo)
@@ -29,7 +33,7 @@ pub fn spawn(gateway: &Arc<Gateway>, address: SocketAddr, token: &str) -> anyhow
         .node_id("demo")
         .name("Demo node")
         .node_type("demo")
-        .version(crate::VERSION)
+        .version(sa_gateway::VERSION)
         .gateway_ws_url(format!("ws://{address}/v1/nodes/ws"))
         .token(token)
         .build()?;
@@ -141,11 +145,35 @@ impl NodeTool for Countdown {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use sa_core::{Role, clock};
+    use sa_gateway::journal::store_options;
+    use sa_store::Store;
 
     use super::*;
-    use crate::gateway_for_tests::{MINUTE_MS, YEAR_MS, start_after};
-    use crate::tokens::NewToken;
+    use sa_core::store::{Expect, Records as _};
+    use sa_gateway::assemble::assemble;
+    use sa_gateway::config::Config;
+    use sa_gateway::config::layers::Layers;
+    use sa_gateway::tokens::NewToken;
+
+    const MINUTE_MS: i64 = 60_000;
+    /// After this time, a gateway does not trust the clock when it starts.
+    const YEAR_MS: i64 = 365 * 24 * 60 * MINUTE_MS;
+
+    /// Starts a gateway with the store of a process that ended this long ago.
+    async fn start_after(dir: &Path, ms: i64) -> Arc<Gateway> {
+        let flags = [("data.dir", dir.as_os_str().to_owned())];
+        let layers = Layers::read(None, std::iter::empty(), &flags).unwrap();
+        let config = Config::resolve(&layers).unwrap();
+        let store = Store::open(store_options(config.store_file())).unwrap();
+        let clock = json!({ "trusted_ms": clock::now_ms() - ms });
+        let clock = clock.to_string().into();
+        store.put("retention", "clock", clock, Expect::Absent).await.unwrap();
+        store.shutdown().await.unwrap();
+        assemble(config).await.unwrap()
+    }
 
     #[tokio::test]
     async fn a_connected_node_keeps_its_names_if_its_token_expired_by_a_wrong_clock() {
