@@ -6,13 +6,9 @@
 //! the checked result, with paths and addresses resolved.
 
 mod bounds;
-#[cfg(test)]
-mod canary_tests;
 pub mod environment;
 mod file;
 pub mod flags;
-#[cfg(test)]
-mod hostile_tests;
 pub mod keys;
 pub mod layers;
 mod secrets;

@@ -8,12 +8,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
+use sa_gateway::config::environment::variable_name;
+use sa_gateway::config::keys::KEYS;
+use sa_gateway::config::layers::{Layers, Source};
+use sa_gateway::config::{Config, ConfigError, Mistake};
 use toml::Value;
-
-use super::environment::variable_name;
-use super::keys::KEYS;
-use super::layers::{Layers, Source, defaults};
-use super::{Config, ConfigError, Mistake};
 
 /// Reads a file and variables. Returns the layers and all mistakes.
 fn read(file: &[u8], variables: &[(&str, OsString)]) -> (Layers, Vec<Mistake>, String) {
@@ -163,11 +162,10 @@ fn a_file_that_is_nested_too_deeply_is_told_so() {
 
 /// Returns each key with a valid value and with invalid values.
 fn keys() -> Vec<(&'static str, Value, &'static [&'static str])> {
-    let defaults = defaults();
+    let defaults = layers("").unwrap();
     let plain = KEYS.iter().filter(|known| !known.is_table).map(|known| known.key.as_str());
     let keys = plain.map(|key| {
-        let (section, name) = key.split_once('.').unwrap();
-        let value = defaults[section][name].clone();
+        let value = defaults.value(key).unwrap();
         let wrong: &[&str] = match &value {
             Value::String(_) => &["5", "true", "[\"x\"]", "{ x = 1 }", "1979-05-27"],
             Value::Integer(_) => &["\"x\"", "-1", "1.5", "true", "99999999999999999999", "[\n1\n]"],

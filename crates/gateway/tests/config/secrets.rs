@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::environment::variable_name;
-use super::keys::KEYS;
-use super::layers::Layers;
-use super::{Config, Mistake};
+use sa_gateway::config::environment::variable_name;
+use sa_gateway::config::keys::KEYS;
+use sa_gateway::config::layers::Layers;
+use sa_gateway::config::{Config, Mistake};
 
 const CANARY: &str = "canary7391";
 /// A secret that is a number.

@@ -1,0 +1,4 @@
+//! Tests of the configuration with any input.
+
+mod input;
+mod secrets;
