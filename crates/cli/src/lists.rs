@@ -12,6 +12,7 @@ use super::table::{
 };
 use super::{channel, completion, sessions, tool};
 use sa_gateway::http::MAX_PAGE;
+pub(super) use sa_http::doctor::text;
 use sa_text::printable;
 use sa_text::span;
 
@@ -285,7 +286,3 @@ const WIDE: usize = 140;
 /// The columns of the audit table. Actor, subject and detail are shortened alike.
 pub(super) const AUDIT: [Column; 5] =
     [whole("AT (UTC)"), whole("WHAT"), cut("WHO"), cut("SUBJECT"), cut("DETAIL")];
-
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
