@@ -16,6 +16,7 @@ use sa_http::call_json::{Who, ended};
 use sa_http::feed::Feed;
 use sa_http::history::{CALLS, labels, settled_within};
 use sa_http::provider::provider_event;
+use sa_limits::sampler::Sampler;
 use sa_store::{Labelled, OpenOptions};
 use sa_text::json::to_json;
 use sa_text::redact;
@@ -24,7 +25,6 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 use crate::recent::Recent;
-use crate::refusals::{Refusals, Verdict};
 use crate::telemetry::Spans;
 
 /// Returns the options for opening the gateway's store. All openers must use them, because each
@@ -39,6 +39,10 @@ pub const AUDIT: &str = "audit";
 /// The timeout for writing the audit event of a request before its response is sent. A slower store
 /// is reported elsewhere.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The maximum number of refusals per minute that are recorded one by one. A client that tries many
+/// tokens must not fill the disk or displace other audit events.
+const REFUSALS: u32 = 10;
 
 thread_local! {
     /// A buffer that each thread reuses to serialize the records of calls.
@@ -59,7 +63,7 @@ pub struct StoreJournal {
     spans: Option<Spans>,
     feed: Feed,
     recent: Recent,
-    refusals: Refusals,
+    refusals: Sampler,
     /// The maximum size of recorded arguments and results.
     payload_bytes: usize,
 }
@@ -71,7 +75,8 @@ impl StoreJournal {
         spans: Option<Spans>,
         payload_bytes: usize,
     ) -> Self {
-        let (feed, recent, refusals) = (Feed::default(), Recent::default(), Refusals::default());
+        let (feed, recent) = (Feed::default(), Recent::default());
+        let refusals = Sampler::new(REFUSALS);
         Self { log, metrics, spans, feed, recent, refusals, payload_bytes }
     }
 
@@ -87,7 +92,11 @@ impl StoreJournal {
     /// Records the number of refusals that were only counted. Called before the audit trail is
     /// read.
     pub(crate) fn tell_refusals(&self) {
-        if let Some(more) = self.refusals.untold() {
+        self.write_suppressed(self.refusals.take_suppressed());
+    }
+
+    fn write_suppressed(&self, more: u64) {
+        if more > 0 {
             self.write_down(more_refusals(more));
         }
     }
@@ -193,11 +202,8 @@ impl Journal for StoreJournal {
     }
 
     fn refused(&self, event: AuditEvent) {
-        let Verdict { before, written } = self.refusals.take(Instant::now());
-        if let Some(more) = before {
-            self.write_down(more_refusals(more));
-        }
-        if written {
+        if let Some(more) = self.refusals.next(Instant::now()) {
+            self.write_suppressed(more);
             self.write_down(event);
         }
     }

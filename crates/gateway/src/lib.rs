@@ -19,7 +19,6 @@ mod operator_token;
 pub mod recent;
 #[cfg(test)]
 mod records_for_tests;
-mod refusals;
 mod repoll_on_wake;
 mod retention;
 mod secret_files;

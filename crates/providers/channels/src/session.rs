@@ -2,19 +2,19 @@
 
 mod catch_up;
 
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use sa_limits::rate::Rate;
 use sa_protocol::channel::{
     CLOSE_CHANNEL_REQUIRED, CLOSE_CONTEXT_MISMATCH, CLOSE_INVALID_CONTEXT, CLOSE_UNAUTHORIZED,
     ClientFrame, INVALID, binary, encode_closed, encode_error, encode_history,
 };
 use sa_protocol::close;
 use sa_socket::{Close, Next, Outbox, Received, WebSocket, Work, dismiss};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
@@ -32,7 +32,7 @@ struct Session {
     member: OnceLock<Arc<Member>>,
     ready: CancellationToken,
     graceful: AtomicBool,
-    rate: Mutex<Rate>,
+    rate: Rate,
 }
 
 pub(crate) async fn run(
@@ -50,6 +50,7 @@ pub(crate) async fn run(
     };
     let overrun =
         Close::new(close::TOO_SLOW, "read too slowly; reconnect with the last id as sinceId");
+    let per_second = NonZeroU32::new(hub.options.max_rate).unwrap_or(NonZeroU32::MIN);
     let session = Arc::new(Session {
         channel,
         participant: Arc::clone(&admission.principal.name),
@@ -58,7 +59,7 @@ pub(crate) async fn run(
         member: OnceLock::new(),
         ready: CancellationToken::new(),
         graceful: AtomicBool::new(false),
-        rate: Mutex::new(Rate::new(hub.options.max_rate)),
+        rate: Rate::new(per_second, per_second),
     });
     let outbox = &session.outbox;
     let ended = {
@@ -265,7 +266,7 @@ impl Session {
     }
 
     fn may_send(&self) -> Result<(), Refusal> {
-        if self.rate.lock().take() {
+        if self.rate.take() {
             return Ok(());
         }
         let limit = self.channel.hub.options.max_rate;
@@ -277,47 +278,5 @@ impl Session {
 
     fn tell(&self, frame: String) {
         let _ = self.outbox.send(frame);
-    }
-}
-
-/// A token bucket: a rate per second, which is also the burst size.
-struct Rate {
-    per_second: f64,
-    left: f64,
-    at: Instant,
-}
-
-impl Rate {
-    fn new(per_second: u32) -> Self {
-        Self { per_second: per_second.into(), left: per_second.into(), at: Instant::now() }
-    }
-
-    fn take(&mut self) -> bool {
-        let now = Instant::now();
-        self.left =
-            (self.left + (now - self.at).as_secs_f64() * self.per_second).min(self.per_second);
-        self.at = now;
-        if self.left < 1.0 {
-            return false;
-        }
-        self.left -= 1.0;
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rate_is_refilled_as_time_passes() {
-        let mut rate = Rate::new(2);
-        assert!(rate.take() && rate.take());
-        assert!(!rate.take());
-        tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(rate.take());
-        assert!(!rate.take());
     }
 }

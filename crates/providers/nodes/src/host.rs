@@ -1,11 +1,13 @@
 //! State of one connected node beside its tools: the programs on its machine and its recent events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use sa_core::{ProviderEvent, ProviderId, RawJson, clock};
+use sa_limits::rate::Rate;
 use sa_protocol::node::{self, BinProbe, BinProbeResult, NodeEvent};
 use sa_protocol::{MAX_EVENT_BYTES, validate_capability};
 use sa_socket::Outbox;
@@ -25,8 +27,8 @@ const MAX_ASKED: usize = 16;
 /// The maximum number of programs with a cached answer. The oldest answers are removed first.
 const MAX_KNOWN: usize = 1_024;
 /// The rate limit of a node's events: the burst size, and the events per second after it.
-const EVENT_BURST: f64 = 64.0;
-const EVENTS_PER_SECOND: f64 = 16.0;
+const EVENT_BURST: NonZeroU32 = NonZeroU32::new(64).unwrap();
+const EVENTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(16).unwrap();
 /// The number of recent events that are kept, and the largest data that is kept with one.
 const MAX_RECENT: usize = 16;
 const MAX_RECENT_BYTES: usize = 2 * 1024;
@@ -39,6 +41,8 @@ pub struct Host {
     id: ProviderId,
     outbox: Outbox,
     can_probe: bool,
+    /// Limits the events.
+    events: Rate,
     state: Mutex<State>,
 }
 
@@ -51,9 +55,6 @@ struct State {
     closed: bool,
     recent: VecDeque<Arc<ProviderEvent>>,
     bad_frames: Option<BadFrames>,
-    /// The number of events that are allowed now.
-    allowance: f64,
-    allowed_at: Instant,
 }
 
 /// The frames of a node that could not be read.
@@ -123,13 +124,12 @@ impl Host {
             closed: false,
             recent: VecDeque::new(),
             bad_frames: None,
-            allowance: EVENT_BURST,
-            allowed_at: Instant::now(),
         };
         Arc::new(Self {
             id: ProviderId::new(KIND, id),
             outbox,
             can_probe,
+            events: Rate::new(EVENTS_PER_SECOND, EVENT_BURST),
             state: Mutex::new(state),
         })
     }
@@ -261,15 +261,10 @@ impl Host {
 
     /// Records an event of the node, or returns the rule by which it is dropped.
     pub(crate) fn event(&self, frame: &NodeEvent<'_>) -> Result<Arc<ProviderEvent>, &'static str> {
-        let mut state = self.state();
-        let now = Instant::now();
-        let refill = now.duration_since(state.allowed_at).as_secs_f64() * EVENTS_PER_SECOND;
-        state.allowance = (state.allowance + refill).min(EVENT_BURST);
-        state.allowed_at = now;
-        if state.allowance < 1.0 {
+        if !self.events.take() {
             return Err("event_flood");
         }
-        state.allowance -= 1.0;
+        let mut state = self.state();
         let data = frame.data.unwrap_or("null");
         if data.len() > MAX_EVENT_BYTES {
             return Err("event_too_large");

@@ -31,7 +31,6 @@ mod socket;
 mod status;
 pub mod supervisor;
 mod turn;
-mod warnings;
 mod watch;
 
 use std::collections::BTreeMap;

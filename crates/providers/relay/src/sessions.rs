@@ -12,6 +12,7 @@ use sa_core::{
 };
 use sa_http::SessionScopes;
 use sa_limits::budget::{Limit, Permit, SharedBudget};
+use sa_limits::sampler::Sampler;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,6 @@ use crate::events::Events;
 use crate::record::{Record, SessionView};
 use crate::sandbox::{self, Paths};
 use crate::session::{NewSession, Session};
-use crate::warnings::Warnings;
 use crate::{AgentCommand, Options, agent, builtin, socket, turn, watch};
 
 /// The maximum nesting depth of sessions that agents start.
@@ -33,6 +33,8 @@ const MAX_DEPTH: usize = 4;
 const MAX_MESSAGE: usize = 1 << 20;
 /// The maximum number of ended sessions that are kept.
 const MAX_ENDED: usize = 1_000;
+/// The maximum number of warnings of one kind per minute.
+const MAX_WARNINGS: u32 = 20;
 
 pub struct Sessions {
     pub(crate) router: Arc<Router>,
@@ -51,7 +53,7 @@ pub struct Sessions {
     pub(crate) closing: CancellationToken,
     registration: Mutex<Option<sa_core::Registration>>,
     /// About answers to unknown requests.
-    pub(crate) stray_answers: Warnings,
+    pub(crate) stray_answers: Sampler,
 }
 
 /// An open session, and its share of the sessions budget.
@@ -131,7 +133,7 @@ impl Sessions {
             stop: CancellationToken::new(),
             closing: CancellationToken::new(),
             registration: Mutex::new(None),
-            stray_answers: Warnings::default(),
+            stray_answers: Sampler::new(MAX_WARNINGS),
         });
         for mut record in left_open {
             let view = &mut record.view;
