@@ -11,8 +11,7 @@ use super::lists::{Names, text};
 use super::output::{self, Failure, line, when};
 use super::table::{prose, table, whole, wrapped};
 use super::{Global, completion};
-use sa_text::printable;
-use sa_text::span;
+use sa_text::{excerpt, printable, span};
 
 pub(super) const NAMES: Names = Names { path: "/v1/channels", list: "channels", key: "name" };
 
@@ -341,10 +340,7 @@ fn content(content: &Value) -> String {
 
 fn shortened(text: &str) -> String {
     const WIDEST: usize = 160;
-    match text.char_indices().nth(WIDEST) {
-        None => text.to_owned(),
-        Some((cut, _)) => format!("{}…", &text[..cut]),
-    }
+    excerpt(WIDEST, text).into_owned()
 }
 
 fn array(value: &Value) -> &[Value] {

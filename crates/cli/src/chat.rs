@@ -13,7 +13,7 @@ use super::lists::text;
 use super::output::{self, Failure, duration, err_lines};
 use super::shown::describe_progress;
 use sa_gateway::terminal::takes_colour;
-use sa_text::{affects_display, printable};
+use sa_text::{affects_display, excerpt, printable};
 
 const MODEL: &str = "  [models.gpt]
   # any OpenAI-compatible server: OpenAI, Ollama, vLLM, …
@@ -213,9 +213,7 @@ fn activity(news: &Value, in_a_line: bool) {
 
 /// Shortens the text to a single line.
 fn short(text: &str) -> String {
-    let line: String = text.chars().take(100).map(|c| if c == '\n' { ' ' } else { c }).collect();
-    let more = if text.chars().nth(100).is_some() { "…" } else { "" };
-    format!("{}{more}", printable(&line))
+    printable(&excerpt(100, text).replace('\n', " ")).into_owned()
 }
 
 fn dim(text: &str) -> String {

@@ -117,19 +117,15 @@ fn node_event(event: &Value) -> String {
     let data = &event["data"];
     let mut parts = vec![text(&event["node"]).to_owned()];
     let words = ["command", "message", "path"].into_iter().find_map(|key| data[key].as_str());
-    parts.extend(words.map(shortened));
+    parts.extend(words.map(|text| excerpt(80, text).into_owned()));
     parts.extend(data["exitCode"].as_i64().map(|code| format!("exit {code}")));
     parts.extend(data["signal"].as_str().map(|signal| format!("signal {signal}")));
     parts.extend(data["durationMs"].as_u64().map(|ms| duration(ms.saturating_mul(1_000))));
     // An unknown event is shown as JSON.
     if parts.len() == 1 && !data.is_null() {
-        parts.push(shortened(&data.to_string()));
+        parts.push(excerpt(80, &data.to_string()).into_owned());
     }
     parts.join("  ")
-}
-
-fn shortened(text: &str) -> String {
-    excerpt(80, text)
 }
 
 #[cfg(test)]

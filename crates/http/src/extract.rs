@@ -77,5 +77,5 @@ fn place<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
     let of_kind = error.inner().to_string().starts_with("invalid ");
     Some(error.path().to_string())
         .filter(|place| of_kind && place != ".")
-        .map(|place| excerpt(MAX_PLACE, &place))
+        .map(|place| excerpt(MAX_PLACE, &place).into_owned())
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sa_text::excerpt;
+
 use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::naming;
@@ -11,6 +13,9 @@ use crate::outcome::{CallError, CallErrorKind};
 use crate::principal::{Scope, View};
 use crate::provider::{Provider, ProviderId};
 use crate::tool::Tool;
+
+/// The maximum length of a name in a message.
+const MAX_NAME: usize = 128;
 
 /// The destination of a call.
 #[derive(Clone)]
@@ -88,7 +93,7 @@ impl Unresolved {
             Self::Unknown { similar, hostless } => {
                 let error = CallError::new(
                     CallErrorKind::NotFound,
-                    format!("there is no tool \"{}\"", excerpt(name)),
+                    format!("there is no tool \"{}\"", excerpt(MAX_NAME, name)),
                 );
                 if !similar.is_empty() {
                     error.hint(did_you_mean(&similar))
@@ -138,7 +143,7 @@ impl Absence {
         };
         CallError::undelivered(format!(
             "the tool \"{}\" exists, but its {provider} {} {} s ago",
-            excerpt(name),
+            excerpt(MAX_NAME, name),
             if self.stopped { "was stopped" } else { "disconnected" },
             self.gone_for.as_secs()
         ))
@@ -148,10 +153,6 @@ impl Absence {
 
 pub(crate) fn did_you_mean(similar: &[String]) -> String {
     format!("did you mean {}?", similar.join(", "))
-}
-
-fn excerpt(name: &str) -> String {
-    name.chars().take(128).collect()
 }
 
 pub(super) fn resolve(index: &Index, name: &str, view: &View) -> Result<Route, Unresolved> {

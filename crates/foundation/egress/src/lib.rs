@@ -14,6 +14,7 @@ mod address;
 mod allowed;
 mod error;
 mod resolver;
+mod typed;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,6 +36,7 @@ pub use self::allowed::Allowed;
 pub use self::error::{EgressError, EgressErrorKind};
 use self::resolver::{Guarded, Unguarded};
 pub use self::resolver::{Resolver, SystemResolver};
+pub use self::typed::http_url;
 
 /// Node.js closes a connection that has been idle for five seconds. A request on a connection that
 /// is being closed would be lost, and must not be sent again.

@@ -1,5 +1,7 @@
 //! Excerpts of texts of any length, and words for a shell.
 
+use std::borrow::Cow;
+
 /// Quotes a word for a shell.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@+".contains(c);
@@ -11,10 +13,10 @@ pub fn quote(word: &str) -> String {
 }
 
 /// Shortens a text to this number of characters.
-pub fn excerpt(max: usize, text: &str) -> String {
+pub fn excerpt(max: usize, text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }
 

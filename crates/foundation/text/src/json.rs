@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::excerpt;
+
 pub use self::object::{Object, object};
 pub use self::write::{ObjectWriter, escaped_len, push_string, to_json};
 
@@ -116,10 +118,7 @@ const MAX_QUOTED: usize = 200;
 
 /// Returns the beginning of a foreign text, for a message that quotes it.
 pub fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
+    excerpt(MAX_QUOTED, text)
 }
 
 /// Returns the reason why a JSON text cannot be read, for its author. The parser's own message

@@ -117,7 +117,7 @@ fn no_toml(message: &str) -> String {
 pub(super) const MAX_SHOWN: usize = 80;
 
 pub(super) fn shortened(text: &str) -> String {
-    excerpt(MAX_SHOWN, text)
+    excerpt(MAX_SHOWN, text).into_owned()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use sa_core::{AuditEvent, CallError, CallErrorKind, ProviderId, RawJson, Scope, 
 use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
 use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};
 use sa_socket::{Close, Message, Next, Outbox, Received, WebSocket, Work, dismiss};
+use sa_text::excerpt;
 use tracing::{debug, info, warn};
 
 use crate::hello::{self, Introduction};
@@ -23,6 +24,8 @@ pub const TOOK_PLACE: &str = "took an open connection's place";
 
 /// The counter for nodes that claim the id of another one.
 const IMPOSTOR: &str = "impostor";
+/// The maximum length of a name in a message.
+const MAX_SHOWN: usize = 64;
 /// The counter for nodes that the budget refuses.
 const NO_ROOM: &str = "no_room";
 
@@ -476,19 +479,15 @@ fn readable(
     let read = |(at, attachment): (usize, &sa_protocol::Attachment<'_>)| {
         let name = attachment.name.as_ref().map(ToString::to_string);
         let data = attachment.bytes().map_err(|error| {
-            let called =
-                name.as_deref().map_or_else(String::new, |name| format!(" ({})", excerpt(name)));
+            let called = name.as_deref().map_or_else(String::new, |name| {
+                format!(" ({})", excerpt(MAX_SHOWN, name).escape_debug())
+            });
             format!("the data of attachment {}{called} is not valid base64: {error}", at + 1)
         })?;
         Ok(Attachment { mime_type: attachment.mime_type.to_string(), name, data: data.into() })
     };
     let attachments = wire.iter().enumerate().map(read).collect::<Result<_, String>>()?;
     Ok((content, attachments))
-}
-
-/// Shortens a name to the length that is needed to identify it.
-fn excerpt(name: &str) -> String {
-    name.chars().take(64).collect::<String>().escape_debug().to_string()
 }
 
 /// Counts a reply to a call that this connection does not have.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sa_core::call::CallId;
 use sa_core::{Attendance, CallError, CallErrorKind, Outcome, Output, Principal, RawJson, Update};
+use sa_text::excerpt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -180,8 +181,7 @@ impl Sessions {
         }
         self.journal().count("session", "stray_reply");
         if let Some(suppressed) = self.stray_answers.next(Instant::now()) {
-            let session: String =
-                response.session_id.chars().take(64).flat_map(char::escape_debug).collect();
+            let session = excerpt(64, &response.session_id).escape_debug().to_string();
             warn!(
                 session,
                 request,

@@ -9,7 +9,6 @@
 mod account;
 mod authorised;
 mod authority;
-mod backoff;
 mod child;
 mod connection;
 mod connection_pool;

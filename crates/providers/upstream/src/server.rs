@@ -13,6 +13,7 @@ use sa_core::{
 };
 use sa_limits::budget::SharedBudget;
 use sa_limits::offload;
+use sa_protocol::ReconnectBackoff;
 use sa_vault::Vault;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -22,7 +23,6 @@ use tracing::{debug, info, warn};
 
 use crate::KIND;
 use crate::account::Account;
-use crate::backoff::wait;
 use crate::child::printable;
 use crate::connection::{Connection, Heard};
 use crate::connection_pool::{ConnectionPool, NotOpened};
@@ -39,6 +39,13 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// If the server no longer knows a connection that lasted for this long, it is opened again
 /// without a backoff.
 const LASTING: Duration = Duration::from_secs(1);
+/// The delay between attempts to connect.
+const BACKOFF: ReconnectBackoff = ReconnectBackoff {
+    initial_delay: Duration::from_millis(250),
+    max_delay: Duration::from_secs(60),
+    backoff_factor: 2.0,
+    max_attempts: 0,
+};
 /// How long to collect list changes before the lists are requested again.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The maximum of this delay, for a server that changes its lists continuously.
@@ -308,7 +315,7 @@ impl Server {
                         if given_up {
                             std::future::pending::<()>().await;
                         } else {
-                            tokio::time::sleep(wait(failures)).await;
+                            tokio::time::sleep(BACKOFF.delay_for_attempt(failures - 1)).await;
                         }
                     };
                     tokio::select! {

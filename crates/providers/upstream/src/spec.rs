@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use sa_egress::http_url;
 use sa_text::mask::{self, MASK};
 use sa_vault::bounded;
 use secrecy::SecretString;
@@ -353,26 +354,6 @@ impl fmt::Debug for Spec {
         let shown = serde_json::to_string(&self.masked()).map_err(|_| fmt::Error)?;
         write!(f, "Spec({shown})")
     }
-}
-
-/// Parses an HTTP URL. The error suggests a missing scheme, unless the text may contain a secret.
-fn http_url(text: &str) -> Result<url::Url, String> {
-    let read = |text: &str| {
-        let url = url::Url::parse(text).map_err(|error| format!("is not a valid URL: {error}"))?;
-        let is_http = matches!(url.scheme(), "http" | "https") && url.host().is_some();
-        if is_http { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
-    };
-    let lacks_scheme = !text.contains("://") && text.len() <= 200 && mask::address(text) == text;
-    read(text).map_err(|why| {
-        let here = ["localhost", "127.", "[::1]"].iter().any(|host| text.starts_with(host));
-        let whole = format!("{}://{text}", if here { "http" } else { "https" });
-        match read(&whole) {
-            Ok(_) if lacks_scheme => {
-                format!("must begin with http:// or https://; write {whole:?}")
-            }
-            _ => why,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Errors in the form that OpenAI's clients read.
 
 use sa_limits::budget::Refused;
+use sa_text::excerpt;
 use serde_json::json;
 
 /// The maximum length of a quoted message of another server.
@@ -78,10 +79,7 @@ pub(crate) fn quoted(words: &str, secrets: &[&str]) -> String {
         words = words.replace(secret, sa_text::mask::MASK);
     }
     let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match words.trim().char_indices().nth(MAX_WORDS) {
-        Some((end, _)) => format!("{}…", &words.trim()[..end]),
-        None => words.trim().to_owned(),
-    }
+    excerpt(MAX_WORDS, words.trim()).into_owned()
 }
 
 #[cfg(test)]

@@ -239,5 +239,5 @@ impl Reader<'_> {
 }
 
 pub(super) fn excerpt(text: &str) -> String {
-    text.chars().take(120).filter(|c| !c.is_control()).collect()
+    sa_text::excerpt(120, text).replace(char::is_control, "")
 }

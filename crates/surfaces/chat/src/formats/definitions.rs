@@ -2,6 +2,7 @@
 
 use sa_core::ToolView;
 use sa_core::naming::{MAX_NAME, with_hash};
+use sa_text::excerpt;
 use serde_json::{Value, json};
 
 use super::{Format, gemini, schema};
@@ -122,7 +123,7 @@ fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {
-        text.chars().take(most - 1).chain(['…']).collect()
+        excerpt(most - 1, text).into_owned()
     }
 }
 

@@ -307,7 +307,7 @@ fn is_id_byte(byte: u8) -> bool {
 
 /// Shortens an id to the length that is needed to identify it.
 fn excerpt(text: &str) -> String {
-    sa_text::printable(&text.chars().take(2 * CallId::LEN).collect::<String>()).into_owned()
+    sa_text::printable(&sa_text::excerpt(2 * CallId::LEN, text)).into_owned()
 }
 
 fn unknown(id: &str) -> Problem {
