@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::io::IsTerminal;
 
+use textwrap::{WordSeparator, WordSplitter};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::output::{Failure, print};
@@ -169,38 +170,16 @@ pub(crate) fn paragraph(text: &str, width: Option<usize>) -> Vec<String> {
             continue;
         };
         let indent: String = own.chars().take_while(|c| *c == ' ').take(width / 2).collect();
-        let mut line = indent.clone();
-        // Multiple spaces separate parts of a line. They are kept unless the line breaks there.
-        let mut gap = 0;
-        for word in own.split(' ') {
-            gap += 1;
-            for piece in pieces(word, width - indent.len()) {
-                let fresh = display_width(&line) == display_width(&indent);
-                if !fresh && display_width(&line) + gap + display_width(&piece) > width {
-                    lines.push(std::mem::replace(&mut line, indent.clone()));
-                } else if !fresh {
-                    line.extend(std::iter::repeat_n(' ', gap));
-                }
-                line.push_str(&piece);
-                gap = 0;
-            }
-        }
-        lines.push(line);
+        // Words are not hyphenated, so that they can be copied.
+        let options = textwrap::Options::new(width)
+            .initial_indent(&indent)
+            .subsequent_indent(&indent)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation);
+        let wrapped = textwrap::wrap(own.trim_start_matches(' '), options);
+        lines.extend(wrapped.into_iter().map(Cow::into_owned));
     }
     lines
-}
-
-/// Splits a word into pieces that fit the width. Nearly all words fit in one piece.
-fn pieces(word: &str, width: usize) -> Vec<String> {
-    let mut pieces = Vec::new();
-    let mut rest = word;
-    while !rest.is_empty() {
-        let first = rest.chars().next().map_or(0, char::len_utf8);
-        let (piece, more) = rest.split_at(fitting(rest, width).max(first));
-        pieces.push(piece.to_owned());
-        rest = more;
-    }
-    pieces
 }
 
 /// Returns the display width of a text in terminal columns. Chinese characters and most emoji take

@@ -314,7 +314,7 @@ fn wide_characters_are_cut_and_wrapped_where_the_terminal_ends() {
         let table = lay_out(&[whole("ID"), cut("WORDS")], &[cells(&["a", &wide])], Some(room));
         assert!(table.lines().all(|line| display_width(line) <= room), "{table}");
     }
-    assert_eq!(pieces("天気", 1), ["天", "気"], "each piece has something");
+    assert_eq!(paragraph("天気", Some(1)), ["天", "気"], "each line has something");
     assert_eq!(shortened("天気予報", 8), "天気予報");
     assert_eq!(shortened("天気予報", 7), "天気予…");
 }
