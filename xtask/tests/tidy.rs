@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
 use support::{root, tracked};
 
 /// The layers, and the layers on which the crates of each may depend. A crate belongs to the layer
@@ -75,34 +76,60 @@ fn crates_depend_only_on_the_layers_below_them() {
     }
 }
 
+/// A dependency that only tests use belongs into `[dev-dependencies]`, so that programs are built
+/// without it.
 #[test]
 fn every_dependency_is_used() {
     for manifest in tracked(&["*Cargo.toml"]) {
         let table: toml::Table = toml::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
         let folder = manifest.parent().unwrap();
-        let folder_pattern = format!("{}/*.rs", folder.strip_prefix(root()).unwrap().display());
+        let place = folder.strip_prefix(root()).unwrap();
         // A program may have its source in another crate's folder.
         let programs = table.get("bin").and_then(|bins| bins.as_array()).into_iter().flatten();
-        let elsewhere: Vec<PathBuf> = programs
-            .filter_map(|program| Some(folder.join(program.get("path")?.as_str()?)))
-            .collect();
-        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        let programs =
+            programs.filter_map(|program| Some(folder.join(program.get("path")?.as_str()?)));
+        let programs: Vec<PathBuf> = programs.collect();
+        for (section, within) in [
+            ("dependencies", "src/*.rs"),
+            ("dev-dependencies", "*.rs"),
+            ("build-dependencies", "build.rs"),
+        ] {
             let Some(dependencies) = table.get(section).and_then(|section| section.as_table())
             else {
                 continue;
             };
-            let sources: String = tracked(&[&folder_pattern])
-                .iter()
-                .chain(&elsewhere)
-                .map(|file| fs::read_to_string(file).unwrap())
-                .collect();
+            let mut files = tracked(&[&place.join(within).to_string_lossy()]);
+            files.extend(programs.clone());
+            let sources: String =
+                files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
             for name in dependencies.keys() {
-                let used = sources
-                    .split(|c: char| !c.is_alphanumeric() && c != '_')
-                    .any(|word| word == name.replace('-', "_"));
-                assert!(used, "{}: {name} in [{section}] is not used", manifest.display());
+                let is_used = uses(&sources, &name.replace('-', "_"));
+                assert!(is_used, "{}: {name} in [{section}] is not used there", manifest.display());
             }
         }
+    }
+}
+
+/// Returns whether code names a crate, in a path, a macro call or a `use`. Comments do not count.
+fn uses(code: &str, name: &str) -> bool {
+    let named = Regex::new(&format!(r"\b{name}(::|!)|\buse {name}(;| as )")).unwrap();
+    code.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .any(|line| named.is_match(line))
+}
+
+#[test]
+fn a_use_of_a_crate_is_found() {
+    for (code, expected) in [
+        ("let url = url::Url::parse(text);", true),
+        ("use url as address;", true),
+        ("    use url;", true),
+        ("url!(x)", true),
+        ("// url::Url", false),
+        ("let url = text; parse(url)", false),
+        ("curl::easy()", false),
+    ] {
+        assert_eq!(uses(code, "url"), expected, "{code}");
     }
 }
 
