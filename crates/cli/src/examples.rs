@@ -3,12 +3,12 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use sa_plugins::{Addition, ChangeError, Plugins, Terms};
+use sa_process::{Command, Pipes, Supervisor};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe::Sender;
 use tracing::warn;
 use url::Url;
 
@@ -22,10 +22,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const THIS_MACHINE: &str = "http://127.0.0.1:";
 
 /// The running servers. They end when this value is dropped or when the gateway exits for any
-/// reason, because their stdin is a pipe from it.
+/// reason.
 #[derive(Debug)]
 pub(crate) struct Examples {
-    _servers: Child,
+    _servers: (Supervisor, Sender),
     manifests: Vec<Url>,
     added: Vec<String>,
 }
@@ -37,18 +37,20 @@ impl Examples {
         if !script.is_file() {
             return Err(format!("{} does not exist", script.display()));
         }
-        let mut command = Command::new("node");
-        // The environment is cleared because it may hold secrets. A separate process group protects
-        // the servers from Ctrl-C, so that running calls can finish.
-        command.arg(&script).env_clear().process_group(0).kill_on_drop(true);
+        let mut command = Command::new("node", [&script]);
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        let spawned =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut servers = spawned.map_err(|error| match error.kind() {
+        let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => "Node.js is not installed (apt install nodejs)".to_owned(),
             _ => format!("Node.js cannot be started: {error}"),
-        })?;
-        let stdout = servers.stdout.take().ok_or("Node.js has no standard output")?;
+        };
+        let (mut supervisor, Pipes { stdin, stdout, stderr }) =
+            command.spawn_piped().map_err(failed)?;
+        supervisor.started().await.map_err(|failure| failed(failure.into()))?;
+        tokio::spawn(async move {
+            let mut stderr = stderr;
+            tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await
+        });
+        let servers = (supervisor, stdin);
         let manifests = tokio::time::timeout(START_TIMEOUT, manifests(stdout)).await;
         let see = format!("to see why, run `node {}`", script.display());
         match manifests {

@@ -176,27 +176,13 @@ enum Command {
     /// Print the OpenAPI description of the HTTP API.
     #[command(hide = true)]
     Openapi,
-    /// Run an agent's command until the command or the gateway ends.
-    #[command(hide = true)]
-    AgentSupervisor {
-        /// Run the command in a sandbox with this policy, as JSON.
-        #[arg(long)]
-        sandbox: Option<String>,
-        #[arg(last = true, required = true)]
-        command: Vec<OsString>,
-    },
 }
 
 /// Runs the command line. Failures are printed before this function returns.
 pub fn main() -> ExitCode {
-    // The node also starts this program as the supervisor of its commands.
-    if let Some(code) = sa_node::supervisor::run_if_asked() {
+    // The gateway and the node also start this program as the supervisor of their programs.
+    if let Some(code) = sa_process::run_if_asked() {
         return code;
-    }
-    // This program also stops processes that a killed gateway left running.
-    if std::env::args_os().nth(1).is_some_and(|word| word == sa_upstream::reaper::WORD) {
-        sa_upstream::reaper::run();
-        return ExitCode::SUCCESS;
     }
     if let Some(code) = completion::run_if_asked() {
         return code;
@@ -304,12 +290,6 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Mcp(args) => block_on(mcp::run(global, args)),
         Command::Sessions(args) => block_on(sessions::run(global, args)),
         Command::Relay(args) => block_on(relay::run(args)),
-        Command::AgentSupervisor { sandbox, command } => {
-            let policy = sandbox.map(|policy| serde_json::from_str(&policy)).transpose();
-            let policy = policy
-                .map_err(|error| Failure::usage(format!("the policy is not valid: {error}")))?;
-            std::process::exit(sa_relay::supervisor::keep(&command, policy))
-        }
         Command::Audit(args) => block_on(lists::audit(global, args)),
         Command::Retention(args) => block_on(retention::run(global, args)),
         Command::Call(args) => block_on(call::run(global, args)),

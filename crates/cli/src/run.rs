@@ -85,9 +85,6 @@ pub(super) fn serve(global: &Global, args: &ServeArgs, demo: Option<Demo>) -> Re
         warn!("{}", unknown_variable(&name));
     }
     raise_descriptor_limit();
-    if let Ok(program) = std::env::current_exe() {
-        sa_upstream::reaper::install(program);
-    }
     let workers = workers(config.settings.server.workers);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();

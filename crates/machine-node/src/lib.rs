@@ -39,5 +39,5 @@ pub fn hide_memory() -> std::io::Result<()> {
 /// The supervisor process between the node and a command. It ensures that no process of the command
 /// outlives it.
 pub mod supervisor {
-    pub use crate::shell::supervisor::run_if_asked;
+    pub use sa_process::run_if_asked;
 }

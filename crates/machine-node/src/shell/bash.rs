@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use sa_process::Order;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use tokio::time::{Instant, interval_at, sleep, timeout};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, interval_at, sleep, timeout};
 use super::Shell;
 use super::arguments::{clamped, whole};
 use super::launch::{Input, Plan};
-use super::session::{Order, Session};
+use super::session::Session;
 
 const DEFAULT_TIMEOUT_MS: u64 = 300_000;
 const YIELD_MS: (u64, u64) = (10, 120_000);

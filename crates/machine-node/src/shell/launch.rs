@@ -1,32 +1,26 @@
 //! Starts a command: its pipes or terminal, and the supervisor that runs it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream as Socket;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use sa_limits::budget::Permit;
 use sa_node_sdk::ToolError;
-use sa_sandbox::handover;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::net::UnixStream;
+use sa_process::Supervisor;
+use sa_sandbox::Policy;
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::{Child, Command};
 
 use super::private::PrivateDir;
-use super::supervisor::wire::{Launch, Said};
-use super::{Shell, environment, private, supervisor};
+use super::{Shell, environment, private};
 
-/// The time limit for a supervisor to start a command.
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// The delay between SIGTERM and SIGKILL for the processes of a command.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// The pipe size, so that large output is read in large pieces. The kernel may allow less.
 const PIPE_BYTES: usize = 1 << 20;
@@ -68,33 +62,6 @@ pub(super) struct Launched {
     pub(super) hidden: Vec<PathBuf>,
 }
 
-/// The node's end of a supervisor.
-#[derive(Debug)]
-pub(super) struct Supervisor {
-    /// The handle is also kept so that the runtime reaps the process whenever it ends.
-    process: Child,
-    said: Lines<BufReader<OwnedReadHalf>>,
-    orders: OwnedWriteHalf,
-}
-
-impl Supervisor {
-    /// Returns the supervisor's next message, or `None` if it has ended.
-    pub(super) async fn said(&mut self) -> Option<Said> {
-        let line = self.said.next_line().await.ok().flatten()?;
-        serde_json::from_str(&line).ok()
-    }
-
-    /// Orders the supervisor to end the command: `term`, with a delay before the kill, or `kill`. A
-    /// supervisor that has ended has already done so.
-    pub(super) fn order(&self, order: &str) {
-        let _ = self.orders.try_write(order.as_bytes());
-        // A command can stop its supervisor, which then could not read the order.
-        if let Some(supervisor) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            let _ = kill_process(supervisor, Signal::CONT);
-        }
-    }
-}
-
 /// Starts a command.
 pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolError> {
     let failed =
@@ -106,63 +73,34 @@ pub(super) async fn launch(shell: &Shell, plan: &Plan) -> Result<Launched, ToolE
     let (policy, hidden) = allowed.map(|allowed| (allowed.policy, allowed.hidden)).unzip();
     let ends = Ends::new(plan.input).map_err(failed)?;
     let private = policy.as_ref().map(|_| PrivateDir::new()).transpose().map_err(failed)?;
-    let directory = private.as_ref().map(PrivateDir::path);
-    let launch = Launch {
-        shell: shell.program.clone(),
-        command: plan.command.clone(),
-        terminal: matches!(plan.input, Input::Terminal { .. }),
-        sandbox: policy.zip(directory).map(|(policy, directory)| policy.with_writable(directory)),
-    };
-    let mut supervisor =
-        start_supervisor(shell, plan, &launch, &ends, directory).map_err(failed)?;
+    let sandbox = policy.zip(private.as_ref().map(PrivateDir::path));
+    let command = supervised(shell, plan, sandbox);
+    let (input, errors) = (ends.their_input.as_fd(), ends.their_output.as_fd());
+    let mut supervisor = command.spawn([input, errors, errors]).map_err(failed)?;
     let (output, input) = ends.ours().map_err(failed)?;
-    match tokio::time::timeout(TIMEOUT, supervisor.said()).await {
-        Ok(Some(Said::Started { pid })) => {
-            let hidden = hidden.unwrap_or_default();
-            Ok(Launched { pid, output, input, supervisor, private, hidden })
-        }
-        Ok(Some(Said::Failed { why })) => {
-            Err(ToolError::Failed(format!("the command could not be started: {why}")))
-        }
-        Ok(_) => Err(ToolError::Failed(
-            "the command could not be started: its supervisor process ended".to_owned(),
-        )),
-        // The supervisor kills its processes as soon as this end of its socket is closed.
-        Err(_) => Err(ToolError::Failed(format!(
-            "the command did not start within {} s",
-            TIMEOUT.as_secs()
-        ))),
-    }
+    let started = supervisor.started().await;
+    let pid = started.map_err(|failure| failed(io::Error::other(failure.why)))?;
+    Ok(Launched { pid, output, input, supervisor, private, hidden: hidden.unwrap_or_default() })
 }
 
-fn start_supervisor(
-    shell: &Shell,
-    plan: &Plan,
-    launch: &Launch,
-    ends: &Ends,
-    private: Option<&Path>,
-) -> io::Result<Supervisor> {
-    let (ours, theirs) = Socket::pair()?;
-    let mut command = Command::new(&shell.supervisor);
-    command.arg0("switchboard-supervisor").arg(supervisor::SUPERVISOR).current_dir(&plan.workdir);
-    command.env_clear().envs(shell.environment.iter().cloned());
+/// Returns the command of a plan, with its policy and private directory if it has a sandbox.
+fn supervised(shell: &Shell, plan: &Plan, sandbox: Option<(Policy, &Path)>) -> sa_process::Command {
+    let arguments = [OsStr::new("-lc"), OsStr::new(&plan.command)];
+    let mut command = sa_process::Command::new(&shell.program, arguments);
+    command.current_dir(&plan.workdir).grace(GRACE);
+    if let Some(supervisor) = &shell.supervisor {
+        command.supervisor(supervisor);
+    }
+    command.envs(shell.environment.iter().map(|(name, value)| (name, value)));
     command.env(environment::SESSION, &plan.session).env("PWD", &plan.workdir);
-    if let Some(private) = private {
-        command
-            .arg(private)
-            .env("HOME", private::home(private))
-            .env("TMPDIR", private::temporary(private));
+    if let Some((policy, private)) = sandbox {
+        command.sandbox(policy.with_writable(private)).remove(private);
+        command.env("HOME", private::home(private)).env("TMPDIR", private::temporary(private));
     }
-    if launch.terminal {
-        command.env("TERM", "xterm-256color");
+    if matches!(plan.input, Input::Terminal { .. }) {
+        command.terminal().env("TERM", "xterm-256color");
     }
-    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-    let process = command.spawn()?;
-    let files = handover::in_memory(launch)?;
-    handover::send(&ours, &[files.as_fd(), ends.their_input.as_fd(), ends.their_output.as_fd()])?;
-    ours.set_nonblocking(true)?;
-    let (said, orders) = UnixStream::from_std(ours)?.into_split();
-    Ok(Supervisor { process, said: BufReader::new(said).lines(), orders })
+    command
 }
 
 /// Both ends of a command's input and output.

@@ -19,7 +19,7 @@ mod runner;
 mod sandboxed;
 mod session;
 mod sessions;
-pub(crate) mod supervisor;
+mod signals;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,9 +52,8 @@ pub(crate) struct Shell {
     workspace: PathBuf,
     program: String,
     environment: Vec<(OsString, OsString)>,
-    supervisor: PathBuf,
-    /// Whether the supervisor is this very program, which must be prepared for that.
-    supervisor_is_self: bool,
+    /// The program that supervises commands. `None` is this program itself.
+    supervisor: Option<PathBuf>,
     sandbox: Option<Guarded>,
     sessions: Arc<Sessions>,
     events: NodeEvents,
@@ -73,8 +72,6 @@ impl Shell {
         if options.read_only && options.sandbox.is_none() {
             return Ok(None);
         }
-        let supervisor_is_self = options.supervisor.is_none();
-        let supervisor = options.supervisor.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let given = options.environment.0.clone();
         let program = environment::login_shell(options.variable("SHELL").as_deref());
         let (sandbox, environment) = match options.sandbox {
@@ -83,12 +80,14 @@ impl Shell {
                 private::remove_abandoned();
                 let environment = environment::of_a_sandbox(given);
                 let policy = sandboxed::policy(options, wanted);
-                if supervisor_is_self && !supervisor::prepared() {
-                    return Err(StartError::Sandbox { why: UNPREPARED.to_owned() });
-                }
+                let supervisor = match &options.supervisor {
+                    Some(program) => program,
+                    None => sa_process::program()
+                        .map_err(|error| StartError::Sandbox { why: error.to_string() })?,
+                };
                 let guarded = Guarded::new(policy.clone(), &options.workspace)
                     .map_err(|why| StartError::Secret { why })?;
-                sandboxed::check(&supervisor, &policy, &options.hidden)?;
+                sandboxed::check(supervisor, &policy, &options.hidden)?;
                 (Some(guarded), environment)
             }
         };
@@ -96,8 +95,7 @@ impl Shell {
             workspace: options.workspace.clone(),
             program,
             environment,
-            supervisor,
-            supervisor_is_self,
+            supervisor: options.supervisor.clone(),
             sandbox,
             sessions: Arc::default(),
             events,
@@ -122,15 +120,9 @@ impl Shell {
         if self.stop.is_cancelled() {
             return Err(ToolError::Cancelled("the node is shutting down".to_owned()));
         }
-        if self.supervisor_is_self && !supervisor::prepared() {
-            return Err(ToolError::Failed(UNPREPARED.to_owned()));
-        }
         runner::start(self, plan, timeout).await
     }
 }
-
-const UNPREPARED: &str = "this program cannot supervise commands: call sa_node::supervisor::run_if_asked() first in main, \
-or set Options::supervisor to a program that does";
 
 /// Returns milliseconds since the Unix epoch.
 fn now_ms() -> i64 {

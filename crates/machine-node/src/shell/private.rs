@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use sa_sandbox::leftovers;
 
 /// The prefix of the names of such directories.
@@ -68,35 +68,8 @@ pub(super) fn temporary(private: &Path) -> PathBuf {
 }
 
 /// Removes a command's directory. A directory that cannot be removed is left.
-pub(super) fn remove(path: &Path) {
+fn remove(path: &Path) {
     let _ = leftovers::remove(path);
-}
-
-/// The removal of a command's directory by a process that joins the mount namespace of the
-/// command's sandbox. There the directory is a mount point, which the kernel does not remove. Its
-/// parent, opened before, leads to the directory itself.
-#[derive(Debug)]
-pub(super) struct Removal {
-    path: PathBuf,
-    parent: io::Result<OwnedFd>,
-}
-
-impl Removal {
-    /// Creates the removal. Call it before the process joins the namespace.
-    pub(super) fn new(path: &Path) -> Self {
-        // The descriptor is closed when the sandbox's first process is started.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent =
-            rustix::fs::open(path.parent().unwrap_or(Path::new("/")), flags, Mode::empty());
-        Self { path: path.to_owned(), parent: parent.map_err(io::Error::from) }
-    }
-
-    pub(super) fn run(self) {
-        remove(&self.path);
-        if let (Ok(parent), Some(name)) = (&self.parent, self.path.file_name()) {
-            let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
-        }
-    }
 }
 
 /// Removes the directories that ended nodes of this user have left.

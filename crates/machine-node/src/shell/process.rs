@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::{NodeTool, ToolContext, ToolError, ToolResult};
+use sa_process::Order;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 
 use super::Shell;
 use super::arguments::{clamped, whole};
 use super::input::MAX_BYTES;
-use super::session::{Order, Session};
+use super::session::Session;
 use super::sessions::Access;
 
 const DEFAULT_LIMIT: u64 = 200;

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_node_sdk::ToolError;
+use sa_process::{Order, Report, Supervisor};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::input::Stdin;
-use super::launch::{self, Input, Plan, Supervisor};
+use super::launch::{self, Input, Plan};
 use super::output::Decoder;
 use super::private::PrivateDir;
-use super::session::{End, Identity, Order, Session};
-use super::supervisor::signal_name;
-use super::supervisor::wire::Said;
+use super::session::{End, Identity, Session};
+use super::signals::signal_name;
 use super::{Shell, orphans};
 
 /// The time that all other processes have to end after the shell. A process that cannot be killed
@@ -78,13 +78,13 @@ impl Runner {
         loop {
             tokio::select! {
                 () = self.reader.read(&self.session), if self.reader.open => {}
-                said = self.supervisor.said() => match said {
-                    Some(Said::Exited { code, signal }) => {
+                report = self.supervisor.report() => match report {
+                    Some(Report::Exited { code, signal }) => {
                         end = Some(self.ended(code, signal.map(signal_name), timed_out));
                         timeout = Instant::now().checked_add(GRACE);
                     }
-                    Some(Said::Started { .. } | Said::Failed { .. }) => {}
-                    Some(Said::Gone) | None => break,
+                    Some(Report::Started { .. } | Report::Failed(_)) => {}
+                    Some(Report::Gone) | None => break,
                 },
                 Some(order) = orders.recv() => self.order(order, &mut timeout),
                 () = at(deadline), if end.is_none() && !timed_out => {
@@ -124,10 +124,7 @@ impl Runner {
     }
 
     fn order(&self, order: Order, timeout: &mut Option<Instant>) {
-        self.supervisor.order(match order {
-            Order::Terminate => "term",
-            Order::Kill => "kill",
-        });
+        self.supervisor.order(order);
         *timeout = timeout.or_else(|| Instant::now().checked_add(OBEDIENCE));
     }
 

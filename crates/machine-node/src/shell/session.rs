@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use sa_limits::budget::Permit;
+use sa_process::Order;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -40,14 +41,6 @@ pub(super) struct Session {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) stdin: Stdin,
     pub(super) live: Live,
-}
-
-/// An order to a running command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// SIGTERM, and SIGKILL after a delay.
-    Terminate,
-    Kill,
 }
 
 #[derive(Debug, Default)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sa_core::{CallError, CallErrorKind};
+use sa_process::{Order, Pipes, Report, Supervisor};
 use sa_sandbox::Policy;
 use sa_text::mask;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,9 @@ use serde_json::json;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe::Sender;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::Options;
@@ -33,9 +34,13 @@ const QUEUE: usize = 16;
 const TRIM_EVERY: u64 = 1_024;
 /// How long the supervisor of an agent may take to terminate it.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between SIGTERM and SIGKILL for the processes of an agent.
+const GRACE: Duration = Duration::from_secs(2);
 /// How long to read an agent's output after its supervisor has exited. The agent has exited
 /// before, unless the supervisor was killed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The exit code of an agent that could not be started, as in shells.
+const NOT_STARTED: i32 = 127;
 /// The environment variables that agents inherit from the gateway. Others may hold secrets.
 const PASSED_ON: [&str; 12] = [
     "PATH",
@@ -167,7 +172,7 @@ pub(crate) async fn deliver(
             )
             .hint("wait for its event agent_exited, or end the session"));
         }
-        return lines.try_send(control(&message(session, text))).map_err(|_| {
+        return lines.try_send(Some(message(session, text))).map_err(|_| {
             CallError::new(
                 CallErrorKind::Overloaded,
                 format!("the agent has {QUEUE} unread messages"),
@@ -177,8 +182,8 @@ pub(crate) async fn deliver(
     if session.ended.is_cancelled() {
         return Err(CallError::new(CallErrorKind::Conflict, "the session has ended"));
     }
-    let child = start(sessions, session, command).await.map_err(|error| {
-        let what = command.command.first().map_or("nothing", String::as_str);
+    let what = command.command.first().map_or("nothing", String::as_str);
+    let started = start(sessions, session, command).await.map_err(|error| {
         CallError::new(
             CallErrorKind::Failed,
             format!("the agent \"{name}\" cannot be started ({what}): {error}"),
@@ -186,9 +191,9 @@ pub(crate) async fn deliver(
         .hint("check sessions.agents in the gateway's configuration")
     })?;
     let (lines, queue) = mpsc::channel(QUEUE);
-    let first: Vec<String> = match command.input {
-        Input::Json => vec![control(&message(session, text))],
-        Input::Text => vec![control(text), "null\n".into()],
+    let first = match command.input {
+        Input::Json => vec![Some(message(session, text))],
+        Input::Text => vec![Some(text.to_owned()), None],
     };
     for line in first {
         let _ = lines.try_send(line);
@@ -198,9 +203,10 @@ pub(crate) async fn deliver(
     session.events.say("agent_started", json!({ "agent": name }));
     let (working, sessions, session) =
         (Working::new(session), Arc::clone(sessions), Arc::clone(session));
+    let what = what.to_owned();
     let tasks = sessions.tasks.clone();
     tasks.spawn(async move {
-        attend(&session, child, queue).await;
+        attend(&session, &what, started, queue).await;
         // The last of both, the agent's exit or the session's end, removes the directory.
         drop(working);
         if session.ended.is_cancelled() {
@@ -215,16 +221,11 @@ fn message(session: &Session, text: &str) -> String {
     format!("{}\n", json!({ "session_id": &*session.id, "message": text }))
 }
 
-/// Encodes a line for the supervisor: text for the agent's stdin.
-fn control(text: &str) -> String {
-    format!("{}\n", json!(text))
-}
-
 async fn start(
     sessions: &Sessions,
     session: &Session,
     command: &AgentCommand,
-) -> std::io::Result<Child> {
+) -> std::io::Result<(Supervisor, Pipes)> {
     let (options, paths) = (&sessions.options, sessions.paths_of(session, command));
     let dir = if let Some(dir) = &paths.dir {
         dir.clone()
@@ -232,19 +233,21 @@ async fn start(
         std::fs::create_dir_all(session.own_dir())?;
         session.own_dir().canonicalize()?
     };
-    let mut supervisor = Command::new(&options.program);
-    supervisor.arg("agent-supervisor").current_dir(&dir).env_clear();
+    let missing = || std::io::Error::other("the command is missing");
+    let (first, args) = command.command.split_first().ok_or_else(missing)?;
+    let mut agent = sa_process::Command::new(first, args);
+    agent.current_dir(&dir).grace(GRACE);
     let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
-    supervisor.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
-    supervisor.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
+    agent.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    agent.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
     let mut program = options.program.clone();
     if command.sandbox {
         let policy = session_policy(options, session, (command, paths), dir.clone()).await?;
-        supervisor.arg("--sandbox").arg(serde_json::to_string(&policy)?);
-        supervisor.env("SWITCHBOARD_RELAY_SOCKET", sandbox::RELAY).env("TMPDIR", "/tmp");
+        agent.sandbox(policy);
+        agent.env("SWITCHBOARD_RELAY_SOCKET", sandbox::RELAY).env("TMPDIR", "/tmp");
         program = PathBuf::from(sandbox::PROGRAM);
     } else {
-        supervisor.env("SWITCHBOARD_RELAY_SOCKET", &session.socket);
+        agent.env("SWITCHBOARD_RELAY_SOCKET", &session.socket);
     }
     // The directory of this program is on the PATH, so that one MCP configuration works on all
     // machines.
@@ -257,12 +260,10 @@ async fn start(
     let places = std::env::split_paths(&path).chain(program.parent().map(Path::to_path_buf));
     // An empty entry would mean the agent's working directory.
     let places = places.filter(|place| !place.as_os_str().is_empty());
-    supervisor
+    agent
         .env("PATH", std::env::join_paths(places).unwrap_or(path))
         .env("SWITCHBOARD_PROGRAM", &program);
-    supervisor.arg("--").args(&command.command);
-    supervisor.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    supervisor.spawn()
+    agent.spawn_piped()
 }
 
 /// Builds the sandbox policy of an agent that is about to start.
@@ -295,48 +296,53 @@ async fn session_policy(
     tokio::task::spawn_blocking(search).await?.map_err(std::io::Error::other)
 }
 
-/// Supervises an agent until it exits, or its session ends.
-async fn attend(session: &Arc<Session>, mut child: Child, mut queue: mpsc::Receiver<String>) {
-    let stdin = child.stdin.take();
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let feed = async {
-        let Some(mut stdin) = stdin else { return };
+/// Serves an agent until it exits, or its session ends.
+async fn attend(
+    session: &Arc<Session>,
+    program: &str,
+    (mut supervisor, pipes): (Supervisor, Pipes),
+    mut queue: mpsc::Receiver<Option<String>>,
+) {
+    let mut code = None;
+    {
+        let mut feed = std::pin::pin!(feed(session, pipes.stdin, &mut queue));
+        let mut listen = std::pin::pin!(async {
+            tokio::join!(
+                output(session, "stdout", pipes.stdout),
+                output(session, "stderr", pipes.stderr)
+            )
+        });
+        let (mut is_silent, mut deadline) = (false, None);
         loop {
-            let line = tokio::select! {
-                line = queue.recv() => line,
-                () = session.ended.cancelled() => return,
-            };
-            let Some(line) = line else { return };
-            if stdin.write_all(line.as_bytes()).await.is_err() {
-                // The agent has exited, which the end of its output shows.
-                return session.ended.cancelled().await;
-            }
-        }
-    };
-    let listen = async {
-        tokio::join!(output(session, "stdout", out), output(session, "stderr", err));
-    };
-    // When `feed` ends, it closes the pipe, and the supervisor terminates the agent.
-    let status = {
-        let mut listen = std::pin::pin!(listen);
-        let mut done = std::pin::pin!(async {
             tokio::select! {
-                () = &mut listen => child.wait().await,
-                status = child.wait() => {
-                    let _ = tokio::time::timeout(LAST_WORDS, &mut listen).await;
-                    status
+                report = supervisor.report() => match report {
+                    Some(Report::Started { .. }) => {}
+                    Some(Report::Failed(failure)) => {
+                        let error = std::io::Error::from(failure);
+                        let text = format!("cannot start {program}: {error}");
+                        session.events.say("output", json!({ "stream": "stderr", "text": text }));
+                        code = Some(NOT_STARTED);
+                    }
+                    Some(Report::Exited { code: exit, signal }) => {
+                        code = exit.or(signal.map(|signal| 128 + signal));
+                    }
+                    Some(Report::Gone) | None => break,
+                },
+                _ = &mut listen, if !is_silent => is_silent = true,
+                () = &mut feed, if deadline.is_none() => {
+                    supervisor.order(Order::Terminate);
+                    deadline = Some(Instant::now() + LAST_TIMEOUT);
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    supervisor.order(Order::Kill);
+                    break;
                 }
             }
-        });
-        tokio::select! {
-            status = &mut done => Some(status),
-            () = feed => tokio::time::timeout(LAST_TIMEOUT, done).await.ok(),
         }
-    };
-    if status.is_none() {
-        let _ = child.kill().await;
+        if !is_silent {
+            let _ = tokio::time::timeout(LAST_WORDS, listen).await;
+        }
     }
-    let code = status.and_then(Result::ok).and_then(|status| status.code());
     info!(session = &*session.id, code, "agent ended");
     let message = session.turn.exited(code == Some(0));
     // Closed before the event is written, so that a reader of the event can start a new agent.
@@ -347,9 +353,28 @@ async fn attend(session: &Arc<Session>, mut child: Child, mut queue: mpsc::Recei
     session.turn.end(message, code == Some(0));
 }
 
+/// Writes messages to an agent's stdin, and closes it at `None`, until the session ends.
+async fn feed(session: &Session, stdin: Sender, queue: &mut mpsc::Receiver<Option<String>>) {
+    let mut stdin = Some(stdin);
+    let forward = async {
+        while let Some(text) = queue.recv().await {
+            // An error means that the agent has closed its stdin. Its exit is noticed elsewhere.
+            stdin = match (stdin.take(), text) {
+                (Some(mut agent), Some(text)) => {
+                    agent.write_all(text.as_bytes()).await.is_ok().then_some(agent)
+                }
+                _ => None,
+            };
+        }
+    };
+    tokio::select! {
+        () = forward => {}
+        () = session.ended.cancelled() => {}
+    }
+}
+
 /// Writes each line of an agent's output as an event.
-async fn output(session: &Session, name: &str, stream: Option<impl AsyncRead + Unpin>) {
-    let Some(stream) = stream else { return };
+async fn output(session: &Session, name: &str, stream: impl AsyncRead + Unpin) {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     for said in 1_u64.. {

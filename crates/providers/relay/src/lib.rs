@@ -29,7 +29,6 @@ mod sessions;
 mod settings;
 mod socket;
 mod status;
-pub mod supervisor;
 mod turn;
 mod watch;
 
@@ -79,8 +78,7 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Other files that are hidden from sandboxed agents, such as the gateway's configuration.
     pub hidden: Vec<PathBuf>,
-    /// The program with the supervisor of agents, called as `PROGRAM agent-keeper [--sandbox
-    /// POLICY] -- COMMAND…`.
+    /// The program that agents find on their PATH.
     pub program: PathBuf,
     /// The default timeout of a call to a caller's tool.
     pub timeout: Duration,

@@ -50,7 +50,7 @@ pub struct Session {
     /// Whether an agent has ever connected.
     was_joined: AtomicBool,
     /// The message queue of the process that was started for it, while that runs.
-    pub(crate) process: AsyncMutex<Option<mpsc::Sender<String>>>,
+    pub(crate) process: AsyncMutex<Option<mpsc::Sender<Option<String>>>>,
     /// Cancelled when the session has ended.
     pub(crate) ended: CancellationToken,
     pub(crate) forgeries: AtomicU32,

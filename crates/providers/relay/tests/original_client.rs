@@ -246,7 +246,9 @@ async fn an_agent_may_send_the_first_message() {
 
 #[tokio::test]
 async fn a_new_session_whose_agent_cannot_start_has_ended() {
-    let missing = |options: &mut sa_relay::Options| options.program = "/nonexistent".into();
+    let missing = |options: &mut sa_relay::Options| {
+        options.agents.get_mut("helper").unwrap().dir = "/nonexistent".into();
+    };
     let kit = Kit::with("", Duration::ZERO, |store| store, missing).await;
     let owner = principal("owner");
     for id in [json!(null), json!("")] {

@@ -1,22 +1,23 @@
-//! A server that runs as a child process: spawned in its own process group, and terminated with
-//! the whole group.
+//! A server that runs as a child process, and ends with everything that it has started.
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sa_process::{Command, Order, Pipes, Report, Supervisor};
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::reaper::Group;
 use crate::spec::{Spec, resolve};
 
 /// The environment variables that a server inherits from the gateway. The others may hold secrets
@@ -43,10 +44,9 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// How long a server may take to exit by itself after its stdin is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A running process. Dropping it kills the whole process group.
 pub(crate) struct Child {
-    pub(crate) stdout: ChildStdout,
-    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: Receiver,
+    pub(crate) stdin: Sender,
     pub(crate) process: Process,
 }
 
@@ -85,14 +85,9 @@ impl Process {
 }
 
 impl Child {
-    pub(crate) fn spawn(name: &Arc<str>, spec: &Spec) -> Result<Self, String> {
-        let mut command = Command::new(&spec.command[0]);
-        command.args(&spec.command[1..]).env_clear();
-        for variable in INHERITED {
-            if let Some(value) = std::env::var_os(variable) {
-                command.env(variable, value);
-            }
-        }
+    pub(crate) async fn spawn(name: &Arc<str>, spec: &Spec) -> Result<Self, String> {
+        let mut command = Command::new(&spec.command[0], &spec.command[1..]);
+        command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         for (variable, value) in &spec.env {
             command.env(
                 variable,
@@ -102,48 +97,60 @@ impl Child {
         if !spec.cwd.is_empty() {
             command.current_dir(&spec.cwd);
         }
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| not_started(spec, &error))?;
-        let group = child.id().map(Group::new);
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err("the process has no stdin, stdout or stderr".into());
-        };
+        let spawned = command.spawn_piped().map_err(|error| not_started(spec, &error));
+        let (mut supervisor, Pipes { stdin, stdout, stderr }) = spawned?;
+        let started = supervisor.started().await;
+        started.map_err(|failure| not_started(spec, &failure.into()))?;
         let process = Process {
             ended: CancellationToken::new(),
             stop: CancellationToken::new(),
             stderr_tail: Arc::default(),
         };
-        let listening =
-            tokio::spawn(listen(Arc::clone(name), stderr, Arc::clone(&process.stderr_tail)));
-        let watched = process.clone();
-        tokio::spawn(async move {
-            let status = tokio::select! {
-                status = child.wait() => status,
-                () = async { watched.stop.cancelled().await; tokio::time::sleep(GRACE).await } => {
-                    let _ = child.start_kill();
-                    child.wait().await
-                }
-            };
-            // Kills the remaining processes of the group. One of them may hold the stdout pipe
-            // open.
-            drop(group);
-            let _ = tokio::time::timeout(GRACE, listening).await;
-            let status = status.map_or_else(
-                |error| error.to_string(),
-                |status| format!("the process ended ({status})"),
-            );
-            watched.stderr_tail.lock().status = Some(status);
-            watched.ended.cancel();
-        });
+        let stderr_tail = Arc::clone(&process.stderr_tail);
+        let listening = tokio::spawn(listen(Arc::clone(name), stderr, stderr_tail));
+        tokio::spawn(process.clone().watch(supervisor, listening));
         Ok(Self { stdout, stdin, process })
     }
+}
+
+impl Process {
+    /// Waits until the process and everything that it started have ended. Kills them if that is
+    /// requested and they do not end by themselves.
+    async fn watch(self, mut supervisor: Supervisor, listening: JoinHandle<()>) {
+        let mut status = None;
+        let mut stop = std::pin::pin!(async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        });
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                report = supervisor.report() => match report {
+                    Some(Report::Exited { code, signal }) => {
+                        status = Some(exit_status(code, signal));
+                    }
+                    Some(Report::Started { .. } | Report::Failed(_)) => {}
+                    Some(Report::Gone) | None => break,
+                },
+                () = &mut stop, if !is_stopping => {
+                    is_stopping = true;
+                    supervisor.order(Order::Kill);
+                }
+            }
+        }
+        let _ = tokio::time::timeout(GRACE, listening).await;
+        let status = status.map_or_else(
+            || "its supervisor process was killed".to_owned(),
+            |status| format!("the process ended ({status})"),
+        );
+        self.stderr_tail.lock().status = Some(status);
+        self.ended.cancel();
+    }
+}
+
+/// Returns an exit status in the system's encoding.
+fn exit_status(code: Option<i32>, signal: Option<i32>) -> ExitStatus {
+    ExitStatus::from_raw(code.unwrap_or_default() << 8 | signal.unwrap_or_default())
 }
 
 fn not_started(spec: &Spec, error: &io::Error) -> String {

@@ -175,7 +175,7 @@ impl ConnectionPool {
     }
 
     async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
-        let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec)?;
+        let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec).await?;
         let transport = Lines::of_server(self.who(), stdout, stdin);
         let opened = tokio::select! {
             opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {

@@ -25,7 +25,6 @@ mod observed;
 mod outcome;
 mod post;
 mod provider;
-pub mod reaper;
 mod server;
 mod settings;
 mod spec;

@@ -112,6 +112,9 @@ impl Setup {
         self,
         service: impl FnOnce(Arc<assemble::Gateway>) -> HttpService,
     ) -> Gateway {
+        if let Some(program) = supervisor() {
+            sa_process::set_program(program);
+        }
         let (dir, file) = self.prepare();
         let flags = [
             ("server.listen", "127.0.0.1:0".into()),
@@ -357,6 +360,17 @@ impl Drop for Gateway {
             stop.cancel();
         }
     }
+}
+
+/// Returns the newest supervisor beside the test's own program. A test cannot be one itself.
+fn supervisor() -> Option<PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    let programs = test.parent()?.parent()?.read_dir().ok()?.flatten();
+    let supervisors =
+        programs.filter(|entry| entry.file_name().as_encoded_bytes().ends_with(b"-supervisor"));
+    supervisors
+        .max_by_key(|entry| entry.metadata().and_then(|file| file.modified()).ok())
+        .map(|entry| entry.path())
 }
 
 pub(crate) fn send_signal(pid: u32, signal: Signal) {

@@ -34,7 +34,7 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// Starts sessions; `script` runs for each agent, instead of the supervisor of agents.
+    /// Starts sessions; `script` is the agent.
     pub(crate) async fn new(script: &str) -> Self {
         Self::with_grace(script, Duration::ZERO).await
     }
@@ -59,6 +59,7 @@ impl Kit {
         log: impl FnOnce(Arc<Store>) -> Arc<dyn Log>,
         set: impl FnOnce(&mut Options),
     ) -> Self {
+        sa_process::set_program(env!("CARGO_BIN_EXE_sa-relay-supervisor"));
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("agent");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -73,7 +74,7 @@ impl Kit {
                 wall_ms: 0,
                 uptime_ms: 0,
             })),
-            program,
+            program: program.clone(),
             timeout: minute,
             caller_grace,
             idle: minute,
@@ -90,7 +91,7 @@ impl Kit {
             keep_event_bytes: 16 << 20,
             max_stored_bytes: 1 << 30,
             keep: minute,
-            agents: serde_json::from_value(json!({ "helper": { "command": ["x"] } })).unwrap(),
+            agents: serde_json::from_value(json!({ "helper": { "command": [program] } })).unwrap(),
             default_agent: String::new(),
         };
         set(&mut options);

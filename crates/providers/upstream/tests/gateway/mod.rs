@@ -61,6 +61,7 @@ impl Gateway {
     }
 
     pub(crate) async fn with(spec: Spec, answers: Arc<SharedBudget>) -> Self {
+        sa_process::set_program(env!("CARGO_BIN_EXE_sa-upstream-supervisor"));
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
         let directory = Directory::new(Notices::new(), TIMEOUT);

@@ -34,14 +34,17 @@ async fn plugins(data: &Path) -> Vec<Value> {
 
 /// Returns the Node.js process that the gateway has started.
 fn servers(gateway: &Started) -> Pid {
-    let parent = gateway.pid().to_string();
+    // The state and the parent follow the program's name, which may contain any characters.
+    let parent = |id: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        Some(stat.rsplit_once(") ")?.1.split(' ').nth(1)?.to_owned())
+    };
+    let owner = gateway.pid().to_string();
     let found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let command = std::fs::read_to_string(format!("/proc/{id}/cmdline")).ok()?;
-        // The state and the parent follow the program's name, which may contain any characters.
-        let mut rest = stat.rsplit_once(") ")?.1.split(' ');
-        (rest.nth(1)? == parent && command.contains("demo.mjs")).then_some(id)
+        let supervisor = parent(&id.to_string())?;
+        (parent(&supervisor)? == owner && command.contains("demo.mjs")).then_some(id)
     });
     Pid::from_raw(found.last().expect("the servers run")).unwrap()
 }

@@ -387,7 +387,7 @@ fn words_of(pid: &str) -> Vec<String> {
 async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_starts_another() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let caller = gateway.new_agent("ant").await;
-    for (victim, at) in [(AGENT, 0), ("relay", 1), ("agent-supervisor", 1)] {
+    for (victim, at) in [(AGENT, 0), ("relay", 1), ("__supervisor", 1)] {
         let mut work = Work::start(&caller, "free").await;
         work.order("call ant_recall {}").await;
         work.request().await;
@@ -401,13 +401,10 @@ async fn an_agent_of_which_a_process_was_killed_is_over_and_the_next_message_sta
             work.order("exit").await;
         }
         work.events.wait_for("agent_exited").await;
-        // After a kill of the supervisor, the agent continues alone.
-        if victim != "agent-supervisor" {
-            eventually("nothing asked any more", || async {
-                (work.caller.get(&work.path("")).await.body["pending"] == 0).then_some(())
-            })
-            .await;
-        }
+        eventually("nothing asked any more", || async {
+            (work.caller.get(&work.path("")).await.body["pending"] == 0).then_some(())
+        })
+        .await;
         work.order("list").await;
         assert_eq!(
             work.said("tools").await,

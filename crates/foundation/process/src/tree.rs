@@ -16,8 +16,8 @@ use rustix::process::{
 const PASSES: usize = 64;
 
 /// All descendants of this process.
-pub(super) struct Tree {
-    /// It is opened before the command starts, because a command could prevent it later.
+pub(crate) struct Tree {
+    /// It is opened before the program starts, because a program could prevent it later.
     processes: Dir,
     children: Children,
 }
@@ -25,29 +25,29 @@ pub(super) struct Tree {
 /// A lock that excludes reaping a child while a signal is sent, so that its process number remains
 /// valid.
 #[derive(Clone, Default)]
-pub(super) struct Children(Arc<Mutex<()>>);
+pub(crate) struct Children(Arc<Mutex<()>>);
 
 impl Children {
-    pub(super) fn still<T>(&self, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn still<T>(&self, act: impl FnOnce() -> T) -> T {
         let _still = self.0.lock();
         act()
     }
 }
 
 impl Tree {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let processes = Dir::new(rustix::fs::open("/proc", flags, Mode::empty())?)?;
         Ok(Self { processes, children: Children::default() })
     }
 
-    pub(super) fn children(&self) -> Children {
+    pub(crate) fn children(&self) -> Children {
         self.children.clone()
     }
 
     /// Kills all processes. New ones may have started meanwhile, so it must be called again until
     /// none is left.
-    pub(super) fn kill_all(&mut self) {
+    pub(crate) fn kill_all(&mut self) {
         let mut stopped = HashSet::new();
         for _ in 0..PASSES {
             let new: Vec<_> =
@@ -63,7 +63,7 @@ impl Tree {
 
     /// Asks all processes to end. SIGCONT follows, because a stopped process would not handle
     /// SIGTERM.
-    pub(super) fn terminate_all(&mut self) {
+    pub(crate) fn terminate_all(&mut self) {
         let all = self.below();
         for signal in [Signal::TERM, Signal::CONT] {
             send_all(&all, signal);

@@ -1,7 +1,0 @@
-//! A program that only supervises a command.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    sa_node::supervisor::run_if_asked().unwrap_or(ExitCode::FAILURE)
-}
