@@ -1,10 +1,13 @@
 //! Rule: a program and all processes that it has started end with it, on an order, and with the
 //! owner.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sa_process::{Command, Order, Pipes, Report, Supervisor};
 use tempfile::TempDir;
@@ -101,15 +104,22 @@ async fn the_signal_that_ended_a_program_is_reported() {
 
 #[tokio::test]
 async fn a_program_that_cannot_be_run_is_an_error_of_the_system() {
+    let rig = Rig::new();
+    let text = rig.dir.path().join("text");
+    std::fs::write(&text, "echo a shell would run this\n").unwrap();
+    let locked = rig.dir.path().join("locked");
+    std::fs::write(&locked, "echo and not this\n").unwrap();
+    std::fs::set_permissions(&text, Permissions::from_mode(0o700)).unwrap();
     for (program, expected) in [
-        ("/nonexistent/program", std::io::ErrorKind::NotFound),
-        ("/", std::io::ErrorKind::PermissionDenied),
+        ("/nonexistent/program", Errno::NOENT),
+        (locked.to_str().unwrap(), Errno::ACCESS),
+        (text.to_str().unwrap(), Errno::NOEXEC),
     ] {
         let mut command = Command::new(program, [""; 0]);
         let (mut supervisor, _) = command.supervisor(SUPERVISOR).spawn_piped().unwrap();
         let failure = supervisor.started().await.unwrap_err();
         assert!(failure.why.contains(program), "{failure:?}");
-        assert_eq!(std::io::Error::from(failure).kind(), expected);
+        assert_eq!(std::io::Error::from(failure).raw_os_error(), Some(expected.raw_os_error()));
     }
 }
 
