@@ -1,4 +1,5 @@
-//! Limits how often an event is recorded that a client can cause at any rate, and counts the others.
+//! Limits how often an event is recorded that a client can cause at any rate. The others are
+//! counted.
 
 use std::time::Duration;
 

@@ -78,8 +78,8 @@ impl Command {
         self
     }
 
-    /// Sets the time between SIGTERM and SIGKILL when the processes are terminated. Without it, they
-    /// are killed at once.
+    /// Sets the time between SIGTERM and SIGKILL when the processes are terminated. By default
+    /// they are killed at once.
     pub fn grace(&mut self, grace: Duration) -> &mut Self {
         self.launch.grace = grace;
         self

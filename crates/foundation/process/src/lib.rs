@@ -42,7 +42,8 @@ const STAGE: &str = "__command";
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
 /// Runs this process as a supervisor or as a part of a sandbox if it was started as one, and
-/// returns its exit code. Otherwise makes this program the supervisor of the programs that it starts.
+/// returns its exit code. Otherwise makes this program the supervisor of the programs that it
+/// starts.
 ///
 /// Call it first in `main`, before starting any thread and reading any argument.
 pub fn run_if_asked() -> Option<ExitCode> {

@@ -1,4 +1,4 @@
-//! The supervisor: the process between the owner and a program, which ensures that no process of the
+//! The supervisor: the process between the owner and a program. It ensures that no process of the
 //! program outlives the owner.
 //!
 //! The kernel makes the supervisor the parent of orphans among the program's processes (a "child
@@ -6,9 +6,10 @@
 //! supervisor ends the whole tree, and then itself, in three cases: on an order of the owner, when
 //! the socket closes because the owner ended, and when the program ends.
 //!
-//! Between the supervisor and the program there is one more process, which runs this program a third
-//! time. Without a sandbox it is [`stage`], which creates the session and the terminal and becomes
-//! the program. With a sandbox it is the first process of the sandbox, which starts the program.
+//! Between the supervisor and the program there is one more process, which starts this program a
+//! third time. Without a sandbox it is [`stage`](crate::stage), which creates the session and the
+//! terminal and becomes the program. With a sandbox it is the first process of the sandbox, which
+//! starts the program.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};

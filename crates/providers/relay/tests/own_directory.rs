@@ -6,7 +6,7 @@ mod kit;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kit::{Kit, principal};
+use kit::{Kit, SUPERVISOR, principal};
 use sa_vault::secret_file;
 use serde_json::{Value, json};
 
@@ -16,12 +16,13 @@ async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
     let data = dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("operator.token"), "").unwrap();
+    let script = "read line; mkdir -p deep; echo kept > deep/file; echo \"$line\"";
     let agents: BTreeMap<String, sa_relay::AgentCommand> = serde_json::from_value(
-        json!({ "helper": { "command": ["x"], "sandbox": true, "input": "text" } }),
+        json!({ "helper": { "command": ["sh", "-c", script], "sandbox": true, "input": "text" } }),
     )
     .unwrap();
     let kit = Kit::with(
-        "read line; mkdir -p deep; echo kept > deep/file; echo \"$line\"",
+        "",
         Duration::ZERO,
         |store| store,
         |options| {
@@ -49,5 +50,5 @@ async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
 
 #[test]
 fn this_holds_for_an_unprivileged_user() {
-    sa_test_needs::repeat_as_nobody(module_path!(), &[]);
+    sa_test_needs::repeat_as_nobody(module_path!(), &[(SUPERVISOR, &kit::supervisor())]);
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses the part that it needs")]
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ impl Kit {
         log: impl FnOnce(Arc<Store>) -> Arc<dyn Log>,
         set: impl FnOnce(&mut Options),
     ) -> Self {
-        sa_process::set_program(env!("CARGO_BIN_EXE_sa-relay-supervisor"));
+        sa_process::set_program(supervisor());
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("agent");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -184,6 +185,15 @@ impl Kit {
         let agent = Agent::connect(opened["socket"].as_str().unwrap()).await;
         (opened["session_id"].as_str().unwrap().to_owned(), agent)
     }
+}
+
+/// The variable with the path of the supervisor program, for another user.
+pub(crate) const SUPERVISOR: &str = "SA_TEST_SUPERVISOR";
+
+/// Returns the supervisor program.
+pub(crate) fn supervisor() -> PathBuf {
+    let own = || env!("CARGO_BIN_EXE_sa-relay-supervisor").into();
+    std::env::var_os(SUPERVISOR).unwrap_or_else(own).into()
 }
 
 pub(crate) fn budget(name: &'static str, total: usize) -> Arc<SharedBudget> {
