@@ -107,7 +107,7 @@ mod tests {
         }
 
         #[test]
-        fn a_launch_is_read_as_it_was_written_or_refused(program in any::<OsString>(), args: Vec<OsString>, terminal: bool, noise in sa_hostile::noise()) {
+        fn a_launch_is_read_as_it_was_written_or_refused(program in any::<OsString>(), args in proptest::collection::vec(any::<OsString>(), 0..3), terminal: bool, noise in sa_hostile::noise()) {
             let launch = Launch { program, args, terminal, sandbox: None, grace: Duration::from_millis(1), remove: None };
             let read: Launch = from_memory(in_memory(&launch).unwrap()).unwrap();
             prop_assert_eq!((read.program, read.args, read.terminal), (launch.program, launch.args, terminal));
