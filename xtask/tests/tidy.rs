@@ -84,11 +84,16 @@ fn every_dependency_is_used() {
         let table: toml::Table = toml::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
         let folder = manifest.parent().unwrap();
         let place = folder.strip_prefix(root()).unwrap();
-        // A program may have its source in another crate's folder.
+        // A program may have its source in another crate's folder, with modules beside it.
         let programs = table.get("bin").and_then(|bins| bins.as_array()).into_iter().flatten();
-        let programs =
-            programs.filter_map(|program| Some(folder.join(program.get("path")?.as_str()?)));
-        let programs: Vec<PathBuf> = programs.collect();
+        let folders = programs.filter_map(|program| {
+            Some(folder.join(program.get("path")?.as_str()?).parent()?.to_owned())
+        });
+        let programs: Vec<PathBuf> = folders
+            .flat_map(|folder| fs::read_dir(folder).unwrap())
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+            .collect();
         for (section, within) in [
             ("dependencies", "src/*.rs"),
             ("dev-dependencies", "*.rs"),
