@@ -50,9 +50,10 @@ pub fn validate_tool_name(name: &str) -> Result<(), CapabilityError> {
 /// Checks a name that people distinguish by sight: of a token, a node, or a tool.
 ///
 /// A name must not break a log line, a header or an index, nor look like another name. So it is not
-/// empty and has no whitespace, no control characters, no invisible characters, no variants of other
-/// characters (such as full-width letters), and no letters of several scripts. Latin letters beside Chinese, Japanese or Korean ones are allowed: they do not
-/// look alike, and such names are common (the "highly restrictive" level of Unicode's UTS 39).
+/// empty and has no whitespace, no control characters, no invisible characters, no variants of
+/// other characters (such as full-width letters), and no letters of several scripts. Latin letters
+/// beside Chinese, Japanese or Korean ones are allowed: they do not look alike, and such names are
+/// common (the "highly restrictive" level of Unicode's UTS 39).
 ///
 /// ```
 /// use sa_protocol::validate_name;

@@ -59,8 +59,8 @@ pub fn mask_json(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Masks the gateway's tokens, private keys, the credentials of URLs, and the secrets of lines and of
-/// JSON documents in a text.
+/// Masks the gateway's tokens, private keys, the credentials of URLs, and the secrets of lines and
+/// of JSON documents in a text.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut shown = Cow::Borrowed(text);
     for find in [token_in, lines::private_key_in, bearer_in, lines::value_in, user_in, parameter_in]
