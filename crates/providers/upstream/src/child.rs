@@ -150,7 +150,7 @@ impl Process {
 
 /// Returns an exit status in the system's encoding.
 fn exit_status(code: Option<i32>, signal: Option<i32>) -> ExitStatus {
-    ExitStatus::from_raw(code.unwrap_or_default() << 8 | signal.unwrap_or_default())
+    ExitStatus::from_raw((code.unwrap_or_default() << 8) | signal.unwrap_or_default())
 }
 
 fn not_started(spec: &Spec, error: &io::Error) -> String {
