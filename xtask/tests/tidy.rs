@@ -187,6 +187,34 @@ fn the_core_does_no_io() {
     }
 }
 
+/// Other formats pass through the core as [`Passthrough`], which it does not read.
+#[test]
+fn the_core_names_no_wire_format() {
+    let words = [
+        r"\bmcp",
+        r"\b_meta\b",
+        "jsonrpc",
+        "structured_?content",
+        "is_?error\"",
+        "(mime|input|output)(Type|Schema)",
+        "(idempotent|read_?only|destructive)_?hint",
+        "elicit",
+        r"\bsampling",
+        r"\b(tools|resources|prompts)/[a-z]",
+        r"\bhttp",
+        "websocket",
+    ];
+    let words = regex::RegexBuilder::new(&words.join("|")).case_insensitive(true).build().unwrap();
+    for file in tracked(&["crates/core/src/*.rs"]) {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            if let Some(word) = words.find(line) {
+                panic!("{}:{} names {}", file.display(), number + 1, word.as_str());
+            }
+        }
+    }
+}
+
 #[test]
 fn files_stay_readable() {
     for file in tracked(&["*.rs"]) {

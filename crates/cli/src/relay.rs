@@ -261,7 +261,7 @@ fn own_tools() -> [Tool; 2] {
 
 fn succeeded(json: &str) -> CallToolResult {
     let content = RawJson::parse(json).unwrap_or_else(|_| RawJson::null());
-    sa_mcp::result(&Ok(Output::from_provider(content, Vec::new())))
+    sa_mcp::result(&Ok(sa_http::blocks::output(content, Vec::new())))
 }
 
 fn failed(message: &str) -> CallToolResult {

@@ -20,6 +20,7 @@ pub(crate) use self::life::{CancelSignal, Deadline, Life, Reader};
 pub use self::trace::TraceContext;
 use crate::client_capabilities::{ClientCapabilities, LogLevel};
 use crate::outcome::{Attachment, CallError, CallErrorKind};
+use crate::passthrough::Passthrough;
 use crate::principal::{Principal, View};
 use sa_text::json::RawJson;
 
@@ -127,7 +128,8 @@ pub trait UpdateSink: Send + Sync + 'static {
         ClientCapabilities::default()
     }
 
-    /// Sends a provider's question to the caller, if the surface supports that.
+    /// Sends a provider's question to the caller, if the surface supports its format. The answer
+    /// has the same format.
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
         Box::pin(std::future::ready(Err(unanswerable(&question.what))))
     }
@@ -137,9 +139,9 @@ pub trait UpdateSink: Send + Sync + 'static {
 /// caller's model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// The kind of question, as named by the provider's protocol, such as `elicitation/create`.
+    /// The kind of question, as named by the provider's protocol.
     pub what: String,
-    pub params: RawJson,
+    pub params: Passthrough,
 }
 
 fn unanswerable(what: &str) -> CallError {

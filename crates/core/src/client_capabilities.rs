@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sa_text::json::RawJson;
+use crate::passthrough::Passthrough;
 
 /// The features of a surface for messages to the caller. A provider with several protocols selects
 /// the matching one.
@@ -12,8 +12,8 @@ pub struct ClientCapabilities {
     pub asking: Option<Asking>,
     /// The minimum level of log messages for the caller. By default the tool decides.
     pub log: Option<LogLevel>,
-    /// The caller's abilities to answer, as MCP `ClientCapabilities`, if known.
-    pub answers: Option<RawJson>,
+    /// The questions that the caller can answer, in its own protocol, if known.
+    pub passthrough: Option<Passthrough>,
 }
 
 /// How a question reaches the caller.

@@ -16,10 +16,12 @@ use sa_text::json::RawJson;
 
 /// The documents and prompts of one provider.
 ///
-/// The core does not interpret them. A surface that supports them uses the provider's protocol for
-/// requests (`resources/read`, `prompts/get`, … of MCP) and responses. Dropping a future cancels
-/// the request.
+/// The core does not interpret them. All items, requests and responses are in the format of the
+/// provider's protocol, for surfaces with the same protocol. Dropping a future cancels the request.
 pub trait Documents: Send + Sync + 'static {
+    /// Returns the format, see [`Passthrough`](crate::Passthrough).
+    fn format(&self) -> &'static str;
+
     /// Returns all items of one kind, as last listed by the provider. A slow or offline provider
     /// does not delay the list: the cached one is returned.
     fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>>;

@@ -1,8 +1,7 @@
 //! The model of Switchboard: tools, providers, calls, the directory that finds them and the router
 //! that runs them.
 //!
-//! The core does no I/O. It does not know HTTP, WebSocket, MCP or SQL, and no kind of provider by
-//! name. A *surface* converts its wire format into a [`CallRequest`] and passes it to the
+//! The core does no I/O. It knows no wire format, no SQL, and no kind of provider by name. A *surface* converts its wire format into a [`CallRequest`] and passes it to the
 //! [`Router`]. A *provider* converts the [`Call`] that it receives into its own wire format. The
 //! logic in between is in this crate, and is tested without a socket.
 //!
@@ -20,6 +19,7 @@ pub mod link;
 pub mod naming;
 pub mod notice;
 pub mod outcome;
+pub mod passthrough;
 pub mod pending;
 pub mod policy;
 pub mod principal;
@@ -40,6 +40,7 @@ pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, Tool
 pub use documents::{DocumentAnswer, DocumentError, Documents, DocumentsView, Listing, Watch};
 pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
+pub use passthrough::Passthrough;
 pub use policy::{Pattern, Policy};
 pub use principal::{Principal, Role, Scope, View};
 pub use provider::{Grant, Provider, ProviderId, Rank};

@@ -1,4 +1,4 @@
-//! Exposed names: names that LLM APIs and MCP clients accept, `^[a-zA-Z0-9_-]{1,64}$`.
+//! Exposed names: names that LLM APIs and clients accept, `^[a-zA-Z0-9_-]{1,64}$`.
 
 use std::borrow::Cow;
 

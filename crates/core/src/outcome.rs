@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
+use crate::passthrough::Passthrough;
 use sa_limits::budget::Refused;
 use sa_limits::received::{Held, Received};
 use sa_text::json::RawJson;
@@ -23,9 +23,8 @@ pub struct Output {
     /// The same result as blocks for a model (text, images), if the provider returned blocks.
     pub blocks: Vec<Block>,
     pub attachments: Vec<Attachment>,
-    /// The whole result in the provider's own protocol (`tools/call` of MCP). A surface with the
-    /// same protocol needs no translation.
-    pub native: Option<RawJson>,
+    /// The whole result in the provider's own protocol.
+    pub passthrough: Option<Passthrough>,
     /// The part of the budget for answers that this output holds.
     pub held: Held,
 }
@@ -36,17 +35,9 @@ impl Output {
             content,
             blocks: Vec::new(),
             attachments: Vec::new(),
-            native: None,
+            passthrough: None,
             held: Held::default(),
         }
-    }
-
-    /// Creates the output for a provider's JSON result. A result of the form
-    /// `{"content":[{"type":"text"|"image",…},…]}` is a list of blocks. It is stored unchanged, and
-    /// also offered as blocks.
-    pub fn from_provider(content: RawJson, attachments: Vec<Attachment>) -> Self {
-        let blocks = Block::find(&content);
-        Self { blocks, attachments, ..Self::json(content) }
     }
 
     /// Returns the number of bytes that serialization must process.
@@ -57,8 +48,8 @@ impl Output {
             Block::Other(json) => json.len(),
         });
         let attachments = self.attachments.iter().map(Attachment::weight);
-        let native = self.native.as_ref().map_or(0, RawJson::len);
-        self.content.len() + native + blocks.sum::<usize>() + attachments.sum::<usize>()
+        let passthrough = self.passthrough.as_ref().map_or(0, |passthrough| passthrough.json.len());
+        self.content.len() + passthrough + blocks.sum::<usize>() + attachments.sum::<usize>()
     }
 }
 
@@ -66,7 +57,10 @@ impl Output {
 pub fn weight(outcome: &Outcome) -> usize {
     match outcome {
         Ok(output) => output.weight(),
-        Err(error) => error.message.len() + error.native().map_or(0, RawJson::len),
+        Err(error) => {
+            error.message.len()
+                + error.passthrough().map_or(0, |passthrough| passthrough.json.len())
+        }
     }
 }
 
@@ -97,56 +91,8 @@ pub enum Block {
         data: String,
         mime_type: String,
     },
-    /// A block of any other kind (audio, a link, an embedded document): a JSON object with a
-    /// `type`, as the provider wrote it.
+    /// A block of any other kind, such as audio or a link: a JSON object as the provider wrote it.
     Other(RawJson),
-}
-
-impl Block {
-    fn find(content: &RawJson) -> Vec<Self> {
-        #[derive(serde::Deserialize)]
-        struct Shape<'a> {
-            #[serde(borrow)]
-            content: Vec<&'a RawValue>,
-        }
-        #[derive(serde::Deserialize)]
-        struct Item<'a> {
-            #[serde(borrow, rename = "type")]
-            kind: Cow<'a, str>,
-            #[serde(borrow)]
-            text: Option<Cow<'a, str>>,
-            #[serde(borrow)]
-            data: Option<Cow<'a, str>>,
-            #[serde(borrow, rename = "mimeType")]
-            mime_type: Option<Cow<'a, str>>,
-        }
-        // Nearly no result has this form, and the first bytes rule most of them out.
-        let text = content.as_str();
-        if !text.starts_with('{') || !text.contains("\"content\"") || !text.contains("\"type\"") {
-            return Vec::new();
-        }
-        let Ok(shape) = serde_json::from_str::<Shape<'_>>(text) else {
-            return Vec::new();
-        };
-        let blocks: Option<Vec<_>> = shape
-            .content
-            .into_iter()
-            .map(|item| {
-                // Serde also accepts a list with the fields in order for a struct.
-                let item: Item<'_> =
-                    serde_json::from_str(Some(item.get()).filter(|item| item.starts_with('{'))?)
-                        .ok()?;
-                match (&*item.kind, item.text, item.data, item.mime_type) {
-                    ("text", Some(text), _, _) => Some(Self::Text(text.into_owned())),
-                    ("image", _, Some(data), Some(mime)) => {
-                        Some(Self::Image { data: data.into_owned(), mime_type: mime.into_owned() })
-                    }
-                    _ => None,
-                }
-            })
-            .collect();
-        blocks.unwrap_or_default()
-    }
 }
 
 /// Binary data attached to a result or a chunk.
@@ -225,21 +171,6 @@ impl CallErrorKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Returns the status code for an HTTP surface.
-    pub fn http_status(self) -> u16 {
-        match self {
-            Self::InvalidArgs => 422,
-            Self::NotAllowed => 403,
-            Self::NotFound => 404,
-            Self::Timeout => 504,
-            Self::Cancelled => 499,
-            Self::Failed => 502,
-            Self::Offline | Self::Store => 503,
-            Self::Overloaded => 429,
-            Self::Conflict => 409,
-        }
-    }
-
     fn usually_retryable(self) -> bool {
         matches!(self, Self::Timeout | Self::Offline | Self::Overloaded | Self::Store)
     }
@@ -266,7 +197,7 @@ pub struct CallError {
     undelivered: bool,
     /// The tool exists, but the caller must not learn that. Only the audit log records it.
     concealed: bool,
-    native: Option<RawJson>,
+    passthrough: Option<Passthrough>,
     /// See [`Output::held`].
     held: Held,
 }
@@ -305,7 +236,7 @@ impl CallError {
             reason: None,
             undelivered: false,
             concealed: false,
-            native: None,
+            passthrough: None,
             held: Held::default(),
         }
     }
@@ -327,10 +258,9 @@ impl CallError {
             .with_reason(ANSWER_REFUSED)
     }
 
-    /// Returns the status code for an HTTP surface. Clients repeat a request that is answered with
-    /// 429, so a call that was processed has another status.
-    pub fn http_status(&self) -> u16 {
-        if self.reason == Some(ANSWER_REFUSED) { 503 } else { self.kind.http_status() }
+    /// Returns whether a budget refused the answer of a call that was executed.
+    pub fn is_answer_refused(&self) -> bool {
+        self.reason == Some(ANSWER_REFUSED)
     }
 
     #[must_use]
@@ -374,16 +304,15 @@ impl CallError {
         self.concealed || self.kind == CallErrorKind::NotAllowed
     }
 
-    /// Stores the failed result as the provider wrote it, or the error of its protocol as
-    /// `{"error":{…}}`; see [`Output::native`].
+    /// Adds the failed result or the error in the provider's own protocol.
     #[must_use]
-    pub fn with_native(mut self, native: RawJson) -> Self {
-        self.native = Some(native);
+    pub fn with_passthrough(mut self, passthrough: Passthrough) -> Self {
+        self.passthrough = Some(passthrough);
         self
     }
 
-    pub fn native(&self) -> Option<&RawJson> {
-        self.native.as_ref()
+    pub fn passthrough(&self) -> Option<&Passthrough> {
+        self.passthrough.as_ref()
     }
 
     /// Returns the error and its remedy as text for a model.
@@ -413,28 +342,6 @@ fn is_whole(clause: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check_blocks(json: &str, expected: usize) {
-        let output = Output::from_provider(RawJson::parse(json).unwrap(), Vec::new());
-        assert_eq!(output.blocks.len(), expected, "{json}");
-        assert_eq!(output.content.as_str(), json, "the result itself stays as it came");
-    }
-
-    #[test]
-    fn blocks_are_found_only_where_every_item_is_one() {
-        check_blocks(
-            r#"{"content":[{"type":"text","text":"a"},{"type":"image","data":"AA==","mimeType":"image/png"}]}"#,
-            2,
-        );
-        check_blocks(r#"{ "content" : [ { "text" : "a\n" , "type" : "text" } ] }"#, 1);
-        check_blocks(r#"{"content":"plain","type":"text"}"#, 0);
-        check_blocks(r#"{"content":[{"type":"text","text":"a"},{"type":"video"}]}"#, 0);
-        check_blocks(r#"{"content":[{"type":"text"}]}"#, 0);
-        check_blocks(r#"{"content":[["text","a","b","c"]],"type":1}"#, 0);
-        check_blocks(r#"[{"type":"text","text":"content"}]"#, 0);
-        check_blocks("null", 0);
-    }
 
     #[track_caller]
     fn check_hint(hint: &str, expected: Option<&str>) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::directory::ToolPage;
 use crate::naming;
+use crate::passthrough::Passthrough;
 use crate::provider::ProviderId;
 use sa_limits::budget::Permit;
 use sa_schema::Schema;
@@ -28,16 +29,19 @@ pub struct Tool {
     pub description: Option<String>,
     pub input: Option<Schema>,
     pub output: Option<Schema>,
+    /// Hints for clients, as the provider wrote them. The core does not interpret them.
     pub annotations: Option<RawJson>,
-    /// Further details from the provider (icons, metadata), in the format of MCP, for surfaces that
-    /// use it.
-    pub extras: Option<RawJson>,
+    /// Further details from the provider, such as icons.
+    pub passthrough: Option<Passthrough>,
     /// The capabilities that the tool represents in eligibility checks, such as `shell.exec`.
     pub capabilities: Vec<String>,
     /// The idle timeout of its calls.
     pub timeout: Option<Duration>,
-    /// Whether that is a hard limit, which signs of life do not extend.
+    /// Whether that is a hard limit, which progress does not extend.
     pub hard_timeout: bool,
+    /// Whether a call may be repeated after a timeout. `false` if the provider declares that a
+    /// repeated call has a further effect.
+    pub repeatable: bool,
     /// Whether its definition has changed and an operator has not accepted that yet: calls of it
     /// fail.
     pub held: bool,
@@ -60,14 +64,6 @@ impl Tool {
         input.or_else(output)
     }
 
-    /// Whether the tool says of itself that repeating a call does more than the call did. One that
-    /// says nothing may be harmless, and is for the caller to judge.
-    pub fn is_unrepeatable(&self) -> bool {
-        let hints =
-            self.annotations.as_ref().and_then(|hints| hints.to_value().ok()).unwrap_or_default();
-        hints["idempotentHint"] == false && hints["readOnlyHint"] != true
-    }
-
     /// Returns the approximate size in memory, and in a list, in bytes.
     pub fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -83,7 +79,7 @@ impl Tool {
             + schema(&self.input)
             + schema(&self.output)
             + json(&self.annotations)
-            + json(&self.extras)
+            + self.passthrough.as_ref().map_or(0, |passthrough| passthrough.json.len())
             + capabilities
     }
 
@@ -147,10 +143,11 @@ impl Tool {
             input: None,
             output: None,
             annotations: None,
-            extras: None,
+            passthrough: None,
             capabilities: Vec::new(),
             timeout: None,
             hard_timeout: false,
+            repeatable: true,
             held: false,
             open: false,
             for_models: true,
@@ -193,10 +190,11 @@ impl Hash for Tool {
             input,
             output,
             annotations,
-            extras,
+            passthrough,
             capabilities,
             timeout,
             hard_timeout,
+            repeatable,
             held,
             open,
             for_models,
@@ -204,8 +202,12 @@ impl Hash for Tool {
         (name, preferred_name, short, title, description, capabilities).hash(state);
         let schemas = [input, output].map(|schema| schema.as_ref().map(Schema::raw));
         schemas.map(|schema| schema.map(RawJson::as_str)).hash(state);
-        [annotations, extras].map(|json| json.as_ref().map(RawJson::as_str)).hash(state);
-        (timeout, hard_timeout, held, open, for_models).hash(state);
+        annotations.as_ref().map(RawJson::as_str).hash(state);
+        passthrough
+            .as_ref()
+            .map(|Passthrough { format, json }| (format, json.as_str()))
+            .hash(state);
+        (timeout, hard_timeout, repeatable, held, open, for_models).hash(state);
     }
 }
 

@@ -2,7 +2,7 @@
 //! never panics.
 
 use proptest::prelude::*;
-use sa_core::{Block, CallErrorKind, CallId, LogLevel, Output, Pattern, RawJson};
+use sa_core::{CallErrorKind, CallId, LogLevel, Pattern, RawJson};
 use sa_text::json::{MAX_DEPTH, Object, is_too_deep, shortened, why};
 use sa_text::{closest, similar};
 use serde_json::{Value, json};
@@ -80,23 +80,6 @@ proptest! {
         prop_assert!(shortened(&text).chars().count() <= 201 && text.starts_with(shortened(&text).trim_end_matches('…')));
         let quoted = Value::from(text).to_string();
         prop_assert!(why(&serde_json::from_str::<u8>(&quoted).unwrap_err()).len() < sa_hostile::SHORT);
-    }
-
-    #[test]
-    fn blocks_are_all_that_a_result_has_or_none(content in sa_hostile::json(&["content", "type", "text", "image", "data", "mimeType"])) {
-        for content in [content.clone(), json!({ "content": content }), json!({ "content": [content] })] {
-            let output = Output::from_provider(RawJson::of(&content), Vec::new());
-            let items = content["content"].as_array().map_or(0, Vec::len);
-            prop_assert!(output.blocks.is_empty() || output.blocks.len() == items);
-            for (block, item) in output.blocks.iter().zip(content["content"].as_array().into_iter().flatten()) {
-                match block {
-                    Block::Text(text) => prop_assert_eq!(&item["text"], text),
-                    Block::Image { data, mime_type } => prop_assert!(item["data"] == **data && item["mimeType"] == **mime_type),
-                    Block::Other(other) => prop_assert!(false, "{other:?}"),
-                }
-            }
-            prop_assert_eq!(output.content.to_value().unwrap(), content);
-        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the HTTP handlers of all crates share: the identity behind a token, errors as problems,
 //! bodies within their budget, streams of events, and calls as JSON.
 
+pub mod annotations;
 pub mod auth;
 pub mod blocks;
 pub mod body;
@@ -23,6 +24,7 @@ mod route_table;
 mod scope;
 pub mod slot;
 mod socket;
+mod status;
 
 use axum::http::{HeaderName, HeaderValue};
 use sa_core::CallId;
@@ -42,6 +44,11 @@ pub use refused::masked_path;
 pub use route_table::{Client, DirectRequest, DirectRoute, RouteTable, method_not_allowed};
 pub use scope::{KnownChannels, no_such_scope};
 pub use socket::SocketRoute;
+pub use status::{status, status_of_kind};
+
+/// The format of data that passes unchanged between MCP servers and MCP clients, see
+/// [`sa_core::Passthrough`].
+pub const MCP: &str = "mcp";
 
 /// The media type of JSON.
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -10,6 +10,8 @@ use sa_core::{CallError, CallErrorKind, CallId};
 use sa_socket::NoUpgrade;
 use serde::Serialize;
 
+use crate::status::status;
+
 /// OpenAI's clients check this header before the status.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
@@ -154,7 +156,7 @@ impl From<&CallError> for Problem {
             hint: error.hint.clone(),
             reason: error.reason(),
             retryable: error.retryable,
-            ..Self::new(error.http_status(), error.kind.as_str(), error.message.clone())
+            ..Self::new(status(error), error.kind.as_str(), error.message.clone())
         }
     }
 }
@@ -212,6 +214,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::status::status_of_kind;
 
     /// Collects every `new(404, "not_found"` in the files below a folder.
     fn made_in(folder: &Path, found: &mut BTreeSet<(String, u16)>) {
@@ -254,7 +257,7 @@ mod tests {
     fn every_kind_is_in_the_docs_with_its_status() {
         let mut kinds: BTreeSet<(String, u16)> = CallErrorKind::ALL
             .into_iter()
-            .map(|kind| (kind.as_str().to_owned(), kind.http_status()))
+            .map(|kind| (kind.as_str().to_owned(), status_of_kind(kind)))
             .collect();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for folder in ["http", "gateway", "providers", "surfaces"] {

@@ -329,7 +329,7 @@ impl Router {
     /// reached its provider, and the tool declares that repeating it is not harmless.
     fn had_effect(&self, call: &RunningCall) -> bool {
         let route = self.directory.resolve(&call.request.tool, &call.request.view);
-        call.provider().is_some() && route.is_ok_and(|route| route.tool.is_unrepeatable())
+        call.provider().is_some() && route.is_ok_and(|route| !route.tool.repeatable)
     }
 
     /// Adds the names of similar tools to the error of a provider that has no such tool. A provider

@@ -47,7 +47,7 @@ impl Kept {
                     let why = format!("the stored result of this call cannot be read: {error}");
                     CallError::new(CallErrorKind::Failed, why)
                 })?;
-                Ok(Output::from_provider(content, attachments.collect()))
+                Ok(sa_http::blocks::output(content, attachments.collect()))
             }
             Self::Err { kind, message, hint, retryable } => {
                 let kind = CallErrorKind::parse(&kind).unwrap_or(CallErrorKind::Failed);

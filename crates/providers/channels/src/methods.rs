@@ -337,7 +337,7 @@ impl MethodResult<'_> {
             provider.link().forget(id);
             let outcome = match self.is_error {
                 Some(true) => Err(failure(&content)),
-                _ => Ok(Output::from_provider(content, attachments)),
+                _ => Ok(sa_http::blocks::output(content, attachments)),
             };
             return provider.complete(id, outcome);
         }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use sa_core::{Catalog, RawJson, Schema, Tool};
+use sa_http::annotations::is_repeatable;
 use sa_protocol::node::{Features, Hello, ToolSpec};
 use sa_protocol::{
     CapabilityError, PROTOCOL_VERSION, close, validate_name, validate_prefix, validate_tool_name,
@@ -246,13 +247,15 @@ fn with_host(node: &str, name: &str) -> String {
 fn tool(node: &str, spec: &ToolSpec, input: Option<RawJson>) -> Tool {
     let preferred_name =
         if spec.name.contains('.') { spec.name.clone() } else { with_host(node, &spec.name) };
+    let annotations = spec.annotations.as_deref().and_then(|raw| readable(raw).ok());
     Tool {
         preferred_name,
         title: spec.title.clone(),
         description: spec.description.as_deref().map(shortened),
         input: input.map(Schema::new),
         output: spec.output_schema.as_deref().and_then(|raw| readable(raw).ok()).map(Schema::new),
-        annotations: spec.annotations.as_deref().and_then(|raw| readable(raw).ok()),
+        repeatable: is_repeatable(annotations.as_ref()),
+        annotations,
         capabilities: spec
             .capabilities
             .iter()

@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use sa_core::directory::{Directory, SavedProvider};
 use sa_core::store::{Expect, Records, StoreError};
 use sa_core::{Grant, ProviderId, Rank, RawJson, Schema, Tool, Trimmer};
+use sa_http::annotations::is_repeatable;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
@@ -229,13 +230,15 @@ impl ToolDocument {
 
     fn read(self) -> Result<(Arc<Tool>, u64), serde_json::Error> {
         let json = |raw: Option<Box<RawValue>>| raw.map(|raw| RawJson::part(&raw)).transpose();
+        let annotations = json(self.annotations)?;
         let tool = Tool {
             preferred_name: self.preferred_name,
             title: self.title,
             description: self.description,
             input: json(self.input)?.map(Schema::new),
             output: json(self.output)?.map(Schema::new),
-            annotations: json(self.annotations)?,
+            repeatable: is_repeatable(annotations.as_ref()),
+            annotations,
             capabilities: self.capabilities,
             timeout: self.timeout_ms.map(Duration::from_millis),
             held: self.held,

@@ -427,7 +427,7 @@ fn answer(nodes: &Nodes, provider: &LinkProvider<NodeLink>, response: ToolRespon
     };
     let outcome = match response.outcome {
         Ok(result) => readable(result.unwrap_or("null"), &response.attachments)
-            .map(|(content, attachments)| Output::from_provider(content, attachments))
+            .map(|(content, attachments)| sa_http::blocks::output(content, attachments))
             .map_err(|error| {
                 bad_frame(nodes, provider.link(), &error);
                 unreadable(&provider.link().id, error)

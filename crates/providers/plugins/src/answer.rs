@@ -52,7 +52,7 @@ pub(crate) fn outcome(plugin: &str, answer: &Answer) -> Result<Output, Fault> {
     match RawJson::parse(text) {
         // `new Response(JSON.stringify(…))` has the content type of plain text.
         Ok(json) if says_json || text.trim_start().starts_with(['{', '[']) => {
-            Ok(Output::from_provider(json, Vec::new()))
+            Ok(sa_http::blocks::output(json, Vec::new()))
         }
         Err(error) if says_json => {
             let why = format!(
@@ -110,7 +110,7 @@ fn refusal(plugin: &str, answer: &Answer) -> Fault {
 pub(crate) fn unanswered(plugin: &Plugin, error: EgressError, secrets: &[String]) -> Fault {
     if let Some(refused) = error.refused {
         let error = CallError::answer_refused(refused);
-        return Fault::new(PluginErrorType::Status(error.http_status()), error);
+        return Fault::new(PluginErrorType::Status(sa_http::status(&error)), error);
     }
     nothing_from(
         &format!("the plugin \"{}\" cannot be called", plugin.identifier()),

@@ -353,7 +353,7 @@ fn error_type(error: &CallError) -> PluginErrorType {
         | CallErrorKind::Overloaded
         | CallErrorKind::Conflict
         | CallErrorKind::Cancelled
-        | CallErrorKind::Store => PluginErrorType::Status(error.http_status()),
+        | CallErrorKind::Store => PluginErrorType::Status(sa_http::status(error)),
         CallErrorKind::Failed => PluginErrorType::PluginGatewayError,
     }
 }

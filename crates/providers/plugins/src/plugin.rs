@@ -7,6 +7,7 @@ use std::time::Duration;
 use sa_core::naming;
 use sa_core::{Catalog, RawJson, Schema, Tool};
 use sa_egress::{Allowed, origin};
+use sa_http::annotations::is_repeatable;
 use sa_openapi::{Document, Operation};
 use serde_json::{Value, json};
 use url::Url;
@@ -37,7 +38,7 @@ pub(crate) struct Function {
     exposed: String,
     pub(crate) description: Option<String>,
     pub(crate) input: Schema,
-    annotations: Value,
+    annotations: RawJson,
     pub(crate) endpoint: Endpoint,
 }
 
@@ -152,7 +153,7 @@ impl Plugin {
             exposed,
             description,
             input,
-            annotations,
+            annotations: RawJson::of(&annotations),
             endpoint,
         });
     }
@@ -189,7 +190,8 @@ impl Plugin {
                 .or_else(|| self.manifest.meta.description.clone()),
             input: Some(function.input.clone()),
             timeout: Some(timeout),
-            annotations: Some(RawJson::of(&function.annotations)),
+            repeatable: is_repeatable(Some(&function.annotations)),
+            annotations: Some(function.annotations.clone()),
             ..Tool::named(&function.own)
         });
         Catalog { tools: tools.collect(), ..Catalog::default() }

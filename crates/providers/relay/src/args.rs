@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use sa_core::{CallError, CallErrorKind, RawJson, Schema, Tool};
+use sa_http::annotations::is_repeatable;
 use sa_text::json::{object, why};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -165,6 +166,7 @@ impl ToolSpec {
         let json =
             |raw: &Option<Box<RawValue>>| raw.as_ref().and_then(|raw| RawJson::part(raw).ok());
         let description = self.description.as_ref();
+        let annotations = json(&self.annotations);
         Tool {
             preferred_name: format!("{caller}_{}", self.name),
             title: self.title.clone(),
@@ -172,7 +174,8 @@ impl ToolSpec {
                 .map(|text| text[..text.floor_char_boundary(MAX_DESCRIPTION)].to_owned()),
             input: json(&self.input_schema).map(Schema::new),
             output: json(&self.output_schema).map(Schema::new),
-            annotations: json(&self.annotations),
+            repeatable: is_repeatable(annotations.as_ref()),
+            annotations,
             timeout: Some(own.unwrap_or(timeout)),
             hard_timeout: own.is_some() || is_own,
             ..Tool::named(&self.name)

@@ -395,7 +395,7 @@ fn word(response: &args::Response) -> Word {
         return Word::Update(Update::Progress { progress, total, message });
     }
     let content = response.result.as_deref().map_or_else(RawJson::null, json);
-    Word::Answer(Ok(Output::from_provider(content, Vec::new())))
+    Word::Answer(Ok(sa_http::blocks::output(content, Vec::new())))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use rmcp::transport::Transport;
 use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use sa_core::{CallError, RawJson};
+use sa_http::MCP;
 use sa_limits::budget::Refused;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -391,7 +392,8 @@ fn about(asker: &Asker) -> RequestMetaObject {
     if let Some(level) = client_capabilities.log {
         meta.0.insert(LOG_LEVEL.to_owned(), Value::String(level.as_str().to_owned()));
     }
-    if let Some(answers) = client_capabilities.answers.and_then(|answers| answers.to_value().ok()) {
+    let answers = client_capabilities.passthrough.as_ref().and_then(|data| data.in_format(MCP));
+    if let Some(answers) = answers.and_then(|answers| answers.to_value().ok()) {
         meta.0.insert(CAPABILITIES.to_owned(), answers);
     }
     meta

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use rmcp::model::ServerResult;
 use sa_core::store::{Expect, Records};
 use sa_core::tool::invisible;
-use sa_core::{Catalog, Listing, RawJson, Schema, Tool};
+use sa_core::{Catalog, Listing, Passthrough, RawJson, Schema, Tool};
+use sa_http::MCP;
+use sa_http::annotations::is_repeatable;
 use sa_limits::offload::{self, LARGE};
 use sa_lines::{LEFT_OUT, TASK_REQUIRED};
 use sa_protocol::validate_name;
@@ -235,24 +237,28 @@ impl Lists {
     /// as a prefix, so that it is unique.
     pub(crate) fn catalog(&self, name: &str, spec: &Spec) -> Catalog {
         let json = |value: Option<serde_json::Value>| value.as_ref().map(RawJson::of);
-        let tools = self.tools.iter().map(|tool| Tool {
-            short: Some(tool.name.as_ref().into()),
-            title: tool.title.clone(),
-            description: tool.description.as_ref().map(ToString::to_string),
-            input: json(serde_json::to_value(&*tool.input_schema).ok()).map(Schema::new),
-            output: tool
-                .output_schema
-                .as_ref()
-                .and_then(|schema| json(serde_json::to_value(&**schema).ok()))
-                .map(Schema::new),
-            annotations: tool
+        let tools = self.tools.iter().map(|tool| {
+            let annotations = tool
                 .annotations
                 .as_ref()
-                .and_then(|annotations| json(serde_json::to_value(annotations).ok())),
-            extras: extras(tool),
-            timeout: spec.timeout(),
-            for_models: is_for_models(tool),
-            ..Tool::named(&own_name(name, &tool.name))
+                .and_then(|annotations| json(serde_json::to_value(annotations).ok()));
+            Tool {
+                short: Some(tool.name.as_ref().into()),
+                title: tool.title.clone(),
+                description: tool.description.as_ref().map(ToString::to_string),
+                input: json(serde_json::to_value(&*tool.input_schema).ok()).map(Schema::new),
+                output: tool
+                    .output_schema
+                    .as_ref()
+                    .and_then(|schema| json(serde_json::to_value(&**schema).ok()))
+                    .map(Schema::new),
+                repeatable: is_repeatable(annotations.as_ref()),
+                annotations,
+                passthrough: passthrough(tool),
+                timeout: spec.timeout(),
+                for_models: is_for_models(tool),
+                ..Tool::named(&own_name(name, &tool.name))
+            }
         });
         Catalog { tools: tools.collect(), watched: true, ..Catalog::default() }
     }
@@ -281,22 +287,23 @@ fn is_for_models(tool: &rmcp::model::Tool) -> bool {
 }
 
 /// Returns the fields of a tool that the gateway's model does not have.
-fn extras(tool: &rmcp::model::Tool) -> Option<RawJson> {
+fn passthrough(tool: &rmcp::model::Tool) -> Option<Passthrough> {
     let mut meta = tool.meta.clone();
     // The gateway runs the task. Callers see an ordinary tool.
     if let Some(meta) = &mut meta {
         meta.0.remove(TASK_REQUIRED);
     }
-    let extras = Extras {
+    let fields = OtherFields {
         icons: tool.icons.as_ref(),
         meta: meta.as_ref().filter(|meta| !meta.0.is_empty()),
     };
-    let any = extras.icons.is_some() || extras.meta.is_some();
-    any.then(|| serde_json::to_value(extras).ok()).flatten().as_ref().map(RawJson::of)
+    let any = fields.icons.is_some() || fields.meta.is_some();
+    let fields = any.then(|| serde_json::to_value(fields).ok()).flatten()?;
+    Some(Passthrough::new(MCP, RawJson::of(&fields)))
 }
 
 #[derive(Serialize)]
-struct Extras<'a> {
+struct OtherFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     icons: Option<&'a Vec<rmcp::model::Icon>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]

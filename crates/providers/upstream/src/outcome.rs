@@ -3,8 +3,10 @@
 use rmcp::model::{
     CallToolResult, ContentBlock, ErrorCode, ErrorData, MetaObject, ResourceContents, ServerResult,
 };
-use sa_core::{Block, CallError, CallErrorKind, DocumentError, Outcome, Output, RawJson};
-
+use sa_core::{
+    Block, CallError, CallErrorKind, DocumentError, Outcome, Output, Passthrough, RawJson,
+};
+use sa_http::MCP;
 use serde_json::{Map, Value};
 
 use crate::connection::Failure;
@@ -72,7 +74,7 @@ fn fields(object: &Map<String, Value>) -> usize {
 }
 
 fn of_result(server: &str, result: &CallToolResult) -> Outcome {
-    let native =
+    let json =
         serde_json::to_string(result).and_then(|json| RawJson::parse(&json)).map_err(|error| {
             let why = format!("the upstream \"{server}\" returned an invalid response: {error}");
             CallError::new(CallErrorKind::Failed, why)
@@ -88,11 +90,12 @@ fn of_result(server: &str, result: &CallToolResult) -> Outcome {
         } else {
             texts.join("\n")
         };
-        return Err(CallError::new(CallErrorKind::Failed, message).with_native(native));
+        return Err(CallError::new(CallErrorKind::Failed, message)
+            .with_passthrough(Passthrough::new(MCP, json)));
     }
-    let content = result.structured_content.as_ref().map_or_else(|| native.clone(), RawJson::of);
+    let content = result.structured_content.as_ref().map_or_else(|| json.clone(), RawJson::of);
     let blocks = result.content.iter().map(block).collect();
-    Ok(Output { blocks, native: Some(native), ..Output::json(content) })
+    Ok(Output { blocks, passthrough: Some(Passthrough::new(MCP, json)), ..Output::json(content) })
 }
 
 fn block(block: &ContentBlock) -> Block {
@@ -122,11 +125,11 @@ fn error(server: &str, failure: Failure) -> CallError {
         )
         .hint("run `switchboard upstream list` to see its state"),
         Failure::Answered(error) => {
-            let native = serde_json::to_value(&error)
+            let json = serde_json::to_value(&error)
                 .map(|error| RawJson::of(&serde_json::json!({ "error": error })));
             let failed = CallError::new(kind(&error), error.message.into_owned());
-            match native {
-                Ok(native) => failed.with_native(native),
+            match json {
+                Ok(json) => failed.with_passthrough(Passthrough::new(MCP, json)),
                 Err(_) => failed,
             }
         }
@@ -212,7 +215,7 @@ mod tests {
         let output = result(sent.clone()).unwrap();
         assert_eq!(output.content.to_value().unwrap(), json!({ "n": 1 }));
         assert_eq!(output.blocks.len(), 5);
-        assert_eq!(output.native.unwrap().to_value().unwrap(), sent);
+        assert_eq!(output.passthrough.unwrap().in_format(MCP).unwrap().to_value().unwrap(), sent);
         let Block::Other(audio) = &output.blocks[2] else { panic!("{:?}", output.blocks[2]) };
         assert_eq!(audio.to_value().unwrap(), sent["content"][2]);
     }
@@ -223,6 +226,6 @@ mod tests {
             json!({ "content": [{ "type": "text", "text": "no such file" }], "isError": true });
         let error = result(sent.clone()).unwrap_err();
         assert_eq!((error.kind, &*error.message), (CallErrorKind::Failed, "no such file"));
-        assert_eq!(error.native().unwrap().to_value().unwrap(), sent);
+        assert_eq!(error.passthrough().unwrap().in_format(MCP).unwrap().to_value().unwrap(), sent);
     }
 }

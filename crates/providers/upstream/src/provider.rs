@@ -9,6 +9,7 @@ use sa_core::{
     Asking, Call, CallError, DocumentAnswer, DocumentError, Documents, Listing, Outcome, Principal,
     Provider, RawJson, UpdateSink, Updates, Watch,
 };
+use sa_http::MCP;
 use sa_limits::offload;
 use sa_limits::received::Received;
 
@@ -67,6 +68,10 @@ impl Provider for Upstream {
 }
 
 impl Documents for Upstream {
+    fn format(&self) -> &'static str {
+        MCP
+    }
+
     fn list(&self, listing: Listing) -> BoxFuture<'static, Vec<RawJson>> {
         let lists = self.0.lists();
         Box::pin(async move {

@@ -15,9 +15,10 @@ use rmcp::model::{
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use sa_core::{
-    Asking, CallError, CallErrorKind, ClientCapabilities, LogLevel, Question, RawJson, Update,
-    UpdateSink, Updates,
+    Asking, CallError, CallErrorKind, ClientCapabilities, LogLevel, Passthrough, Question, RawJson,
+    Update, UpdateSink, Updates,
 };
+use sa_http::MCP;
 use sa_limits::budget::{Refused, Share};
 use sa_limits::received::Received;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +36,7 @@ pub(crate) enum Asker {
 
 impl Asker {
     pub(crate) async fn ask(&self, what: &str, params: RawJson) -> Result<RawJson, CallError> {
-        let question = Question { what: what.to_owned(), params };
+        let question = Question { what: what.to_owned(), params: Passthrough::new(MCP, params) };
         match self {
             Self::Call(updates) => updates.ask(question).await,
             Self::Reader(sink) => sink.ask(question).await,

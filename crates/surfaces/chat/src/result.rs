@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use sa_core::outcome::Block;
-use sa_core::{Outcome, Output, RawJson};
+use sa_core::{Outcome, Output, Passthrough, RawJson};
+use sa_http::MCP;
 use serde_json::Value;
 
 /// The maximum size of an image; servers accept no larger ones.
@@ -18,7 +19,7 @@ pub(crate) struct Shown {
     /// The reason of the failure, for programs; see `CallError::reason`.
     pub(crate) reason: Option<&'static str>,
     /// The result in MCP form, if the provider returned it so.
-    pub(crate) native: Option<RawJson>,
+    pub(crate) mcp: Option<RawJson>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Shown {
         let mut shown = match outcome {
             Ok(output) => Self::output(output),
             Err(error) => Self {
-                native: error.native().cloned(),
+                mcp: mcp(error.passthrough()),
                 reason: error.reason(),
                 ..Self::error(&error.for_models())
             },
@@ -53,7 +54,7 @@ impl Shown {
     }
 
     fn output(output: &Output) -> Self {
-        let mut shown = Self { native: output.native.clone(), ..Self::default() };
+        let mut shown = Self { mcp: mcp(output.passthrough.as_ref()), ..Self::default() };
         let mut texts: Vec<String> = Vec::new();
         if output.blocks.is_empty() {
             texts.push(text(&output.content));
@@ -113,6 +114,10 @@ impl Shown {
     }
 }
 
+fn mcp(passthrough: Option<&Passthrough>) -> Option<RawJson> {
+    passthrough?.in_format(MCP).cloned()
+}
+
 /// Returns a text result as text, and any other result as JSON.
 fn text(content: &RawJson) -> String {
     serde_json::from_str::<String>(content.as_str()).unwrap_or_else(|_| content.as_str().to_owned())
@@ -148,7 +153,7 @@ mod tests {
 
     #[track_caller]
     fn check(result: Value, text: &str, images: usize) {
-        let output = Output::from_provider(RawJson::of(&result), Vec::new());
+        let output = sa_http::blocks::output(RawJson::of(&result), Vec::new());
         let shown = Shown::of(&Ok(output), 1_000);
         assert_eq!((shown.text.as_str(), shown.images.len()), (text, images), "{result}");
     }

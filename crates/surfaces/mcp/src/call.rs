@@ -18,9 +18,10 @@ use sa_core::call::CallRequest;
 use sa_core::principal::View;
 use sa_core::router::{Finished, Router};
 use sa_core::{
-    Asking, Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Question,
-    RawJson, Schema, Tool, Update, UpdateSink,
+    Asking, Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Passthrough,
+    Question, RawJson, Schema, Tool, Update, UpdateSink,
 };
+use sa_http::MCP;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -318,8 +319,9 @@ impl UpdateSink for Sink {
             (answers.sampling, answers.elicitation, answers.roots) =
                 (can.sampling, can.elicitation, can.roots);
         }
-        let answers = serde_json::to_value(answers).ok().as_ref().map(RawJson::of);
-        ClientCapabilities { asking: Some(self.client.asking), log: self.client.log, answers }
+        let answers = serde_json::to_value(answers).ok();
+        let passthrough = answers.map(|answers| Passthrough::new(MCP, RawJson::of(&answers)));
+        ClientCapabilities { asking: Some(self.client.asking), log: self.client.log, passthrough }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {

@@ -13,6 +13,7 @@ use rmcp::model::{
 use sa_core::directory::ToolView;
 use sa_core::outcome::{Attachment, Block, Outcome};
 use sa_core::{CallError, Output, RawJson, Schema};
+use sa_http::MCP;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -118,8 +119,9 @@ pub(crate) fn tool(view: &ToolView) -> Tool {
         .annotations
         .as_ref()
         .and_then(|annotations| serde_json::from_str(annotations.as_str()).ok());
-    if let Some(Extras { icons, meta }) =
-        tool.extras.as_ref().and_then(|extras| serde_json::from_str(extras.as_str()).ok())
+    let passthrough = tool.passthrough.as_ref().and_then(|data| data.in_format(MCP));
+    if let Some(OtherFields { icons, meta }) =
+        passthrough.and_then(|fields| serde_json::from_str(fields.as_str()).ok())
     {
         (converted.icons, converted.meta) = (icons, meta);
     }
@@ -144,7 +146,7 @@ pub(crate) fn listed_output(tool: &sa_core::Tool) -> Option<&Schema> {
 
 /// The fields of a tool that exist only in MCP.
 #[derive(serde::Deserialize)]
-struct Extras {
+struct OtherFields {
     icons: Option<Vec<Icon>>,
     #[serde(rename = "_meta")]
     meta: Option<MetaObject>,
@@ -153,10 +155,9 @@ struct Extras {
 /// Converts the outcome of a call into an MCP result.
 pub fn result(outcome: &Outcome) -> CallToolResult {
     // A result that a provider returns in MCP form needs no conversion.
-    let native = outcome.as_ref().map_or_else(CallError::native, |output| output.native.as_ref());
-    let native: Option<CallToolResult> =
-        native.and_then(|native| serde_json::from_str(native.as_str()).ok());
-    if let Some(mut result) = native {
+    let result: Option<CallToolResult> =
+        passed_through(outcome).and_then(|result| serde_json::from_str(result.as_str()).ok());
+    if let Some(mut result) = result {
         // An upstream of the older era sends no result type; rmcp removes it for clients of that
         // era.
         result.result_type.get_or_insert(ResultType::COMPLETE);
@@ -166,6 +167,15 @@ pub fn result(outcome: &Outcome) -> CallToolResult {
         Ok(output) => success(output),
         Err(error) => failure(error),
     }
+}
+
+/// Returns the result or the error that a provider returned in MCP form.
+fn passed_through(outcome: &Outcome) -> Option<&RawJson> {
+    let data = match outcome {
+        Ok(output) => output.passthrough.as_ref(),
+        Err(error) => error.passthrough(),
+    };
+    data?.in_format(MCP)
 }
 
 /// The same for a tool whose output schema clients may have seen. They refuse a result that does
@@ -185,7 +195,7 @@ pub(crate) fn result_of(
     let mut structured = result.structured_content.take();
     let why = match &structured {
         Some(said) => schema.result_error(&RawJson::of(said)),
-        None => match outcome.as_ref().ok().filter(|output| output.native.is_none()) {
+        None => match outcome.as_ref().ok().filter(|_| passed_through(outcome).is_none()) {
             // Content blocks alone. Their own JSON may be what the schema describes.
             Some(output) => match object(&output.content) {
                 Some(own) => {
@@ -246,8 +256,9 @@ struct PlainText<'a> {
 /// Converts an outcome like [`result`], if its content is only plain JSON.
 pub(crate) fn plain(outcome: &Outcome) -> Option<Plain<'_>> {
     let output = outcome.as_ref().ok()?;
-    let Output { content, blocks, attachments, native: None, .. } = output else { return None };
-    if !blocks.is_empty()
+    let Output { content, blocks, attachments, .. } = output;
+    if passed_through(outcome).is_some()
+        || !blocks.is_empty()
         || !attachments.is_empty()
         || may_be_blocks(content)
         || may_have_meta(content)
@@ -277,8 +288,8 @@ pub(crate) fn protocol_error(outcome: &Outcome) -> Option<ErrorData> {
     struct Failed {
         error: ErrorData,
     }
-    let native = outcome.as_ref().err()?.native()?;
-    serde_json::from_str::<Failed>(native.as_str()).ok().map(|failed| failed.error)
+    let error = passed_through(outcome).filter(|_| outcome.is_err())?;
+    serde_json::from_str::<Failed>(error.as_str()).ok().map(|failed| failed.error)
 }
 
 fn success(output: &Output) -> CallToolResult {

@@ -20,6 +20,7 @@ use sa_core::{
     Asking, CallError, CallErrorKind, DocumentAnswer, DocumentError, Documents, DocumentsView,
     Listing, Overrun, Question, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
 };
+use sa_http::MCP;
 use sa_limits::offload;
 use sa_text::json::why;
 use serde::Serialize;
@@ -56,7 +57,8 @@ struct Holder<'a> {
 
 impl<'a> Passthrough<'a> {
     pub(crate) fn new(router: &'a Router, view: View) -> Self {
-        let sources = router.directory().documents(&view);
+        let mut sources = router.directory().documents(&view);
+        sources.retain(|source| source.documents.format() == MCP);
         Self { router, view, sources }
     }
 
@@ -334,7 +336,8 @@ impl UpdateSink for Client {
         let peer = self.0.clone();
         Box::pin(async move {
             let failed = |why: String| CallError::new(CallErrorKind::Failed, why);
-            let params: Value = serde_json::from_str(question.params.as_str()).unwrap_or_default();
+            let params: Value =
+                serde_json::from_str(question.params.json.as_str()).unwrap_or_default();
             let request = json!({ "method": question.what, "params": params });
             let request: ServerRequest =
                 serde_json::from_value(request).map_err(|error| failed(error.to_string()))?;

@@ -18,6 +18,7 @@ use rmcp::model::{
 };
 use rmcp::{ErrorData, Peer, RoleServer};
 use sa_core::{CallError, CallErrorKind, Question, RawJson};
+use sa_http::MCP;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -52,11 +53,14 @@ pub(crate) fn answers_some(client: &ClientCapabilities) -> bool {
 
 /// Returns whether the client has declared that it can answer this question.
 pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool {
+    if question.params.format != MCP {
+        return false;
+    }
     match question.what.as_str() {
         SAMPLING => client.sampling.is_some(),
         ROOTS => client.roots.is_some(),
         ELICITATION => client.elicitation.as_ref().is_some_and(|can| {
-            let by_url = value(&question.params)["mode"] == "url";
+            let by_url = value(&question.params.json)["mode"] == "url";
             // A client that names no mode supports forms, which were once the only mode.
             if by_url { can.url.is_some() } else { can.form.is_some() || can.url.is_none() }
         }),
@@ -68,7 +72,7 @@ pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool 
 pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
     // A request needs no name.
     own_name(&mut asked.question);
-    let params = Some(value(&asked.question.params)).filter(|params| !params.is_null());
+    let params = Some(value(&asked.question.params.json)).filter(|params| !params.is_null());
     let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.what, params));
     let answer = match peer.send_request(request).await {
         Ok(answer) => Ok(RawJson::of(&serde_json::to_value(answer).unwrap_or_default())),
@@ -106,14 +110,14 @@ pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String,
 /// Removes and returns the provider's name from the question's `_meta`. A provider that forwards
 /// questions of another server forwards their names, too.
 fn own_name(question: &mut Question) -> Option<String> {
-    let mut params = value(&question.params);
+    let mut params = value(&question.params.json);
     let meta = params.get_mut("_meta")?.as_object_mut()?;
     let name = meta.remove(NAME)?;
     let rest_is_empty = meta.is_empty();
     if rest_is_empty {
         params.as_object_mut()?.remove("_meta");
     }
-    question.params = RawJson::of(&params);
+    question.params.json = RawJson::of(&params);
     name.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len())).map(str::to_owned)
 }
 
@@ -246,7 +250,7 @@ pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
 
 fn request(question: &Question) -> Option<InputRequest> {
     let mut request = json!({ "method": question.what });
-    let params = value(&question.params);
+    let params = value(&question.params.json);
     if !params.is_null() {
         request["params"] = params;
     }
@@ -269,6 +273,7 @@ fn value(json: &RawJson) -> Value {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use sa_core::Passthrough;
 
     use super::*;
 
@@ -290,10 +295,10 @@ mod tests {
         #[test]
         fn a_question_keeps_its_name_out_of_what_is_asked(params in sa_hostile::json(WORDS), answer in sa_hostile::json(WORDS)) {
             for what in [SAMPLING, ELICITATION, ROOTS, "other"] {
-                let mut question = Question { what: what.into(), params: RawJson::of(&params) };
+                let mut question = Question { what: what.into(), params: Passthrough::new(MCP, RawJson::of(&params)) };
                 let name = own_name(&mut question);
                 prop_assert!(name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len())));
-                let left = question.params.to_value().unwrap();
+                let left = question.params.json.to_value().unwrap();
                 prop_assert!(left["_meta"].get(NAME).is_none());
                 let _ = (request(&question), is_answer(what, &answer));
             }

@@ -18,7 +18,7 @@ struct Echo;
 
 impl Provider for Echo {
     fn call(&self, call: Arc<Call>, _: Updates) -> BoxFuture<'static, Outcome> {
-        async move { Ok(Output::from_provider(call.args.clone(), Vec::new())) }.boxed()
+        async move { Ok(sa_http::blocks::output(call.args.clone(), Vec::new())) }.boxed()
     }
 }
 

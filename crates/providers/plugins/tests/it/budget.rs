@@ -120,7 +120,11 @@ async fn many_unfinished_answers_of_one_principal_leave_space_for_others() {
     assert_eq!((large.len(), refused.len()), (ALONE, CALLS - ALONE));
     large.iter().for_each(assert_large);
     for error in refused.into_iter().filter_map(Result::err) {
-        assert_eq!((error.kind, error.http_status()), (CallErrorKind::Overloaded, 503), "{error}");
+        assert_eq!(
+            (error.kind, sa_http::status(&error)),
+            (CallErrorKind::Overloaded, 503),
+            "{error}"
+        );
         assert!(!error.retryable, "it may have had an effect");
         assert!(error.hint.unwrap().contains("limits.provider_answer_bytes"));
     }

@@ -8,9 +8,10 @@ use futures_util::future::BoxFuture;
 use sa_core::audit::NoJournal;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{
-    Asking, CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Policy, Principal,
-    Question, RawJson, Role, Router, RouterOptions, Update, UpdateSink, View,
+    Asking, CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Passthrough,
+    Policy, Principal, Question, RawJson, Role, Router, RouterOptions, Update, UpdateSink, View,
 };
+use sa_http::MCP;
 use sa_limits::budget::SharedBudget;
 use sa_store::{OpenOptions, Store};
 use sa_upstream::{Spec, State, Upstreams};
@@ -33,7 +34,8 @@ impl UpdateSink for Caller {
 
     fn client_capabilities(&self) -> ClientCapabilities {
         let answers = RawJson::of(&json!({ "elicitation": {}, "sampling": {} }));
-        ClientCapabilities { asking: Some(self.0), answers: Some(answers), log: None }
+        let passthrough = Some(Passthrough::new(MCP, answers));
+        ClientCapabilities { asking: Some(self.0), passthrough, log: None }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {

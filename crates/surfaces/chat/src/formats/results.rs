@@ -106,7 +106,7 @@ fn gemini(answer: &Answer) -> Vec<Value> {
 fn mcp(answer: &Answer) -> Value {
     let shown = &answer.shown;
     let result =
-        shown.native.as_ref().and_then(|native| native.to_value().ok()).unwrap_or_else(|| {
+        shown.mcp.as_ref().and_then(|result| result.to_value().ok()).unwrap_or_else(|| {
             let mut content = Vec::new();
             if !shown.text.is_empty() {
                 content.push(json!({ "type": "text", "text": shown.text }));

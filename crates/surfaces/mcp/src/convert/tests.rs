@@ -1,11 +1,11 @@
 use super::*;
-use sa_core::CallErrorKind;
+use sa_core::{CallErrorKind, Passthrough};
 use serde_json::json;
 
 /// The content's types, and what is structured beside them.
 #[track_caller]
 fn check(given: &Value, types: &[&str], structured: Option<Value>) {
-    let converted = result(&Ok(Output::from_provider(RawJson::of(given), Vec::new())));
+    let converted = result(&Ok(sa_http::blocks::output(RawJson::of(given), Vec::new())));
     let content = serde_json::to_value(&converted.content).unwrap();
     let found: Vec<_> =
         content.as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect();
@@ -24,7 +24,8 @@ fn a_result_is_text_and_an_object_is_structured_too() {
 
 #[test]
 fn a_plain_result_is_written_as_any_other_is() {
-    let output = |json: &str| Ok(Output::from_provider(RawJson::parse(json).unwrap(), Vec::new()));
+    let output =
+        |json: &str| Ok(sa_http::blocks::output(RawJson::parse(json).unwrap(), Vec::new()));
     let written =
         |outcome: &Outcome| plain(outcome).map(|plain| serde_json::to_value(plain).unwrap());
     for json in [
@@ -51,7 +52,10 @@ fn a_plain_result_is_written_as_any_other_is() {
         None
     );
     assert_eq!(
-        written(&Ok(Output { native: Some(content.clone()), ..Output::json(content) })),
+        written(&Ok(Output {
+            passthrough: Some(Passthrough::new(MCP, content.clone())),
+            ..Output::json(content)
+        })),
         None
     );
     assert_eq!(written(&Err(CallError::new(CallErrorKind::Failed, "no"))), None);
@@ -74,7 +78,7 @@ fn blocks_are_sent_once() {
 #[test]
 fn metadata_of_a_result_has_its_own_place() {
     let given = json!({ "a": 1, "_meta": { "k": ["v"] } });
-    let outcome = Ok(Output::from_provider(RawJson::of(&given), Vec::new()));
+    let outcome = Ok(sa_http::blocks::output(RawJson::of(&given), Vec::new()));
     let converted = result(&outcome);
     assert_eq!(converted.structured_content, Some(json!({ "a": 1 })));
     assert_eq!(serde_json::to_value(converted.meta).unwrap(), json!({ "k": ["v"] }));
@@ -90,7 +94,7 @@ fn schema(json: &Value) -> Schema {
 #[test]
 fn a_tool_with_an_output_schema_has_structured_content() {
     let made = |given: &Value, listed: Option<Schema>| {
-        let outcome = Ok(Output::from_provider(RawJson::of(given), Vec::new()));
+        let outcome = Ok(sa_http::blocks::output(RawJson::of(given), Vec::new()));
         let made = result_of(&outcome, "t", || listed);
         (made.structured_content, made.is_error == Some(true), made.content.len())
     };
@@ -117,7 +121,7 @@ fn a_result_that_does_not_fit_the_output_schema_is_an_error_that_holds_it() {
         let made = result_of(outcome, "node.count", || Some(schema(&numbers)));
         serde_json::to_value(made).unwrap()
     };
-    let plain = |given: &Value| made(&Ok(Output::from_provider(RawJson::of(given), Vec::new())));
+    let plain = |given: &Value| made(&Ok(sa_http::blocks::output(RawJson::of(given), Vec::new())));
     let fits = plain(&json!({ "n": 1 }));
     assert_eq!((&fits["structuredContent"], &fits["isError"]), (&json!({ "n": 1 }), &json!(false)));
     for given in [json!({ "n": "1" }), json!({ "_truncated": true, "partial": "{\"n\":1" })] {
@@ -129,21 +133,22 @@ fn a_result_that_does_not_fit_the_output_schema_is_an_error_that_holds_it() {
         assert_eq!(wrong["content"].as_array().unwrap().len(), 2);
     }
     // A result in MCP's own words, whose text says less than its structured content.
-    let native = |native: Value| {
+    let passed_through = |result: Value| {
         let mut output = Output::json(RawJson::of(&json!({})));
-        output.native = Some(RawJson::of(&native));
+        output.passthrough = Some(Passthrough::new(MCP, RawJson::of(&result)));
         made(&Ok(output))
     };
     let text = json!([{ "type": "text", "text": "one" }]);
-    let wrong = native(json!({ "content": text, "structuredContent": { "n": "one" } }));
+    let wrong = passed_through(json!({ "content": text, "structuredContent": { "n": "one" } }));
     assert_eq!((&wrong["structuredContent"], &wrong["isError"]), (&Value::Null, &json!(true)));
     assert_eq!(wrong["content"][1]["text"], "one");
     assert_eq!(wrong["content"][2]["text"], json!({ "n": "one" }).to_string());
-    assert_eq!(native(json!({ "content": text }))["isError"], true);
-    let fits = native(json!({ "content": text, "structuredContent": { "n": 1 } }));
+    assert_eq!(passed_through(json!({ "content": text }))["isError"], true);
+    let fits = passed_through(json!({ "content": text, "structuredContent": { "n": 1 } }));
     assert_eq!((&fits["structuredContent"], &fits["content"]), (&json!({ "n": 1 }), &text));
     // Clients check the structured content of an error, too.
-    let failed = native(json!({ "content": text, "structuredContent": {}, "isError": true }));
+    let failed =
+        passed_through(json!({ "content": text, "structuredContent": {}, "isError": true }));
     assert_eq!((&failed["structuredContent"], &failed["isError"]), (&Value::Null, &json!(true)));
     assert_eq!(failed["content"][1]["text"], "{}");
 }
@@ -165,7 +170,7 @@ fn an_output_schema_that_cannot_be_used_is_not_listed() {
 #[test]
 fn a_provider_may_say_that_its_blocks_are_an_error() {
     let given = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
-    let converted = result(&Ok(Output::from_provider(RawJson::of(&given), Vec::new())));
+    let converted = result(&Ok(sa_http::blocks::output(RawJson::of(&given), Vec::new())));
     assert_eq!(converted.is_error, Some(true));
     assert_eq!(converted.structured_content, None);
 }
@@ -239,11 +244,11 @@ const WORDS: &[&str] = &[
 proptest::proptest! {
     #[test]
     fn any_result_is_one_that_clients_can_read(
-        content in sa_hostile::json(WORDS), native in sa_hostile::json(WORDS), failed in proptest::prelude::any::<bool>(),
+        content in sa_hostile::json(WORDS), returned in sa_hostile::json(WORDS), failed in proptest::prelude::any::<bool>(),
     ) {
         let wrapped = json!({ "content": [content] });
         for content in [content, wrapped] {
-            let output = Output::from_provider(RawJson::of(&content), Vec::new());
+            let output = sa_http::blocks::output(RawJson::of(&content), Vec::new());
             let told = result(&Ok(output.clone()));
             let written = serde_json::to_value(&told).unwrap();
             proptest::prop_assert!(serde_json::from_value::<CallToolResult>(written).is_ok());
@@ -251,10 +256,11 @@ proptest::proptest! {
             if let Some(plain) = plain(&Ok(output.clone())) {
                 proptest::prop_assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::to_value(&told).unwrap());
             }
+            let passthrough = Passthrough::new(MCP, RawJson::of(&returned));
             let outcome = if failed {
-                Err(CallError::new(CallErrorKind::Failed, "f").with_native(RawJson::of(&native)))
+                Err(CallError::new(CallErrorKind::Failed, "f").with_passthrough(passthrough))
             } else {
-                Ok(Output { native: Some(RawJson::of(&native)), ..output })
+                Ok(Output { passthrough: Some(passthrough), ..output })
             };
             let written = serde_json::to_value(result(&outcome)).unwrap();
             proptest::prop_assert!(serde_json::from_value::<CallToolResult>(written).is_ok());

@@ -12,9 +12,10 @@ use sa_core::audit::NoJournal;
 use sa_core::retention::{Reading, TrustedClock};
 use sa_core::{
     Attach, Call, CallError, CallErrorKind, Catalog, Directory, Grant, Notices, Outcome, Output,
-    Policy, Principal, Provider, ProviderId, RawJson, Registration, Role, Router, RouterOptions,
-    Schema, Scope, Tool, Trimmer, Update, Updates,
+    Passthrough, Policy, Principal, Provider, ProviderId, RawJson, Registration, Role, Router,
+    RouterOptions, Schema, Scope, Tool, Trimmer, Update, Updates,
 };
+use sa_http::MCP;
 use sa_mcp::{Caller, Mcp, Options};
 use sa_store::{OpenOptions, Store};
 use serde_json::{Value, json};
@@ -57,7 +58,8 @@ impl Provider for ToolsProvider {
             }
             if call.args.to_value().unwrap()["fails"] == true {
                 let error = RawJson::of(&json!({ "error": { "code": -32002, "message": "gone" } }));
-                return Err(CallError::new(CallErrorKind::Failed, "gone").with_native(error));
+                return Err(CallError::new(CallErrorKind::Failed, "gone")
+                    .with_passthrough(Passthrough::new(MCP, error)));
             }
             let bytes = call.args.to_value().unwrap()["bytes"].as_u64().unwrap_or(1);
             Ok(Output::json(RawJson::of(

@@ -267,7 +267,7 @@ mod tests {
         let attachment =
             sa_core::outcome::Attachment { mime_type: "a/b".into(), name: None, data: "x".into() };
         for output in [
-            Output::from_provider(content.clone(), vec![attachment]),
+            sa_http::blocks::output(content.clone(), vec![attachment]),
             Output::json(RawJson::parse(" [1, 2e3]").unwrap()),
             Output::json(RawJson::null()),
         ] {

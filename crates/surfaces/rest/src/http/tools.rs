@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use sa_core::directory::ToolView;
-use sa_core::{RawJson, Scope};
+use sa_core::{Passthrough, Scope};
 use sa_http::blocks::raw;
-use sa_http::{Http, Identity, JSON, Params, Problem, ProviderDoc, no_such_scope};
+use sa_http::{Http, Identity, JSON, MCP, Params, Problem, ProviderDoc, no_such_scope};
 use sa_limits::offload;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -72,7 +72,7 @@ pub(crate) struct ToolDoc<'a> {
 
 /// Fields of a provider's tool that the gateway passes on unchanged.
 #[derive(Deserialize)]
-struct Extras<'a> {
+struct OtherFields<'a> {
     #[serde(rename = "_meta", borrow)]
     meta: Option<&'a RawValue>,
 }
@@ -122,13 +122,14 @@ impl<'a> ToolDoc<'a> {
             schema_problem: tool.schema_problem(),
             output_schema: tool.output.as_ref().and_then(|schema| raw(schema.raw())),
             annotations: tool.annotations.as_ref().and_then(raw),
-            meta: tool.extras.as_ref().and_then(meta),
+            meta: tool.passthrough.as_ref().and_then(meta),
             provider: ProviderDoc { kind: view.provider.kind, id: &view.provider.id },
             online: view.online,
         }
     }
 }
 
-fn meta(extras: &RawJson) -> Option<Cow<'_, RawValue>> {
-    serde_json::from_str::<Extras<'_>>(extras.as_str()).ok()?.meta.map(Cow::Borrowed)
+fn meta(passthrough: &Passthrough) -> Option<Cow<'_, RawValue>> {
+    let fields = passthrough.in_format(MCP)?;
+    serde_json::from_str::<OtherFields<'_>>(fields.as_str()).ok()?.meta.map(Cow::Borrowed)
 }

@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, ErrorData, RoleClient};
 use sa_core::directory::Registration;
-use sa_core::{Output, Question, RawJson, Scope, Tool};
+use sa_core::{Output, Passthrough, Question, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -26,7 +26,10 @@ fn asking(gateway: &Gateway) -> Registration {
             for question in args["questions"].as_array().unwrap() {
                 let what = question["what"].as_str().unwrap().to_owned();
                 let answer = updates
-                    .ask(Question { what, params: RawJson::of(&question["params"]) })
+                    .ask(Question {
+                        what,
+                        params: Passthrough::new("mcp", RawJson::of(&question["params"])),
+                    })
                     .await?;
                 answers.push(serde_json::from_str::<Value>(answer.as_str()).unwrap());
             }

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt as _;
 use reqwest::header::{HeaderName, HeaderValue};
-use sa_core::{CallError, CallErrorKind, Output, Question, RawJson, Scope, Tool};
+use sa_core::{CallError, CallErrorKind, Output, Passthrough, Question, RawJson, Scope, Tool};
 use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, soon};
 use serde_json::{Value, json};
 
@@ -358,12 +358,15 @@ fn asking(gateway: &Gateway) -> sa_core::directory::Registration {
             let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
             if &*call.tool == "refuse" {
                 let error = RawJson::of(&json!({ "error": args }));
-                return Err(CallError::new(CallErrorKind::Failed, "no").with_native(error));
+                return Err(CallError::new(CallErrorKind::Failed, "no")
+                    .with_passthrough(Passthrough::new("mcp", error)));
             }
             let form = json!({ "message": "Your name?", "requestedSchema": { "type": "object", "properties": {} } });
             let questions = (0..args["many"].as_u64().unwrap()).map(|_| {
-                updates
-                    .ask(Question { what: "elicitation/create".into(), params: RawJson::of(&form) })
+                updates.ask(Question {
+                    what: "elicitation/create".into(),
+                    params: Passthrough::new("mcp", RawJson::of(&form)),
+                })
             });
             let mut answers = Vec::new();
             for answer in futures_util::future::join_all(questions).await {

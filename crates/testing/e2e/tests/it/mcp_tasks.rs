@@ -1,7 +1,7 @@
 //! A long call becomes a task, which outlives its client and the gateway, and is visible only to
 //! its principal.
 
-use sa_core::{Output, Question, RawJson, Scope, Tool};
+use sa_core::{Output, Passthrough, Question, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
 
@@ -133,8 +133,10 @@ async fn a_task_asks_and_takes_the_answer() {
             Box::pin(async move {
                 gone.wait_for(|go| *go).await.unwrap();
                 let params = json!({ "message": "Name?", "requestedSchema": { "type": "object", "properties": {} } });
-                let question =
-                    Question { what: "elicitation/create".into(), params: RawJson::of(&params) };
+                let question = Question {
+                    what: "elicitation/create".into(),
+                    params: Passthrough::new("mcp", RawJson::of(&params)),
+                };
                 Ok(Output::json(updates.ask(question).await?))
             })
         },
