@@ -7,9 +7,9 @@
 mod keyed;
 mod open;
 mod pipeline;
-mod progress;
 mod running;
 mod visible;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,6 +6,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use sa_limits::budget::Permit;
@@ -14,10 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::open::{Missing, Target};
-use super::progress::{Attended, Progress, Waiting};
+use super::wait::Attended;
 use super::{Router, RunningCall};
 use crate::call::{Call, CancelReason, Updates};
-use crate::directory::{Route, Unresolved, did_you_mean};
+use crate::directory::{Absence, Route, Unresolved, did_you_mean};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 
 /// A stage in the life of a call.
@@ -116,23 +117,14 @@ impl Router {
     }
 
     /// Runs the stages after [`Stage::Deduplicate`]. The deadline and a cancellation can end the
-    /// call at any point.
+    /// call wherever it waits.
     pub(super) async fn run_admitted(&self, call: &RunningCall) -> Outcome {
-        let progress = Progress::default();
-        // The reason is set before the other future is dropped, so that the provider can read it.
-        let expiry = async {
-            call.life.deadline.expired().await;
-            call.life.cancel.fire(CancelReason::Deadline);
-        };
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.deliver(call, &progress) => match call.life.cancel.reason() {
-                // The answer is discarded, because an update before it was lost.
-                Some(reason @ CancelReason::ReaderTooSlow) => Err(cancelled(reason, Asked::of(call))),
-                _ => outcome,
-            },
-            reason = call.life.cancel.fired() => Err(cancelled(reason, Asked::of(call))),
-            () = expiry => Err(progress.timeout(call)),
+        let outcome = match (self.deliver(call).await, call.life.cancel.reason()) {
+            // The answer is discarded, because an update before it was lost.
+            (_, Some(reason @ CancelReason::ReaderTooSlow)) => {
+                Err(cancelled(reason, Asked::of(call)))
+            }
+            (outcome, _) => outcome,
         };
         outcome.map_err(|error| {
             let retryable =
@@ -143,26 +135,26 @@ impl Router {
 
     /// Runs the stages from [`Stage::Resolve`] to [`Stage::Dispatch`] until a provider has received
     /// the call.
-    async fn deliver(&self, call: &RunningCall, progress: &Progress) -> Outcome {
+    async fn deliver(&self, call: &RunningCall) -> Outcome {
         // The deadline covers this, too, so that a blocked journal cannot delay a call forever.
-        if let Some(pace) = self.journal.keep_pace() {
-            pace.await;
+        if let Some(backpressure) = self.journal.keep_pace() {
+            call.wait_for(backpressure, || call.timed_out(SLOT)).await?;
         }
         self.policy().authorise_role(&call.request.view.principal)?;
         loop {
             let revision = self.directory.revision();
-            let target = self.resolve_online(call, progress).await?;
+            let target = self.resolve_online(call).await?;
             self.authorise(call, &target.route)?;
-            self.validate(&target).await?;
-            let outcome = match self.limit(call, &target.route, progress).await {
-                Ok(slot) => self.dispatch(call, target, slot, progress).await,
+            self.validate(call, &target).await?;
+            let outcome = match self.limit(call, &target.route).await {
+                Ok(slot) => self.dispatch(call, target, slot).await,
                 Err(error) => Err(error),
             };
             match outcome {
                 Err(error) if error.is_undelivered() => {
-                    progress.waits_for(Waiting::Undelivered(error));
                     // The provider has disconnected, and the directory will be updated shortly.
-                    Box::pin(self.directory.changed_since(revision)).await;
+                    let change = Box::pin(self.directory.changed_since(revision));
+                    call.wait_for(change, || error).await?;
                 }
                 outcome => return outcome,
             }
@@ -170,70 +162,54 @@ impl Router {
     }
 
     /// Stage [`Stage::Resolve`].
-    async fn resolve_online(
-        &self,
-        call: &RunningCall,
-        progress: &Progress,
-    ) -> Result<Target, CallError> {
-        match self.target(&call.request) {
-            Ok(target) => {
-                progress.waits_for_nobody();
-                Ok(target)
-            }
+    async fn resolve_online(&self, call: &RunningCall) -> Result<Target, CallError> {
+        match self.find(call)? {
+            Found::Online(target) => Ok(target),
             // Boxed, because it is rare. A call's future is as large as its largest path.
-            Err(Missing { unresolved: Unresolved::Offline { .. }, .. }) => {
-                Box::pin(self.wait_for_provider(call, progress)).await
-            }
-            Err(Missing { name, unresolved }) => {
-                Err(self.unresolved(&name, &call.request.view, unresolved))
+            Found::Offline(absence, timeout) => {
+                let seconds = timeout.as_millis().div_ceil(1_000);
+                let provider = &absence.provider;
+                call.report(&format!("waiting for the {provider} to reconnect, up to {seconds} s"));
+                Box::pin(self.wait_for_provider(call)).await
             }
         }
     }
 
     /// Waits for the return of a provider that is offline.
-    async fn wait_for_provider(
-        &self,
-        call: &RunningCall,
-        progress: &Progress,
-    ) -> Result<Target, CallError> {
-        let mut announcement = Some(());
+    async fn wait_for_provider(&self, call: &RunningCall) -> Result<Target, CallError> {
         loop {
             // Subscribed before the lookup, so that a change in between is not missed.
             let change = self.directory.changed();
-            let (absence, scope, shown, leading, all_names) = match self.target(&call.request) {
-                Ok(target) => {
-                    progress.waits_for_nobody();
-                    return Ok(target);
-                }
-                Err(Missing {
-                    unresolved:
-                        Unresolved::Offline { absence, scope, shown, leading, all_names, .. },
-                    ..
-                }) => (absence, scope, shown, leading, all_names),
-                Err(Missing { name, unresolved }) => {
-                    return Err(self.unresolved(&name, &call.request.view, unresolved));
-                }
+            let (absence, timeout) = match self.find(call)? {
+                Found::Online(target) => return Ok(target),
+                Found::Offline(absence, timeout) => (absence, timeout),
             };
-            // A principal that may not call a tool learns nothing about it, and does not wait for
-            // it.
-            let principal = &call.request.view.principal;
-            self.policy().authorise(principal, &scope, &shown, &leading, || all_names)?;
-            let left = absence.timeout(self.options.reconnect_timeout);
-            if left.is_zero() {
-                return Err(absence.into_error(&call.request.tool));
-            }
-            if announcement.take().is_some() {
-                let seconds = left.as_millis().div_ceil(1_000);
-                let provider = &absence.provider;
-                call.report(&format!("waiting for the {provider} to reconnect, up to {seconds} s"));
-            }
-            progress.waits_for(Waiting::Absent { absence, seen: Instant::now() });
-            if tokio::time::timeout(left, change).await.is_err()
-                && let Some(error) = progress.absence(&call.request.tool)
-            {
-                return Err(error);
-            }
+            let since = Instant::now();
+            let offline = || absence.after(since.elapsed()).into_error(&call.request.tool);
+            let change = tokio::time::timeout(timeout, change);
+            call.wait_for(change, offline).await?.map_err(|_| offline())?;
         }
+    }
+
+    /// Finds the tool of a call. Returns an error if there is none, or if its provider has been
+    /// offline for too long.
+    fn find(&self, call: &RunningCall) -> Result<Found, CallError> {
+        let Missing { name, unresolved } = match self.target(&call.request) {
+            Ok(target) => return Ok(Found::Online(target)),
+            Err(missing) => missing,
+        };
+        let Unresolved::Offline { absence, scope, shown, leading, all_names, .. } = unresolved
+        else {
+            return Err(self.unresolved(&name, &call.request.view, unresolved));
+        };
+        // A principal that may not call a tool learns nothing about it, and does not wait for it.
+        let principal = &call.request.view.principal;
+        self.policy().authorise(principal, &scope, &shown, &leading, || all_names)?;
+        let timeout = absence.timeout(self.options.reconnect_timeout);
+        if timeout.is_zero() {
+            return Err(absence.into_error(&call.request.tool));
+        }
+        Ok(Found::Offline(absence, timeout))
     }
 
     /// Stage [`Stage::Authorise`].
@@ -252,11 +228,16 @@ impl Router {
     }
 
     /// Stage [`Stage::Validate`].
-    async fn validate(&self, Target { route, args }: &Target) -> Result<(), CallError> {
+    async fn validate(&self, call: &RunningCall, target: &Target) -> Result<(), CallError> {
+        let Target { route, args } = target;
         let Some(schema) = route.tool.validated_by() else { return Ok(()) };
         let cost = schema.validation_cost(args);
-        // Boxed, because it is rare.
-        let _turn = if cost < offload::LARGE { None } else { Box::pin(offload::turn(cost)).await };
+        let _turn = if cost < offload::LARGE {
+            None
+        } else {
+            // Boxed, because it is rare.
+            call.wait_for(Box::pin(offload::turn(cost)), || call.timed_out(SLOT)).await?
+        };
         Ok(schema.validate(args)?)
     }
 
@@ -265,7 +246,6 @@ impl Router {
         &self,
         call: &RunningCall,
         route: &Route,
-        progress: &Progress,
     ) -> Result<OwnedSemaphorePermit, CallError> {
         if call.request.timeout.or(call.request.idle_timeout).is_none() {
             // Also without a timeout of the tool: a provider that did not receive the call may have
@@ -276,13 +256,14 @@ impl Router {
             };
             call.life.deadline.set_limit(limit, hard);
         }
-        let slot = route.slots.enter(&route.id, self.options.queue_timeout).await?;
+        let slot = route.slots.enter(&route.id, self.options.queue_timeout);
+        let slot = call.wait_for(slot, || call.timed_out(SLOT)).await??;
         // A call that has ended must not be dispatched, even if it got its slot at the same moment.
         if let Some(reason) = call.life.cancel.reason() {
             return Err(cancelled(reason, Asked::Nobody));
         }
         if call.life.deadline.is_over() {
-            return Err(progress.timeout(call));
+            return Err(call.timed_out(SLOT));
         }
         Ok(slot)
     }
@@ -293,7 +274,6 @@ impl Router {
         running: &RunningCall,
         Target { route, args }: Target,
         _slot: OwnedSemaphorePermit,
-        progress: &Progress,
     ) -> Outcome {
         let call = Arc::new(Call {
             id: running.id(),
@@ -310,9 +290,12 @@ impl Router {
             Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await
         };
         let answer = AssertUnwindSafe(answer).catch_unwind();
-        progress.is_with(route.provider.name());
         running.dispatched(&route.id);
-        let outcome = answer.await.unwrap_or_else(|_| {
+        let timed_out = || match route.provider.name() {
+            Some(name) => running.timed_out(&format!("{name} answered")),
+            None => running.timed_out(&format!("the {} answered", route.id)),
+        };
+        let outcome = running.wait_for(answer, timed_out).await?.unwrap_or_else(|_| {
             self.journal.count("provider", "panic");
             Err(CallError::new(
                 CallErrorKind::Failed,
@@ -341,6 +324,16 @@ impl Router {
         let similar = self.directory.similar(&call.tool, &call.request.view);
         if similar.is_empty() { error } else { error.hint(did_you_mean(&similar)) }
     }
+}
+
+/// The event that a call waits for until it is dispatched, for the error at its deadline.
+const SLOT: &str = "it got a slot";
+
+/// The tool of a call that exists.
+enum Found {
+    Online(Target),
+    /// With the remaining time to wait for the provider.
+    Offline(Absence, Duration),
 }
 
 /// The amounts that a call has acquired from the budgets, returned on drop.
