@@ -136,7 +136,7 @@ async fn unawaited(dir: &Path, rate: Option<u64>, length: Duration) -> anyhow::R
         }
         if rate.is_some() {
             tokio::time::sleep(Duration::from_millis(1)).await;
-        } else if let Some(pace) = store.keep_pace() {
+        } else if let Some(pace) = store.backpressure() {
             pace.await;
         }
     }

@@ -26,7 +26,7 @@ pub trait Journal: Send + Sync + 'static {
     /// Returns a future that a new call awaits while the journal is behind. This is the
     /// backpressure that bounds the journal's memory, because it refuses no record. `None` means
     /// that there is no backlog.
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>>;
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>>;
 
     fn audit(&self, event: AuditEvent);
 
@@ -91,10 +91,10 @@ pub struct CallRecord {
 /// An event that an operator may have to answer for.
 #[derive(Debug, Clone)]
 pub struct AuditEvent {
-    /// The event in dotted form: `node.connected`, `token.revoked`, `reply.forged`.
-    pub what: &'static str,
-    /// The actor.
-    pub who: String,
+    /// Words with dots between them: `node.connected`, `token.revoked`, `reply.forged`.
+    pub name: &'static str,
+    /// The principal or provider that caused the event.
+    pub actor: String,
     /// The target of the action.
     pub subject: String,
     pub detail: String,
@@ -109,7 +109,7 @@ impl Journal for NoJournal {
 
     fn finished(&self, _: CallRecord) {}
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
 

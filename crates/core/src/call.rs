@@ -2,7 +2,7 @@
 
 mod backlog;
 mod id;
-mod life;
+mod state;
 mod trace;
 
 use std::fmt;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 pub use self::backlog::Backlog;
 pub(crate) use self::id::ByCallId;
 pub use self::id::CallId;
-pub(crate) use self::life::{CancelSignal, Deadline, Life, Reader};
+pub(crate) use self::state::{CallState, CancelSignal, Deadline, Reader};
 pub use self::trace::TraceContext;
 use crate::client_capabilities::{ClientCapabilities, LogLevel};
 use crate::outcome::{Attachment, CallError, CallErrorKind};
@@ -53,18 +53,18 @@ pub struct Call {
     pub principal: Arc<Principal>,
     pub session_key: Option<Arc<str>>,
     pub trace: TraceContext,
-    pub(crate) life: Arc<Life>,
+    pub(crate) state: Arc<CallState>,
 }
 
 impl Call {
     /// Returns the time left, as of now. Progress extends it if the caller set no hard limit.
     pub fn time_left(&self) -> Duration {
-        self.life.deadline.ends().saturating_duration_since(Instant::now())
+        self.state.deadline.ends().saturating_duration_since(Instant::now())
     }
 
     /// Returns the reason why the call was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        self.life.cancel.reason()
+        self.state.cancel.reason()
     }
 }
 
@@ -131,7 +131,7 @@ pub trait UpdateSink: Send + Sync + 'static {
     /// Sends a provider's question to the caller, if the surface supports its format. The answer
     /// has the same format.
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
-        Box::pin(std::future::ready(Err(unanswerable(&question.what))))
+        Box::pin(std::future::ready(Err(unanswerable(&question.kind))))
     }
 }
 
@@ -140,12 +140,12 @@ pub trait UpdateSink: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// The kind of question, as named by the provider's protocol.
-    pub what: String,
+    pub kind: String,
     pub params: Passthrough,
 }
 
-fn unanswerable(what: &str) -> CallError {
-    CallError::new(CallErrorKind::Failed, format!("the caller cannot answer questions ({what})"))
+fn unanswerable(kind: &str) -> CallError {
+    CallError::new(CallErrorKind::Failed, format!("the caller cannot answer questions ({kind})"))
 }
 
 /// The reader of the updates does not keep up. Its call ends, so that no other task has to wait for
@@ -156,21 +156,21 @@ pub struct Overrun;
 /// The provider's end of a call's updates.
 #[derive(Clone)]
 pub struct Updates {
-    life: Arc<Life>,
+    state: Arc<CallState>,
 }
 
 impl Updates {
-    pub(crate) fn new(life: Arc<Life>) -> Self {
-        Self { life }
+    pub(crate) fn new(state: Arc<CallState>) -> Self {
+        Self { state }
     }
 
     /// Sends an update and restarts the idle timeout. After the call has ended or its reader has
     /// disconnected, updates are discarded.
     pub fn send(&self, update: Update) {
-        self.life.deadline.extend();
-        self.life.updates.fetch_add(1, Ordering::Relaxed);
-        if self.life.reader.tell(|| update).is_err() {
-            self.life.cancel.fire(CancelReason::ReaderTooSlow);
+        self.state.deadline.extend();
+        self.state.updates.fetch_add(1, Ordering::Relaxed);
+        if self.state.reader.send(|| update).is_err() {
+            self.state.cancel.fire(CancelReason::ReaderTooSlow);
         }
     }
 }
@@ -178,18 +178,18 @@ impl Updates {
 impl Updates {
     /// Returns how the caller can be reached with questions and log messages.
     pub fn client_capabilities(&self) -> ClientCapabilities {
-        self.life.reader.sink().map(|sink| sink.client_capabilities()).unwrap_or_default()
+        self.state.reader.sink().map(|sink| sink.client_capabilities()).unwrap_or_default()
     }
 
     /// Sends a question to the caller, and waits for the answer. Both the question and the answer
     /// restart the idle timeout.
     pub async fn ask(&self, question: Question) -> Result<RawJson, CallError> {
-        self.life.deadline.extend();
-        let Some(sink) = self.life.reader.sink() else {
-            return Err(unanswerable(&question.what));
+        self.state.deadline.extend();
+        let Some(sink) = self.state.reader.sink() else {
+            return Err(unanswerable(&question.kind));
         };
         let answer = sink.ask(question).await;
-        self.life.deadline.extend();
+        self.state.deadline.extend();
         answer
     }
 }
@@ -197,7 +197,7 @@ impl Updates {
 impl fmt::Debug for Updates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Updates")
-            .field("read", &self.life.reader.sink().is_some())
+            .field("read", &self.state.reader.sink().is_some())
             .finish_non_exhaustive()
     }
 }

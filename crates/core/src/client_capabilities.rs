@@ -9,7 +9,7 @@ use crate::passthrough::Passthrough;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClientCapabilities {
     /// How the caller can be asked questions; `None` if not, or if it makes no difference.
-    pub asking: Option<Asking>,
+    pub question_mode: Option<QuestionMode>,
     /// The minimum level of log messages for the caller. By default the tool decides.
     pub log: Option<LogLevel>,
     /// The questions that the caller can answer, in its own protocol, if known.
@@ -18,11 +18,11 @@ pub struct ClientCapabilities {
 
 /// How a question reaches the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Asking {
+pub enum QuestionMode {
     /// As a separate request, while the call continues.
-    Meanwhile,
+    Request,
     /// As the response to the call. The caller then repeats the call with the answer.
-    Instead,
+    Response,
 }
 
 /// The severity of a log message, in increasing order.

@@ -286,8 +286,8 @@ impl Directory {
 
     /// Returns a provider's permit of a shared budget, if it is online or remembered and has one.
     /// The provider reuses the permit when it comes back.
-    pub fn room(&self, id: &ProviderId) -> Option<Arc<Permit>> {
-        self.read(|index| index.member(id)?.room.clone())
+    pub fn permit(&self, id: &ProviderId) -> Option<Arc<Permit>> {
+        self.read(|index| index.member(id)?.permit.clone())
     }
 
     /// Returns the documents and prompts of providers that are online or expected back, sorted by
@@ -451,9 +451,9 @@ impl Directory {
                     "the {holder} has it{more}; the {loser} also claims it, but receives no calls by this name"
                 ),
             };
-            let (who, subject) = (loser.to_string(), name.to_string());
+            let (actor, subject) = (loser.to_string(), name.to_string());
             // A provider can repeat this as fast as it can connect.
-            journal.refused(AuditEvent { what: "name.contested", who, subject, detail });
+            journal.refused(AuditEvent { name: "name.contested", actor, subject, detail });
         }
     }
 
@@ -473,17 +473,17 @@ impl Directory {
     ) {
         // A provider without a token can repeat this as fast as it can connect.
         let anyone = self.grant(provider).is_none_or(|grant| grant.rank == Rank::None);
-        let write = |what, subject: String, detail| {
-            let event = AuditEvent { what, who: provider.to_string(), subject, detail };
+        let write = |name, subject: String, detail| {
+            let event = AuditEvent { name, actor: provider.to_string(), subject, detail };
             if anyone { journal.refused(event) } else { journal.audit(event) }
         };
         if !report.changed.is_empty() {
-            let what = if report.held { "definition.held" } else { "definition.changed" };
+            let name = if report.held { "definition.held" } else { "definition.changed" };
             let more = match report.more_changed {
                 0 => String::new(),
                 more => format!(" | and {more} more tools"),
             };
-            write(what, provider.id.to_string(), format!("{}{more}", report.changed.join(" | ")));
+            write(name, provider.id.to_string(), format!("{}{more}", report.changed.join(" | ")));
         }
         if let Some((first, removed)) = report.invisible.first() {
             let more = report.invisible.len() - 1;

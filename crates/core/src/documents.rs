@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::call::UpdateSink;
-use crate::client_capabilities::Asking;
+use crate::client_capabilities::QuestionMode;
 use crate::principal::Principal;
 use crate::provider::ProviderId;
 use sa_limits::received::Held;
@@ -41,7 +41,7 @@ pub trait Documents: Send + Sync + 'static {
         &self,
         uri: &str,
         asker: &str,
-        asking: Asking,
+        question_mode: QuestionMode,
     ) -> BoxFuture<'static, Result<Watch, DocumentError>>;
 }
 

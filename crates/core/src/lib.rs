@@ -26,19 +26,19 @@ pub mod principal;
 pub mod provider;
 pub mod retention;
 pub mod router;
-pub mod shown;
 pub mod store;
 pub mod tool;
+pub mod visible_tools;
 
 pub use audit::{AuditEvent, CallRecord, CallStarted, Journal, ProviderEvent};
 pub use call::{
     Backlog, Call, CallId, CallRequest, CancelReason, Overrun, Question, TraceContext, Update,
     UpdateSink, Updates,
 };
-pub use client_capabilities::{Asking, ClientCapabilities, LogLevel};
+pub use client_capabilities::{ClientCapabilities, LogLevel, QuestionMode};
 pub use directory::{Attach, AttachError, Directory, Registration, ToolPage, ToolView};
 pub use documents::{DocumentAnswer, DocumentError, Documents, DocumentsView, Listing, Watch};
-pub use notice::{Attendance, Notice, NoticeBody, Notices, Pending, SessionNews};
+pub use notice::{Notice, NoticeBody, Notices, Pending, ReaderGuard, SessionNoticeKind};
 pub use outcome::{Attachment, Block, CallError, CallErrorKind, Outcome, Output};
 pub use passthrough::Passthrough;
 pub use policy::{Pattern, Policy};

@@ -12,26 +12,26 @@ use crate::provider::ProviderId;
 /// without a slot at the timeout fails as `overloaded`.
 #[derive(Debug)]
 pub struct Slots {
-    places: Arc<Semaphore>,
+    semaphore: Arc<Semaphore>,
     max: usize,
 }
 
 impl Slots {
     pub fn new(max: usize) -> Self {
         let max = max.min(Semaphore::MAX_PERMITS);
-        Self { places: Arc::new(Semaphore::new(max)), max }
+        Self { semaphore: Arc::new(Semaphore::new(max)), max }
     }
 
-    pub async fn enter(
+    pub async fn acquire(
         &self,
         provider: &ProviderId,
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, CallError> {
-        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(place);
+        if let Ok(slot) = Arc::clone(&self.semaphore).try_acquire_owned() {
+            return Ok(slot);
         }
-        match Box::pin(tokio::time::timeout(timeout, Arc::clone(&self.places).acquire_owned())).await {
-            Ok(Ok(place)) => Ok(place),
+        match Box::pin(tokio::time::timeout(timeout, Arc::clone(&self.semaphore).acquire_owned())).await {
+            Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) => Err(CallError::undelivered(format!("the {provider} disconnected"))),
             Err(_) => Err(CallError::new(
                 CallErrorKind::Overloaded,
@@ -49,11 +49,11 @@ impl Slots {
     }
 
     pub fn running(&self) -> usize {
-        self.max.saturating_sub(self.places.available_permits())
+        self.max.saturating_sub(self.semaphore.available_permits())
     }
 
     /// Closes the slots when the provider disconnects: all queued calls fail.
     pub fn close(&self) {
-        self.places.close();
+        self.semaphore.close();
     }
 }

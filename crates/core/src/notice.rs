@@ -25,20 +25,20 @@ pub struct Notice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoticeBody {
     /// The list of tools has changed in this scope; `None` if several scopes may be affected. Not
-    /// every principal sees the change: see [`crate::shown::Shown`].
+    /// every principal sees the change: see [`crate::visible_tools::VisibleTools`].
     ToolsChanged { revision: u64, scope: Option<Scope> },
     /// A provider's documents have changed; `None` if the provider is unknown. Not every principal
-    /// sees the change: see [`crate::shown::Shown`].
+    /// sees the change: see [`crate::visible_tools::VisibleTools`].
     DocumentsChanged { provider: Option<ProviderId> },
     /// An event in one of the principal's sessions: an event of its agent, or a request for one of
     /// the caller's tools.
-    Session { session: Arc<str>, kind: SessionNews, data: RawJson },
+    Session { session: Arc<str>, kind: SessionNoticeKind, data: RawJson },
 }
 
 /// The two kinds of session notices. Surfaces name them differently, and deliver the second more
 /// reliably.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionNews {
+pub enum SessionNoticeKind {
     /// An activity of the agent.
     Event,
     /// The agent waits for one of the caller's tools to run.
@@ -55,23 +55,23 @@ pub trait Pending: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Notices {
     sender: broadcast::Sender<Arc<Notice>>,
-    present: Arc<Present>,
+    readers: Arc<Readers>,
     pending: Arc<OnceLock<Weak<dyn Pending>>>,
 }
 
 /// The principals that currently have a reader.
 #[derive(Debug)]
-struct Present {
+struct Readers {
     count: Mutex<HashMap<Arc<str>, usize>>,
     changes: watch::Sender<u64>,
 }
 
 impl Notices {
     pub fn new() -> Self {
-        let present = Present { count: Mutex::default(), changes: watch::Sender::new(0) };
+        let readers = Readers { count: Mutex::default(), changes: watch::Sender::new(0) };
         Self {
             sender: broadcast::channel(CAPACITY).0,
-            present: Arc::new(present),
+            readers: Arc::new(readers),
             pending: Arc::default(),
         }
     }
@@ -99,26 +99,26 @@ impl Notices {
 
     /// Registers a reader until the returned value is dropped. The id is a principal's id for every
     /// open stream with notices, or a session's id for each watcher of that session.
-    pub fn attend(&self, whom: &Arc<str>) -> Attendance {
-        *self.present.lock().entry(Arc::clone(whom)).or_default() += 1;
-        self.present.changed();
-        Attendance { present: Arc::clone(&self.present), whom: Arc::clone(whom) }
+    pub fn add_reader(&self, id: &Arc<str>) -> ReaderGuard {
+        *self.readers.lock().entry(Arc::clone(id)).or_default() += 1;
+        self.readers.changed();
+        ReaderGuard { readers: Arc::clone(&self.readers), id: Arc::clone(id) }
     }
 
     /// Returns whether there is a reader for this id.
-    pub fn attends(&self, whom: &str) -> bool {
-        self.present.lock().contains_key(whom)
+    pub fn has_reader(&self, id: &str) -> bool {
+        self.readers.lock().contains_key(id)
     }
 
     /// Returns a counter that changes whenever a reader is added or removed.
-    pub fn attendance(&self) -> watch::Receiver<u64> {
-        self.present.changes.subscribe()
+    pub fn readers_changed(&self) -> watch::Receiver<u64> {
+        self.readers.changes.subscribe()
     }
 }
 
 impl fmt::Debug for Notices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notices").field("present", &self.present).finish_non_exhaustive()
+        f.debug_struct("Notices").field("present", &self.readers).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +128,7 @@ impl Default for Notices {
     }
 }
 
-impl Present {
+impl Readers {
     fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<Arc<str>, usize>> {
         self.count.lock()
     }
@@ -140,23 +140,23 @@ impl Present {
 
 /// A registered reader. Dropping it removes the reader.
 #[derive(Debug)]
-pub struct Attendance {
-    present: Arc<Present>,
-    whom: Arc<str>,
+pub struct ReaderGuard {
+    readers: Arc<Readers>,
+    id: Arc<str>,
 }
 
-impl Drop for Attendance {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         {
-            let mut count = self.present.lock();
-            if let Some(left) = count.get_mut(&self.whom) {
+            let mut count = self.readers.lock();
+            if let Some(left) = count.get_mut(&self.id) {
                 *left -= 1;
                 if *left == 0 {
-                    count.remove(&self.whom);
+                    count.remove(&self.id);
                 }
             }
         }
-        self.present.changed();
+        self.readers.changed();
     }
 }
 
@@ -167,15 +167,15 @@ mod tests {
     #[test]
     fn somebody_is_there_until_the_last_of_their_streams_ends() {
         let notices = Notices::new();
-        let mut changes = notices.attendance();
+        let mut changes = notices.readers_changed();
         let (ant, bee): (Arc<str>, Arc<str>) = ("ant".into(), "bee".into());
-        let first = notices.attend(&ant);
-        let second = notices.attend(&ant);
+        let first = notices.add_reader(&ant);
+        let second = notices.add_reader(&ant);
         drop(first);
-        assert!(notices.attends(&ant) && !notices.attends(&bee));
+        assert!(notices.has_reader(&ant) && !notices.has_reader(&bee));
         changes.borrow_and_update();
         drop(second);
-        assert!(!notices.attends(&ant) && changes.has_changed().unwrap());
-        assert!(notices.present.lock().is_empty(), "nothing stays of who left");
+        assert!(!notices.has_reader(&ant) && changes.has_changed().unwrap());
+        assert!(notices.readers.lock().is_empty(), "no reader is left");
     }
 }

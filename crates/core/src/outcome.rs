@@ -325,17 +325,17 @@ impl CallError {
 /// Returns a hint without shell commands, which are useless to a caller without a terminal. Advice
 /// for operators stays, because the caller can pass it on. Returns `None` if nothing is left.
 pub fn without_commands(hint: &str) -> Option<String> {
-    let clauses = hint.split("   ").flat_map(|part| part.split("; "));
-    let kept =
-        clauses.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
-    let kept: Vec<&str> = kept
-        .map(|clause| if is_whole(clause) { clause } else { clause.trim_matches(['(', ')']) })
+    let all = hint.split("   ").flat_map(|part| part.split("; "));
+    let clauses =
+        all.filter(|clause| !clause.contains("switchboard ") || clause.contains("operator"));
+    let clauses: Vec<&str> = clauses
+        .map(|clause| if is_balanced(clause) { clause } else { clause.trim_matches(['(', ')']) })
         .collect();
-    (!kept.is_empty()).then(|| kept.join("; "))
+    (!clauses.is_empty()).then(|| clauses.join("; "))
 }
 
 /// Returns whether all brackets are balanced. The text between two of them may have been removed.
-fn is_whole(clause: &str) -> bool {
+fn is_balanced(clause: &str) -> bool {
     clause.matches('(').count() == clause.matches(')').count()
 }
 

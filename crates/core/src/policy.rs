@@ -15,7 +15,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Checks whether a principal may call a tool. `scope` is the tool's scope, and `shown` the
+    /// Checks whether a principal may call a tool. `scope` is the tool's scope, and `listed_name` the
     /// name for messages. `leading` are the names that lead to the tool, and `all` every name that
     /// it has or claims.
     ///
@@ -28,19 +28,21 @@ impl Policy {
         &self,
         principal: &Principal,
         scope: &Scope,
-        shown: &str,
+        listed_name: &str,
         leading: &[Arc<str>],
         all: impl FnOnce() -> Vec<String>,
     ) -> Result<(), CallError> {
         self.authorise_role(principal)?;
         if !self.shows(principal, scope, leading) {
-            let message =
-                format!("the token \"{}\" does not include the tool \"{shown}\"", principal.name);
+            let message = format!(
+                "the token \"{}\" does not include the tool \"{listed_name}\"",
+                principal.name
+            );
             return Err(refused(message).hint("ask an operator for a token whose tools include it"));
         }
         if !self.deny.is_empty() && (self.denies(leading) || self.denies(&all())) {
             return Err(refused(format!(
-                "the gateway's policy denies the tool \"{shown}\" to everyone"
+                "the gateway's policy denies the tool \"{listed_name}\" to everyone"
             ))
             .hint("see policy.deny in the gateway's configuration"));
         }

@@ -203,11 +203,11 @@ mod tests {
         let patterns =
             |texts: &[&str]| texts.iter().map(|text| Pattern::new(text)).collect::<Vec<_>>();
         let (tools, channels, models) = (patterns(tools), patterns(channels), patterns(models));
-        let who = Principal { tools, channels, models, ..Principal::new("t", "test", role) };
+        let tested = Principal { tools, channels, models, ..Principal::new("t", "test", role) };
         assert_eq!(
-            (who.includes(&["a"]), who.may_enter("a"), who.may_ask("a")),
+            (tested.includes(&["a"]), tested.may_enter("a"), tested.may_ask("a")),
             expected,
-            "{who:?}"
+            "{tested:?}"
         );
     }
 

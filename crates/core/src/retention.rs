@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-pub use clock::{Cause, ClockMemory, Doubt, Reading, TrustedClock};
+pub use clock::{Cause, ClockMemory, ClockProblem, Reading, TrustedClock};
 
 use crate::store::{Aged, Log, Retention, StoreError, Trimmed};
 
@@ -39,7 +39,7 @@ pub struct Trimmer {
 #[derive(Default)]
 struct State {
     clock: TrustedClock,
-    doubt: Option<Doubt>,
+    problem: Option<ClockProblem>,
     /// By kind of record and reason.
     deleted: BTreeMap<(&'static str, &'static str), u64>,
     rounds: u64,
@@ -104,21 +104,21 @@ impl Trimmer {
     }
 
     /// Returns the reason why no record is deleted by age at the moment, if there is one.
-    pub fn doubt(&self) -> Option<Doubt> {
+    pub fn clock_problem(&self) -> Option<ClockProblem> {
         self.observe((self.read)())
     }
 
     /// Trusts the clock, because an operator confirmed it. Returns the resolved doubt.
-    pub fn confirm(&self) -> Option<Doubt> {
+    pub fn confirm(&self) -> Option<ClockProblem> {
         let now = (self.read)();
-        let doubt = self.observe(now)?;
+        let problem = self.observe(now)?;
         let mut state = self.state();
         state.clock.confirm(now);
-        state.doubt = None;
+        state.problem = None;
         drop(state);
         info!("the clock was confirmed; old records are deleted by age again");
         self.confirmed.notify_one();
-        Some(doubt)
+        Some(problem)
     }
 
     /// Completes when an operator has confirmed the clock, so that the next round can start early.
@@ -157,15 +157,15 @@ impl Trimmer {
         self.state().clock.memory()
     }
 
-    fn observe(&self, now: Reading) -> Option<Doubt> {
+    fn observe(&self, now: Reading) -> Option<ClockProblem> {
         let mut state = self.state();
-        let doubt = state.clock.observe(now);
-        let before = std::mem::replace(&mut state.doubt, doubt);
+        let problem = state.clock.observe(now);
+        let before = std::mem::replace(&mut state.problem, problem);
         drop(state);
-        match (before, doubt) {
-            (None, Some(doubt)) => {
+        match (before, problem) {
+            (None, Some(problem)) => {
                 warn!(
-                    "deletion by age is paused: {doubt}; if the clock is right, run `switchboard retention confirm`"
+                    "deletion by age is paused: {problem}; if the clock is right, run `switchboard retention confirm`"
                 );
             }
             (Some(_), None) => {
@@ -173,7 +173,7 @@ impl Trimmer {
             }
             _ => {}
         }
-        doubt
+        problem
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(since_ms, Some(1_790_000_000_000 - 30 * DAY_MS));
         assert!(trimmer.since_ms(Duration::MAX).unwrap() < 0, "a history for ever");
         wall.fetch_add(400 * DAY_MS, Ordering::Relaxed);
-        assert_eq!((trimmer.since_ms(month), trimmer.doubt().is_some()), (None, true));
+        assert_eq!((trimmer.since_ms(month), trimmer.clock_problem().is_some()), (None, true));
         assert!(trimmer.confirm().is_some());
         assert_eq!(trimmer.since_ms(month), since_ms.map(|since_ms| since_ms + 400 * DAY_MS));
         assert!(trimmer.confirm().is_none(), "there is nothing to confirm");

@@ -28,7 +28,7 @@ use crate::directory::Directory;
 use crate::idempotency::Ledger;
 use crate::policy::Policy;
 use crate::provider::ProviderId;
-use crate::shown::Digests;
+use crate::visible_tools::Digests;
 use sa_limits::budget::{Limit, SharedBudget};
 
 #[derive(Debug, Clone)]
@@ -164,8 +164,8 @@ impl Router {
     }
 
     /// Returns the provider that a running call was dispatched to.
-    pub fn asked(&self, id: CallId) -> Option<ProviderId> {
-        self.live(|live| live.get(&id)?.asked())
+    pub fn provider_of(&self, id: CallId) -> Option<ProviderId> {
+        self.live(|live| live.get(&id)?.provider())
     }
 
     pub fn running_count(&self) -> usize {

@@ -32,7 +32,7 @@ pub trait Log: Send + Sync + 'static {
 
     /// Returns a future for backpressure. Users of [`Log::record`] should await it before they
     /// create more work, because the queue itself refuses nothing. `None` while the store keeps up.
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>>;
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>>;
 
     /// Returns entries of a stream with a sequence number greater than `after`, oldest first, at
     /// most `limit`.

@@ -243,7 +243,7 @@ pub struct Catalog {
     pub saved: bool,
     /// Its permit of a budget that providers share. It is held while the directory stores this
     /// catalog, and so also while the provider is offline.
-    pub room: Option<Arc<Permit>>,
+    pub permit: Option<Arc<Permit>>,
 }
 
 impl Catalog {

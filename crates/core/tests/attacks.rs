@@ -200,7 +200,7 @@ fn a_contested_name_is_an_audit_event() {
     let _plugin = gateway.directory.attach(plugin("talk", &["session_send"])).unwrap();
     let [event] = &events()[..] else { panic!() };
     assert_eq!(
-        (event.what, &*event.who, &*event.subject),
+        (event.name, &*event.actor, &*event.subject),
         ("name.contested", "node \"evil\"", "session_send")
     );
     assert!(event.detail.contains("the plugin \"talk\" has it"), "{}", event.detail);
@@ -210,10 +210,10 @@ fn a_contested_name_is_an_audit_event() {
     assert!(events().is_empty());
     let _late = gateway.directory.attach(host("late", "g", &["session_send"])).unwrap();
     let [event] = &events()[..] else { panic!() };
-    assert_eq!((&*event.who, &*event.subject), ("node \"late\"", "session_send"));
+    assert_eq!((&*event.actor, &*event.subject), ("node \"late\"", "session_send"));
     let _id = gateway.directory.attach(upstream("late", &["x"])).unwrap();
     let [event] = &events()[..] else { panic!() };
-    assert_eq!((&*event.who, &*event.subject), ("node \"late\"", "late"));
+    assert_eq!((&*event.actor, &*event.subject), ("node \"late\"", "late"));
     assert!(event.detail.contains("now belongs to the upstream \"late\""), "{}", event.detail);
 }
 
@@ -226,7 +226,7 @@ fn a_bare_name_that_a_host_of_a_better_rank_takes_is_an_audit_event() {
             leads_to(&gateway.directory, "Bash", "node", "host");
             let events = || std::mem::take(&mut *gateway.log.audited.lock());
             let [event] = &events()[..] else { panic!("one host lost the name") };
-            assert_eq!((&*event.who, &*event.subject), ("node \"open\"", "Bash"));
+            assert_eq!((&*event.actor, &*event.subject), ("node \"open\"", "Bash"));
             assert!(event.detail.contains("the node \"host\" has it"), "{}", event.detail);
             let _second = gateway.directory.attach(host("second", "h", &["Bash"])).unwrap();
             assert!(events().is_empty(), "the name still belongs to the first host");

@@ -24,10 +24,11 @@ fn add_tool(directory: &Arc<Directory>, id: &str, grant: &str, tool: &str) -> Re
 /// Returns the listed names and their providers, with offline ones in parentheses.
 fn listed(directory: &Directory) -> Vec<(String, String)> {
     let page = directory.list(&view(), None, 100, |_| true);
-    let shown = |id: &str, online: bool| if online { id.to_owned() } else { format!("({id})") };
+    let with_state =
+        |id: &str, online: bool| if online { id.to_owned() } else { format!("({id})") };
     page.tools
         .iter()
-        .map(|tool| (tool.name.to_string(), shown(&tool.provider.id, tool.online)))
+        .map(|tool| (tool.name.to_string(), with_state(&tool.provider.id, tool.online)))
         .collect()
 }
 

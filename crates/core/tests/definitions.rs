@@ -38,7 +38,7 @@ fn listed(gateway: &Gateway) -> Vec<String> {
 
 fn events(gateway: &Gateway) -> Vec<(&'static str, String)> {
     let events = std::mem::take(&mut *gateway.log.audited.lock());
-    events.into_iter().map(|event| (event.what, event.detail)).collect()
+    events.into_iter().map(|event| (event.name, event.detail)).collect()
 }
 
 fn only_change(gateway: &Gateway) -> ToolChange {

@@ -314,14 +314,14 @@ async fn calls_that_wait_for_a_provider_go_on_in_the_order_in_which_they_came() 
     let gateway = gateway(RouterOptions::default());
     let (_gone, registration) = gateway.connect();
     drop(registration);
-    let (made, tasks): (Vec<_>, Vec<_>) = (0..20).map(|_| gateway.start(request("t.x"))).unzip();
+    let (started, tasks): (Vec<_>, Vec<_>) = (0..20).map(|_| gateway.start(request("t.x"))).unzip();
     settle().await;
     let (back, _registration) = gateway.connect();
     settle().await;
-    assert_eq!(requests(&back), made);
+    assert_eq!(requests(&back), started);
     // The calls also end in that order when the connection ends.
     let ended = Arc::new(Mutex::new(Vec::new()));
-    for (id, task) in made.iter().copied().zip(tasks) {
+    for (id, task) in started.iter().copied().zip(tasks) {
         let ended = Arc::clone(&ended);
         tokio::spawn(async move {
             task.await.unwrap().outcome.unwrap_err();
@@ -331,6 +331,6 @@ async fn calls_that_wait_for_a_provider_go_on_in_the_order_in_which_they_came() 
     settle().await;
     back.close("the connection broke");
     settle().await;
-    assert_eq!(*ended.lock(), made);
+    assert_eq!(*ended.lock(), started);
     gateway.assert_clean();
 }

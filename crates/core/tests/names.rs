@@ -191,25 +191,25 @@ fn a_tool_is_found_by_its_providers_id_with_dots() {
     let _prefix = directory.attach(attach("older", "other", below, connection())).unwrap();
     let catalog = named("Bash", "my.laptop__Bash");
     let _node = directory.attach(attach("my.laptop", "g", catalog, connection())).unwrap();
-    let asked =
+    let reached =
         |name: &str| directory.resolve(name, &view()).ok().map(|route| route.id.id.to_string());
     for name in ["my.laptop__Bash", "my_laptop__Bash"] {
-        assert_eq!(asked(name).as_deref(), Some("my.laptop"), "{name}");
+        assert_eq!(reached(name).as_deref(), Some("my.laptop"), "{name}");
         assert_eq!(
             directory.resolve(name, &view()).unwrap().exposed.as_deref(),
             Some("my_laptop__Bash"),
             "{name}"
         );
     }
-    assert_eq!(asked("my.notes").as_deref(), Some("older"));
-    assert_eq!(asked("my.laptop__Read").as_deref(), Some("older"), "the node has no such tool");
+    assert_eq!(reached("my.notes").as_deref(), Some("older"));
+    assert_eq!(reached("my.laptop__Read").as_deref(), Some("older"), "the node has no such tool");
     // An installed provider keeps its names.
     let installed = Attach {
         grant: Grant::installed("mail"),
         ..attach("mail", "", tools(&["my.laptop__Bash"]), connection())
     };
     let _installed = directory.attach(installed).unwrap();
-    assert_eq!(asked("my.laptop__Bash").as_deref(), Some("mail"));
+    assert_eq!(reached("my.laptop__Bash").as_deref(), Some("mail"));
 }
 
 #[test]
@@ -258,19 +258,19 @@ fn a_provider_that_has_listed_nothing_yet_gets_the_names_that_begin_with_its_id(
     let _host =
         directory.attach(attach("host", "g", tools(&["mail__read"]), connection())).unwrap();
     let mail = directory.attach(attach("mail", "g", unlisted, connection())).unwrap();
-    let asked = |name: &str, view: &View| {
+    let reached = |name: &str, view: &View| {
         directory.resolve(name, view).ok().map(|route| route.id.id.to_string())
     };
-    assert_eq!(asked("mail__send", &view()).as_deref(), Some("mail"));
+    assert_eq!(reached("mail__send", &view()).as_deref(), Some("mail"));
     assert_eq!(
-        asked("mail__read", &view()).as_deref(),
+        reached("mail__read", &view()).as_deref(),
         Some("host"),
         "what somebody lists goes first"
     );
-    assert_eq!(asked("mails__send", &view()), None);
-    assert_eq!(asked("mail", &view()), None);
+    assert_eq!(reached("mails__send", &view()), None);
+    assert_eq!(reached("mail", &view()), None);
     mail.publish(tools(&["mail__other"]));
-    assert_eq!(asked("mail__send", &view()), None);
+    assert_eq!(reached("mail__send", &view()), None);
     let error = directory.resolve("nobody__has", &view()).unwrap_err().into_error("nobody__has");
     assert!(!error.hint.unwrap().contains("Bash"));
 }

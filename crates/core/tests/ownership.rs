@@ -128,7 +128,7 @@ impl Model {
     ) -> bool {
         let now = self.now;
         let none = Aged::new;
-        let mut newcomer = Known {
+        let mut added = Known {
             id,
             grant,
             age: now,
@@ -140,15 +140,15 @@ impl Model {
         if let Some(at) = self.known.iter().position(|known| known.id == id) {
             let old = &self.known[at];
             if old.grant == grant || (bound && old.grant != NONE) {
-                newcomer.age = old.age;
-                (newcomer.prefixes, newcomer.tools) = (old.prefixes.clone(), old.tools.clone());
-            } else if old.rank() <= newcomer.rank() {
+                added.age = old.age;
+                (added.prefixes, added.tools) = (old.prefixes.clone(), old.tools.clone());
+            } else if old.rank() <= added.rank() {
                 return false;
             }
             self.known.remove(at);
         }
-        newcomer.claim(claims, now);
-        self.known.push(newcomer);
+        added.claim(claims, now);
+        self.known.push(added);
         true
     }
 
@@ -262,8 +262,8 @@ proptest! {
             let now = model.now;
             match step {
                 Step::Attach { id, grant, bound, claims } => {
-                    let shown = if grant == NONE { String::new() } else { grant.to_string() };
-                    let attach = attach(&id.to_string(), &shown, catalog(&claims), connection());
+                    let grant_name = if grant == NONE { String::new() } else { grant.to_string() };
+                    let attach = attach(&id.to_string(), &grant_name, catalog(&claims), connection());
                     let attached = directory.attach_at(Attach { may_take_over: bound, ..attach }, now);
                     let expected = model.attach(id, grant, bound, &claims, registrations.len());
                     prop_assert_eq!(attached.is_ok(), expected);

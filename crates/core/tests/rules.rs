@@ -213,10 +213,10 @@ fn every_name_of_a_tool_includes_it_and_denies_it() {
         let view = View::of(Arc::new(principal));
         let route = gateway.directory.resolve(name, &view).unwrap();
         let policy = Policy { deny: patterns(deny) };
-        let shown = |tool: &directory::ToolView| {
+        let is_visible = |tool: &directory::ToolView| {
             tool.provider == route.id && policy.allows(&view.principal, tool)
         };
-        let listed = !gateway.directory.list(&view, None, 100, shown).tools.is_empty();
+        let listed = !gateway.directory.list(&view, None, 100, is_visible).tools.is_empty();
         let all = || route.tool.all_names(&route.id);
         let may =
             policy.authorise(&view.principal, &route.scope, name, &route.leading, all).is_ok();

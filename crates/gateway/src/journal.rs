@@ -118,8 +118,8 @@ impl StoreJournal {
 
     fn write_down(&self, event: AuditEvent) {
         let written = Audited {
-            what: event.what,
-            who: sa_text::printable(&event.who),
+            what: event.name,
+            who: sa_text::printable(&event.actor),
             subject: sa_text::printable(&redact::mask_text(&event.subject)).into_owned().into(),
             detail: sa_text::printable(&redact::mask_text(&event.detail)).into_owned().into(),
             at_ms: clock::now_ms(),
@@ -167,8 +167,8 @@ impl Journal for StoreJournal {
                 }
             };
             self.refused(AuditEvent {
-                what: "call.refused",
-                who: format!("{} {}", record.principal.role, record.principal.name),
+                name: "call.refused",
+                actor: format!("{} {}", record.principal.role, record.principal.name),
                 subject: record.tool.chars().take(MAX_SUBJECT).collect(),
                 detail: why.chars().take(2 * MAX_SUBJECT).collect(),
             });
@@ -191,8 +191,8 @@ impl Journal for StoreJournal {
         }
     }
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
-        self.log.keep_pace()
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
+        self.log.backpressure()
     }
 
     fn audit(&self, event: AuditEvent) {
@@ -226,7 +226,7 @@ impl std::fmt::Debug for StoreJournal {
 fn more_refusals(more: u64) -> AuditEvent {
     let were = if more == 1 { "was" } else { "were" };
     let detail = format!("and {more} more {were} refused, within a minute");
-    AuditEvent { what: "refused.more", who: "several".into(), subject: String::new(), detail }
+    AuditEvent { name: "refused.more", actor: "several".into(), subject: String::new(), detail }
 }
 
 #[derive(Serialize)]
@@ -302,8 +302,8 @@ mod tests {
         });
         journal.finished(record(&token));
         journal.audit(AuditEvent {
-            what: "call.refused",
-            who: "agent ann".into(),
+            name: "call.refused",
+            actor: "agent ann".into(),
             subject: token.clone(),
             detail: format!("no tool {token}"),
         });

@@ -178,7 +178,7 @@ impl Metrics {
                 .inner()
                 .store(count, Ordering::Relaxed);
         }
-        self.retention_paused.set(trimmer.doubt().is_some().into());
+        self.retention_paused.set(trimmer.clock_problem().is_some().into());
         self.retention_rounds.inner().store(trimmer.rounds(), Ordering::Relaxed);
     }
 

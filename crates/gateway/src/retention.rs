@@ -25,8 +25,8 @@ const SAVE_EVERY_MS: i64 = 600_000;
 #[derive(Serialize, Deserialize)]
 struct Stored {
     trusted_ms: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    doubted: Option<(i64, i64)>,
+    #[serde(rename = "doubted", default, skip_serializing_if = "Option::is_none")]
+    untrusted: Option<(i64, i64)>,
 }
 
 /// Restores the trusted clock. Must be called before anything is written: if no time is stored yet,
@@ -35,12 +35,12 @@ pub(crate) async fn open(store: &Store) -> Result<Arc<Trimmer>, StoreError> {
     let memory = match remembered(store).await? {
         Some(memory) => Some(memory),
         None => {
-            store.newest_ms().await?.map(|trusted_ms| ClockMemory { trusted_ms, doubted: None })
+            store.newest_ms().await?.map(|trusted_ms| ClockMemory { trusted_ms, untrusted: None })
         }
     };
     let trimmer = Trimmer::new(TrustedClock::new(memory), read_clocks);
     // A wrong clock is reported now, not only in the first round.
-    trimmer.doubt();
+    trimmer.clock_problem();
     Ok(Arc::new(trimmer))
 }
 
@@ -48,13 +48,13 @@ async fn remembered(records: &dyn Records) -> Result<Option<ClockMemory>, StoreE
     let record = records.get(BUCKET, KEY).await?;
     let stored: Option<Stored> =
         record.and_then(|record| serde_json::from_slice(&record.value).ok());
-    Ok(stored.map(|Stored { trusted_ms, doubted }| ClockMemory { trusted_ms, doubted }))
+    Ok(stored.map(|Stored { trusted_ms, untrusted }| ClockMemory { trusted_ms, untrusted }))
 }
 
 /// Stores the state of the clock for the next start.
 pub(crate) async fn save(trimmer: &Trimmer, records: &dyn Records) -> Result<(), StoreError> {
-    let Some(ClockMemory { trusted_ms, doubted }) = trimmer.memory() else { return Ok(()) };
-    let value = serde_json::to_vec(&Stored { trusted_ms, doubted }).unwrap_or_default();
+    let Some(ClockMemory { trusted_ms, untrusted }) = trimmer.memory() else { return Ok(()) };
+    let value = serde_json::to_vec(&Stored { trusted_ms, untrusted }).unwrap_or_default();
     records.put(BUCKET, KEY, value.into(), Expect::Anything).await.map(drop)
 }
 
@@ -62,8 +62,8 @@ pub(crate) async fn save(trimmer: &Trimmer, records: &dyn Records) -> Result<(),
 fn is_news(saved: Option<ClockMemory>, now: Option<ClockMemory>) -> bool {
     let (Some(saved), Some(now)) = (saved, now) else { return saved != now };
     let progress =
-        |memory: ClockMemory| memory.doubted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);
-    saved.doubted.is_some() != now.doubted.is_some()
+        |memory: ClockMemory| memory.untrusted.map_or(memory.trusted_ms, |(seen_ms, _)| seen_ms);
+    saved.untrusted.is_some() != now.untrusted.is_some()
         || progress(now).abs_diff(progress(saved)) >= SAVE_EVERY_MS as u64
 }
 
@@ -169,7 +169,7 @@ mod tests {
                     .newest_ms()
                     .await
                     .unwrap()
-                    .map(|trusted_ms| ClockMemory { trusted_ms, doubted: None }),
+                    .map(|trusted_ms| ClockMemory { trusted_ms, untrusted: None }),
             };
             let machine = self.clone();
             Trimmer::new(TrustedClock::new(memory), move || Reading {
@@ -213,13 +213,13 @@ mod tests {
             save(&trimmer, &store).await.unwrap();
             let trimmer = machine.start(&store).await;
             assert_eq!(trimmer.trim(&store, "calls", None, days(30)).await.unwrap().total(), 0);
-            assert_eq!((left(&store).await, trimmer.doubt().is_some()), (2_000, true));
+            assert_eq!((left(&store).await, trimmer.clock_problem().is_some()), (2_000, true));
             machine.set(-jump);
-            assert!(trimmer.doubt().is_none(), "it is right again");
+            assert!(trimmer.clock_problem().is_none(), "it is right again");
             save(&trimmer, &store).await.unwrap();
         }
         let trimmer = machine.start(&store).await;
-        assert!(trimmer.doubt().is_none());
+        assert!(trimmer.clock_problem().is_none());
         machine.set(400 * DAY_MS);
         assert!(trimmer.confirm().is_some());
         for expected in [1_980, 1_961, 1_942] {
@@ -266,7 +266,7 @@ mod tests {
         for (days_later, calls, audit) in [(20, false, false), (60, true, false), (100, true, true)]
         {
             machine.set(days_later * DAY_MS);
-            trimmer.doubt();
+            trimmer.clock_problem();
             trimmer.confirm();
             trim_journal(&trimmer, &store, &settings).await;
             for (stream, is_trimmed) in [(CALLS, calls), (AUDIT, audit)] {
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_clock_is_remembered_when_something_has_changed() {
-        let memory = |trusted_ms, doubted| Some(ClockMemory { trusted_ms, doubted });
+        let memory = |trusted_ms, untrusted| Some(ClockMemory { trusted_ms, untrusted });
         assert!(!is_news(None, None));
         assert!(is_news(None, memory(1, None)));
         assert!(!is_news(memory(1, None), memory(60_000, None)));

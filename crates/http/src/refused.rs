@@ -17,8 +17,8 @@ impl Http {
     /// Records a valid token that is not allowed here.
     pub fn token_refused_because(&self, why: &str, ends: Ends, path: &str) {
         self.journal.refused(AuditEvent {
-            what: "token.refused",
-            who: ends.remote.ip().to_canonical().to_string(),
+            name: "token.refused",
+            actor: ends.remote.ip().to_canonical().to_string(),
             subject: masked_path(path),
             detail: why.to_owned(),
         });

@@ -28,7 +28,7 @@ impl Log for Store {
         }
     }
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         let queue = &self.inner.shared.queue;
         queue.is_behind().then(|| Box::pin(queue.caught_up()) as BoxFuture<'_, ()>)
     }

@@ -3,7 +3,7 @@
 //!
 //! A channel would need a second one for `record` when it is full, and two queues have no common
 //! order. The queue is therefore one vector under a mutex, and the writer swaps it for an empty
-//! one. The limit is a semaphore. `record` bypasses it, and its callers use `keep_pace` instead. A
+//! one. The limit is a semaphore. `record` bypasses it, and its callers use `backpressure` instead. A
 //! push takes an uncontended lock. It wakes the writer only if the writer sleeps and the push is a
 //! reason to wake up.
 //!

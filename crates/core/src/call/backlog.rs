@@ -17,8 +17,8 @@ pub struct Backlog(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    came: Notify,
-    most: usize,
+    added: Notify,
+    max_len: usize,
     max_bytes: usize,
 }
 
@@ -26,37 +26,37 @@ struct Shared {
 struct Queue {
     updates: VecDeque<Update>,
     bytes: usize,
-    given_up: bool,
+    closed: bool,
 }
 
 impl Backlog {
-    pub fn new(most: usize, max_bytes: usize) -> Self {
-        Self(Arc::new(Shared { queue: Mutex::default(), came: Notify::new(), most, max_bytes }))
+    pub fn new(max_len: usize, max_bytes: usize) -> Self {
+        Self(Arc::new(Shared { queue: Mutex::default(), added: Notify::new(), max_len, max_bytes }))
     }
 
     /// Queues an update, if the limits allow it. An empty queue accepts one update of any size.
     pub fn push(&self, update: Update) -> Result<(), Overrun> {
         let bytes = update.weight();
         let mut queue = self.lock();
-        let fits = queue.updates.len() < self.0.most
+        let fits = queue.updates.len() < self.0.max_len
             && queue.bytes.saturating_add(bytes) <= self.0.max_bytes;
-        if queue.given_up || !(fits || queue.updates.is_empty()) {
+        if queue.closed || !(fits || queue.updates.is_empty()) {
             return Err(Overrun);
         }
         queue.bytes += bytes;
         queue.updates.push_back(update);
         drop(queue);
-        self.0.came.notify_one();
+        self.0.added.notify_one();
         Ok(())
     }
 
     /// Discards all queued updates and accepts no more. For a reader that is too far behind.
-    pub fn give_up(&self) {
-        *self.lock() = Queue { given_up: true, ..Queue::default() };
+    pub fn close(&self) {
+        *self.lock() = Queue { closed: true, ..Queue::default() };
     }
 
-    pub fn is_given_up(&self) -> bool {
-        self.lock().given_up
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Returns the next update, if one is queued.
@@ -73,7 +73,7 @@ impl Backlog {
             if let Some(update) = self.try_next() {
                 return update;
             }
-            self.0.came.notified().await;
+            self.0.added.notified().await;
         }
     }
 
@@ -114,14 +114,15 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(most: usize, max_bytes: usize, pushed: &[usize], taken: usize) {
-        let backlog = Backlog::new(most, max_bytes);
-        let took = pushed.iter().take_while(|bytes| backlog.push(chunk(**bytes)).is_ok()).count();
-        assert_eq!(took, taken, "{pushed:?}");
+    fn check(max_len: usize, max_bytes: usize, pushed: &[usize], accepted: usize) {
+        let backlog = Backlog::new(max_len, max_bytes);
+        let accepted_count =
+            pushed.iter().take_while(|bytes| backlog.push(chunk(**bytes)).is_ok()).count();
+        assert_eq!(accepted_count, accepted, "{pushed:?}");
     }
 
     #[test]
-    fn so_much_waits_and_no_more() {
+    fn the_queue_is_bounded_in_number_and_bytes() {
         check(3, 1 << 20, &[10, 10, 10, 10], 3);
         check(100, 10_000, &[4_000, 4_000, 4_000], 2);
         check(100, 10_000, &[50_000, 10], 1);
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_an_attachment_has_counts() {
+    fn all_parts_of_an_attachment_count() {
         let attachment = |mime_type: &str, name: Option<&str>, data: &'static [u8]| Attachment {
             mime_type: mime_type.into(),
             name: name.map(Into::into),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_makes_room() {
+    fn a_received_update_frees_its_bytes() {
         let backlog = Backlog::new(2, 10_000);
         for _ in 0..10 {
             assert_eq!(
@@ -166,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_given_up_gets_nothing_any_more() {
+    fn a_closed_queue_accepts_nothing() {
         let backlog = Backlog::new(10, 10_000);
         backlog.push(chunk(10)).unwrap();
-        backlog.give_up();
+        backlog.close();
         assert_eq!((backlog.try_next(), backlog.push(chunk(10))), (None, Err(Overrun)));
     }
 

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 pub(super) use self::report::Report;
-use self::text::{definition, differences, stands_for_others};
+use self::text::{definition, differences, is_open_definition};
 pub use self::types::{
     AcceptError, OnChange, SavedDefinitions, SavedFinding, SavedTool, ToolChange,
 };
@@ -172,7 +172,7 @@ impl Definitions {
                 known.tools.insert(name, Entry { definition, invisible, listed: 0, finding });
             }
             known.count();
-            self.enter(&key, known);
+            self.insert(&key, known);
         }
     }
 
@@ -197,13 +197,14 @@ impl Definitions {
         let key = key(id, grant);
         self.lists += 1;
         let pool = pool(grant);
-        let forgetful = |pool: &Arc<str>| self.pools.get(pool).is_some_and(|pool| pool.incomplete);
-        let incomplete = pool.as_ref().is_some_and(forgetful);
+        let is_incomplete =
+            |pool: &Arc<str>| self.pools.get(pool).is_some_and(|pool| pool.incomplete);
+        let incomplete = pool.as_ref().is_some_and(is_incomplete);
         let mut known =
-            self.leave(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
+            self.remove(&key).unwrap_or_else(|| Known { incomplete, ..Known::default() });
         (known.listed, known.pool, known.provider) = (self.lists, pool, provider(id));
         let mut revision = self.newest_revision;
-        let mut news = false;
+        let mut changed = false;
         for (tool, Described { definition, invisible }) in catalog.tools.iter_mut().zip(described) {
             let Some(definition) = definition else { continue };
             if known.incomplete
@@ -225,7 +226,7 @@ impl Definitions {
                 });
                 let entry = Entry { definition, invisible, listed: known.listed, finding };
                 known.tools.insert(Arc::clone(&tool.name), entry);
-                news = true;
+                changed = true;
                 continue;
             };
             // If a tool is listed twice, the first one counts.
@@ -233,25 +234,25 @@ impl Definitions {
                 continue;
             }
             if std::mem::replace(&mut entry.invisible, invisible) != invisible {
-                news = true;
+                changed = true;
                 if invisible > 0 {
                     report.invisible.push((Arc::clone(&tool.name), invisible));
                     let finding = entry.finding.get_or_insert_default();
                     (finding.invisible, finding.revision) = (invisible, next(&mut revision));
                 }
             }
-            news |= entry.compare(tool, definition, self.on_change, &mut revision, &mut report);
+            changed |= entry.compare(tool, definition, self.on_change, &mut revision, &mut report);
         }
-        news |= known.drop_unlisted();
+        changed |= known.drop_unlisted();
         if self.on_change == OnChange::Hold {
-            news |= known.keep_undescribed(id, catalog, &mut revision, &mut report);
+            changed |= known.keep_undescribed(id, catalog, &mut revision, &mut report);
         }
         self.newest_revision = revision;
         known.count();
-        if news {
+        if changed {
             self.unsaved.insert(Arc::clone(&key));
         }
-        self.enter(&key, known);
+        self.insert(&key, known);
         report
     }
 
@@ -278,11 +279,11 @@ impl Definitions {
         if found.is_empty() {
             return Err(AcceptError::Nothing);
         }
-        let meant = found
+        let candidates = found
             .into_iter()
             .filter(|(_, found, _)| revision.is_none_or(|revision| revision == *found));
-        let meant = meant.max_by_key(|(_, revision, current)| (*current, *revision));
-        let (key, _, current) = meant.ok_or(AcceptError::Newer)?;
+        let candidates = candidates.max_by_key(|(_, revision, current)| (*current, *revision));
+        let (key, _, current) = candidates.ok_or(AcceptError::Newer)?;
         let key = Arc::clone(key);
         let entry = self
             .known
@@ -341,7 +342,7 @@ impl Definitions {
     /// Forgets the definitions of a removed provider and its grant.
     pub(super) fn forget(&mut self, id: &ProviderId, grant: &Grant) {
         let key = key(id, grant);
-        if self.leave(&key).is_some() {
+        if self.remove(&key).is_some() {
             self.unsaved.insert(key);
         }
     }
@@ -363,7 +364,7 @@ impl Definitions {
         self.unsaved.insert(key);
     }
 
-    fn enter(&mut self, key: &Arc<str>, known: Known) {
+    fn insert(&mut self, key: &Arc<str>, known: Known) {
         let pool = known.pool.clone();
         if let Some(name) = &pool {
             let pool = self.pools.entry(Arc::clone(name)).or_default();
@@ -371,10 +372,9 @@ impl Definitions {
             pool.by_list.insert(known.listed, Arc::clone(key));
         }
         self.known.insert(Arc::clone(key), known);
-        while let Some(oldest) =
-            pool.as_ref().and_then(|pool| self.pools.get(pool)?.beyond_bounds())
+        while let Some(oldest) = pool.as_ref().and_then(|pool| self.pools.get(pool)?.over_limits())
         {
-            self.leave(&oldest);
+            self.remove(&oldest);
             self.unsaved.insert(oldest);
             if let Some(pool) = pool.as_ref().and_then(|pool| self.pools.get_mut(pool)) {
                 pool.incomplete = true;
@@ -395,7 +395,7 @@ impl Definitions {
         held(tool).or_else(|| held(&tool.to_lowercase())).is_some()
     }
 
-    fn leave(&mut self, key: &str) -> Option<Known> {
+    fn remove(&mut self, key: &str) -> Option<Known> {
         let known = self.known.remove(key)?;
         if let Some(name) = &known.pool
             && let Some(pool) = self.pools.get_mut(name)
@@ -417,9 +417,9 @@ pub(super) fn is_of(pool_name: Option<&str>, grant: &Grant) -> bool {
 
 impl Pool {
     /// Returns the provider to forget, if the pool exceeds its limits. The newest one always stays.
-    fn beyond_bounds(&self) -> Option<Arc<str>> {
-        let beyond = self.by_list.len() > MAX_PROVIDERS || self.bytes > MAX_BYTES;
-        let oldest = self.by_list.values().next().filter(|_| beyond && self.by_list.len() > 1);
+    fn over_limits(&self) -> Option<Arc<str>> {
+        let over_limit = self.by_list.len() > MAX_PROVIDERS || self.bytes > MAX_BYTES;
+        let oldest = self.by_list.values().next().filter(|_| over_limit && self.by_list.len() > 1);
         oldest.map(Arc::clone)
     }
 }
@@ -439,11 +439,11 @@ impl Known {
         }
         unlisted.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.listed));
         let mut bytes = 0;
-        let beyond = unlisted.into_iter().filter(|(_, entry)| {
+        let over_limit = unlisted.into_iter().filter(|(_, entry)| {
             bytes += entry.bytes();
             bytes > MAX_UNLISTED_BYTES
         });
-        for name in beyond.map(|(name, _)| Arc::clone(name)).collect::<Vec<_>>() {
+        for name in over_limit.map(|(name, _)| Arc::clone(name)).collect::<Vec<_>>() {
             self.tools.remove(&name);
         }
         self.incomplete = true;
@@ -464,13 +464,13 @@ impl Known {
             return false;
         }
         let open: HashSet<&str> = catalog.prefixes.iter().map(String::as_str).collect();
-        let still_has = |name: &str| prefixes(name).any(|prefix| open.contains(prefix));
-        let mut news = false;
-        let mut kept = Vec::new();
+        let is_covered = |name: &str| prefixes(name).any(|prefix| open.contains(prefix));
+        let mut changed = false;
+        let mut held = Vec::new();
         for (name, entry) in &mut self.tools {
             let was_described =
-                *entry.definition != *UNDESCRIBED && !stands_for_others(&entry.definition);
-            if entry.listed == self.listed || !still_has(name) || !was_described {
+                *entry.definition != *UNDESCRIBED && !is_open_definition(&entry.definition);
+            if entry.listed == self.listed || !is_covered(name) || !was_described {
                 continue;
             }
             let known = entry.finding.as_ref().and_then(|finding| finding.proposed.as_ref());
@@ -478,14 +478,14 @@ impl Known {
                 report.add(name, &entry.definition, UNDESCRIBED);
                 report.held = true;
                 entry.finding.get_or_insert_default().revision = next(revision);
-                news = true;
+                changed = true;
             }
             let proposed = Proposed { definition: UNDESCRIBED.into(), tool: None };
             entry.finding.get_or_insert_default().proposed = Some(proposed);
-            kept.push(Tool::undescribed(name, id).defined_as(&entry.definition));
+            held.push(Tool::undescribed(name, id).defined_as(&entry.definition));
         }
-        catalog.tools.extend(kept);
-        news
+        catalog.tools.extend(held);
+        changed
     }
 
     fn saved(&self) -> SavedDefinitions {
@@ -540,8 +540,8 @@ impl Entry {
             return withdrawn;
         }
         let known = self.finding.as_ref().and_then(|finding| finding.proposed.as_ref());
-        let is_news = known.is_none_or(|proposed| proposed.definition != definition);
-        if is_news || on_change == OnChange::Allow {
+        let is_new = known.is_none_or(|proposed| proposed.definition != definition);
+        if is_new || on_change == OnChange::Allow {
             report.add(&tool.name, &self.definition, &definition);
             report.held |= on_change == OnChange::Hold;
             self.finding.get_or_insert_default().revision = next(revision);
@@ -561,7 +561,7 @@ impl Entry {
                 finding.proposed = Some(Proposed { definition, tool: Some(proposed) });
             }
         }
-        is_news || on_change == OnChange::Allow
+        is_new || on_change == OnChange::Allow
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Member {
     /// The approximate memory size in bytes.
     weight: usize,
     /// Its share of a budget for all providers of its kind.
-    pub(super) room: Option<Arc<Permit>>,
+    pub(super) permit: Option<Arc<Permit>>,
 }
 
 /// The limits of remembered offline providers of one grant.
@@ -95,7 +95,7 @@ pub(super) enum Presence {
     },
     Offline {
         at: Instant,
-        why: Leaving,
+        why: OfflineReason,
         /// The documents of a provider that is expected back.
         documents: Option<Arc<dyn Documents>>,
     },
@@ -103,9 +103,9 @@ pub(super) enum Presence {
 
 /// The reason why a provider is offline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
+pub(super) enum OfflineReason {
     /// It is expected back after any time. Its names are reserved while its registration lives.
-    Kept,
+    Expected,
     /// Its connection was lost.
     Lost,
     /// It announced that it stops.
@@ -140,7 +140,7 @@ impl Member {
             // These tools have been reviewed already.
             watched: false,
             saved: self.saved,
-            room: self.room.clone(),
+            permit: self.permit.clone(),
         }
     }
 
@@ -218,14 +218,14 @@ impl Index {
         self.replace(&id);
         let definitions = self.definitions.review(&id, &owner.grant, &mut catalog, described);
         self.insert(owner, presence, generation, about);
-        self.enter(&id, catalog, &ages, age);
+        self.insert_claims(&id, catalog, &ages, age);
         contests.extend(self.new_contests(&id, age));
         Ok(Admitted { generation, changed: Changed { contests, definitions } })
     }
 
     fn insert(&mut self, owner: Owner, presence: Presence, generation: u64, about: RawJson) {
         let owner = Arc::new(owner);
-        self.enter_id(&owner);
+        self.insert_id(&owner);
         let member = Member {
             owner: Arc::clone(&owner),
             presence,
@@ -239,7 +239,7 @@ impl Index {
             about,
             announced: 0,
             weight: 0,
-            room: None,
+            permit: None,
         };
         self.members.insert(owner.id.clone(), member);
     }
@@ -249,7 +249,7 @@ impl Index {
         &mut self,
         id: &ProviderId,
         saved: SavedProvider,
-        room: Arc<Permit>,
+        permit: Arc<Permit>,
     ) -> bool {
         let ages = Ages::saved(&saved);
         let SavedProvider {
@@ -273,7 +273,7 @@ impl Index {
         let each = tools.iter().map(|(_, age)| *age).chain(prefixes.iter().map(|(_, age)| *age));
         self.newest = each.chain([age, self.newest]).max().unwrap_or(age);
         self.generation += 1;
-        let why = if stopped { Leaving::Stopped } else { Leaving::Lost };
+        let why = if stopped { OfflineReason::Stopped } else { OfflineReason::Lost };
         let presence =
             Presence::Offline { at: ago(gone_for.unwrap_or_default()), why, documents: None };
         self.insert(owner, presence, self.generation, about);
@@ -283,10 +283,10 @@ impl Index {
             bare_names,
             preferred,
             saved: true,
-            room: Some(room),
+            permit: Some(permit),
             ..Catalog::default()
         };
-        self.enter(id, catalog, &ages, age);
+        self.insert_claims(id, catalog, &ages, age);
         true
     }
 
@@ -306,7 +306,7 @@ impl Index {
         self.newest = self.newest.max(age);
         let ages = self.ages(id);
         self.withdraw_names(id);
-        self.enter(id, catalog, &ages, age);
+        self.insert_claims(id, catalog, &ages, age);
         let changed = Changed { contests: self.new_contests(id, age), definitions };
         let same = self.members.get(id).is_some_and(|member| member.digest() == before);
         if same { Err(changed) } else { Ok(changed) }
@@ -355,25 +355,30 @@ impl Index {
         }
         let ages = self.ages(&id);
         self.withdraw_names(&id);
-        self.enter(&id, catalog, &ages, self.next_age());
+        self.insert_claims(&id, catalog, &ages, self.next_age());
         Ok(())
     }
 
-    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, why: Leaving) -> bool {
+    pub(super) fn detach(&mut self, id: &ProviderId, generation: u64, why: OfflineReason) -> bool {
         let Some(member) = self.current(id, generation) else { return false };
         let (at, documents) = match &member.presence {
             Presence::Online { slots, provider, .. } => {
                 slots.close();
                 (Instant::now(), provider.documents())
             }
-            // Only a provider in state `Kept` can still change to another offline state.
-            Presence::Offline { why: before, .. } if *before == why || *before != Leaving::Kept => {
+            // Only a provider in state `Expected` can still change to another offline state.
+            Presence::Offline { why: before, .. }
+                if *before == why || *before != OfflineReason::Expected =>
+            {
                 return false;
             }
             Presence::Offline { at, documents, .. } => (*at, documents.clone()),
         };
-        member.presence =
-            Presence::Offline { at, why, documents: documents.filter(|_| why == Leaving::Kept) };
+        member.presence = Presence::Offline {
+            at,
+            why,
+            documents: documents.filter(|_| why == OfflineReason::Expected),
+        };
         if member.saved {
             self.unsaved.left(id);
         }
@@ -399,7 +404,8 @@ impl Index {
             .members
             .values()
             .filter_map(|member| match member.presence {
-                Presence::Offline { why: Leaving::Kept, .. } | Presence::Online { .. } => None,
+                Presence::Offline { why: OfflineReason::Expected, .. }
+                | Presence::Online { .. } => None,
                 Presence::Offline { at, .. } => Some((at, member)),
             })
             .collect();
@@ -454,7 +460,7 @@ impl Index {
         if member.saved {
             self.unsaved.changed(id);
         }
-        self.leave_id(&member.owner);
+        self.remove_id(&member.owner);
         Some(member.presence)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::index::{Index, Leaving};
+use super::index::{Index, OfflineReason};
 use super::{Directory, definitions};
 use crate::principal::Scope;
 use crate::provider::ProviderId;
@@ -55,14 +55,14 @@ impl Registration {
     /// Marks the provider as offline, and keeps its names while this registration lives. The
     /// provider is expected to attach again.
     pub fn away(&self) {
-        self.change(|index| index.detach(&self.id, self.generation, Leaving::Kept));
+        self.change(|index| index.detach(&self.id, self.generation, OfflineReason::Expected));
     }
 
     /// Marks the provider as stopped at its own announcement. Its names are remembered as for a
     /// lost provider. Calls wait for it for a shorter time, because a person most likely stopped
     /// it.
     pub fn stopped(self) {
-        self.change(|index| index.detach(&self.id, self.generation, Leaving::Stopped));
+        self.change(|index| index.detach(&self.id, self.generation, OfflineReason::Stopped));
     }
 
     /// Removes the provider for good. Its names are free immediately.
@@ -78,6 +78,6 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.change(|index| index.detach(&self.id, self.generation, Leaving::Lost));
+        self.change(|index| index.detach(&self.id, self.generation, OfflineReason::Lost));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sa_text::excerpt;
 
-use super::index::{Claim, Claims, Held, Index, Kind, Leaving, Member, Presence, ScopeIndex};
+use super::index::{Claim, Claims, Held, Index, Kind, Member, OfflineReason, Presence, ScopeIndex};
 use crate::limits::Slots;
 use crate::naming;
 use crate::outcome::{CallError, CallErrorKind};
@@ -56,7 +56,7 @@ pub enum Unresolved {
         /// The scope of the tool's provider.
         scope: Scope,
         /// The tool's name in lists, or else its own.
-        shown: Arc<str>,
+        listed_name: Arc<str>,
         /// As in [`Route`].
         leading: Vec<Arc<str>>,
         /// Every name that the tool has or claims.
@@ -113,12 +113,12 @@ impl Unresolved {
 
 /// The wait timeout is divided by this for a provider that announced that it stops. It may restart,
 /// but most likely a person stopped it.
-const FAREWELL: u32 = 4;
+const STOPPED_DIVISOR: u32 = 4;
 
 impl Absence {
     /// Returns the remaining time to wait for the provider, out of a total timeout.
     pub(crate) fn timeout(&self, timeout: Duration) -> Duration {
-        let timeout = if self.stopped { timeout / FAREWELL } else { timeout };
+        let timeout = if self.stopped { timeout / STOPPED_DIVISOR } else { timeout };
         timeout.saturating_sub(self.gone_for)
     }
 
@@ -282,13 +282,13 @@ fn serving<'i>(index: &'i Index, name: &str, held: &Held<'i>) -> Option<&'i Clai
         }
         Kind::Named | Kind::Open if online(&by) => Some(by),
         Kind::Named | Kind::Open => {
-            let alike = |claim: &&Claim| match (&by.offer, &claim.offer) {
+            let is_same = |claim: &&Claim| match (&by.offer, &claim.offer) {
                 _ if name.contains('.') => true,
                 (Some(one), Some(other)) => one.is_like(other),
                 (one, other) => one.is_none() && other.is_none(),
             };
             let mut same =
-                claims.of_grant(&by.owner).filter(|claim| claim.kind.is_named()).filter(alike);
+                claims.of_grant(&by.owner).filter(|claim| claim.kind.is_named()).filter(is_same);
             same.find(online).or_else(|| under_own_name(index, scope, name, by)).or(Some(by))
         }
     }
@@ -366,14 +366,18 @@ fn route(
         Presence::Offline { at, why, .. } => {
             let (all_names, address) = (tool.all_names(provider), tool.address(provider));
             let (provider, gone_for) = (provider.clone(), at.elapsed());
-            let absence =
-                Absence { provider, gone_for, stopped: *why == Leaving::Stopped, rival: None };
-            let shown = Arc::clone(exposed.unwrap_or(&tool.name));
+            let absence = Absence {
+                provider,
+                gone_for,
+                stopped: *why == OfflineReason::Stopped,
+                rival: None,
+            };
+            let listed_name = Arc::clone(exposed.unwrap_or(&tool.name));
             let preferred_name = tool.preferred_name.clone();
             Err(Unresolved::Offline {
                 absence,
                 scope,
-                shown,
+                listed_name,
                 leading,
                 all_names,
                 address,
@@ -396,24 +400,31 @@ fn with_rival(index: &Index, unresolved: Unresolved, view: &View, claim: &Claim)
     let mut others =
         claims.flat_map(|(scope, claims)| claims.iter().map(move |other| (scope, other)));
     let rival = others.find_map(|(scope, other)| {
-        let theirs = other.offer.as_ref().filter(|theirs| theirs.plain == offer.plain)?;
+        let other_offer =
+            other.offer.as_ref().filter(|other_offer| other_offer.plain == offer.plain)?;
         index
             .member(&other.owner.id)
             .filter(|member| member.is_online() && !other.is_of(&claim.owner))?;
-        let hidden = index.kept_from(scope, &offer.plain, other).is_some();
+        let hidden = index.blocked_by(scope, &offer.plain, other).is_some();
         Some(Rival {
             provider: other.owner.id.clone(),
-            name: (!hidden).then(|| Arc::clone(&theirs.suffixed)),
+            name: (!hidden).then(|| Arc::clone(&other_offer.suffixed)),
         })
     });
     let absence = Absence { rival, ..absence.clone() };
     match unresolved {
         Unresolved::Offline {
-            scope, shown, leading, all_names, address, preferred_name, ..
+            scope,
+            listed_name,
+            leading,
+            all_names,
+            address,
+            preferred_name,
+            ..
         } => Unresolved::Offline {
             absence,
             scope,
-            shown,
+            listed_name,
             leading,
             all_names,
             address,

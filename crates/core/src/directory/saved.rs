@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Directory;
-use super::index::{Index, Leaving, Member, Presence};
+use super::index::{Index, Member, OfflineReason, Presence};
 use crate::provider::{Grant, ProviderId};
 use crate::tool::{Catalog, Tool};
 use sa_limits::budget::Permit;
@@ -49,7 +49,9 @@ impl SavedProvider {
     fn of(member: &Member) -> Self {
         let (gone_for, stopped) = match &member.presence {
             Presence::Online { .. } => (None, false),
-            Presence::Offline { at, why, .. } => (Some(at.elapsed()), *why == Leaving::Stopped),
+            Presence::Offline { at, why, .. } => {
+                (Some(at.elapsed()), *why == OfflineReason::Stopped)
+            }
         };
         Self {
             id: Arc::clone(&member.owner.id.id),
@@ -110,7 +112,7 @@ impl Directory {
             for provider in saved {
                 let id = ProviderId { kind, id: Arc::clone(&provider.id) };
                 let restored =
-                    admit(&provider).is_some_and(|room| index.restore(&id, provider, room));
+                    admit(&provider).is_some_and(|permit| index.restore(&id, provider, permit));
                 if restored { index.unsaved.restored(&id) } else { index.unsaved.changed(&id) }
             }
             Ok::<(), std::convert::Infallible>(())

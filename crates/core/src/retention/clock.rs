@@ -36,7 +36,7 @@ pub struct TrustedClock {
     /// Wall time minus uptime when the clock was first trusted in this process. It is not updated,
     /// so that small steps add up.
     offset_ms: Option<i64>,
-    doubted: Option<Doubted>,
+    untrusted: Option<Untrusted>,
 }
 
 /// The state that survives a restart.
@@ -46,12 +46,12 @@ pub struct ClockMemory {
     pub trusted_ms: i64,
     /// Present while the clock is not trusted: the wall time seen last, and the duration for which
     /// it has been steady.
-    pub doubted: Option<(i64, i64)>,
+    pub untrusted: Option<(i64, i64)>,
 }
 
 /// The state of an untrusted wall clock.
 #[derive(Debug, Clone, Copy)]
-struct Doubted {
+struct Untrusted {
     seen_ms: i64,
     steady_ms: i64,
     /// Its offset and the last uptime in this process. Absent if it is only known from a former
@@ -61,7 +61,7 @@ struct Doubted {
 
 /// The reason why the clock is not trusted, and the time until it will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Doubt {
+pub struct ClockProblem {
     pub cause: Cause,
     /// The amount by which wall time is ahead; negative if it is behind.
     pub by_ms: i64,
@@ -74,17 +74,17 @@ pub enum Cause {
     /// Wall time moved against the time since boot.
     Jumped,
     /// At the start, wall time was not near the newest record.
-    Apart,
+    Gap,
 }
 
 impl TrustedClock {
     /// Without saved state there is nothing to delete yet, and the first reading is trusted.
     pub fn new(memory: Option<ClockMemory>) -> Self {
-        let doubted = memory.and_then(|memory| memory.doubted);
+        let untrusted = memory.and_then(|memory| memory.untrusted);
         Self {
             trusted_ms: memory.map(|memory| memory.trusted_ms),
             offset_ms: None,
-            doubted: doubted.map(|(seen_ms, steady_ms)| Doubted {
+            untrusted: untrusted.map(|(seen_ms, steady_ms)| Untrusted {
                 seen_ms,
                 steady_ms: steady_ms.max(0),
                 here: None,
@@ -93,7 +93,7 @@ impl TrustedClock {
     }
 
     /// Compares the clocks. Returns `None` if the wall clock is trusted.
-    pub fn observe(&mut self, now: Reading) -> Option<Doubt> {
+    pub fn observe(&mut self, now: Reading) -> Option<ClockProblem> {
         let Some((cause, by_ms)) = self.deviation(now) else {
             self.trust(now, self.offset_ms.unwrap_or(now.offset_ms()));
             return None;
@@ -104,8 +104,8 @@ impl TrustedClock {
             return None;
         }
         let here = Some((offset_ms, now.uptime_ms));
-        self.doubted = Some(Doubted { seen_ms: now.wall_ms, steady_ms, here });
-        Some(Doubt { cause, by_ms, trusted_in_ms: STEADY_MS - steady_ms })
+        self.untrusted = Some(Untrusted { seen_ms: now.wall_ms, steady_ms, here });
+        Some(ClockProblem { cause, by_ms, trusted_in_ms: STEADY_MS - steady_ms })
     }
 
     /// Trusts the wall clock, because an operator confirmed it.
@@ -115,12 +115,12 @@ impl TrustedClock {
 
     /// Returns the state for the next process. `None` before the first reading of an empty store.
     pub fn memory(&self) -> Option<ClockMemory> {
-        let doubted = self.doubted.map(|doubted| (doubted.seen_ms, doubted.steady_ms));
-        self.trusted_ms.map(|trusted_ms| ClockMemory { trusted_ms, doubted })
+        let untrusted = self.untrusted.map(|untrusted| (untrusted.seen_ms, untrusted.steady_ms));
+        self.trusted_ms.map(|trusted_ms| ClockMemory { trusted_ms, untrusted })
     }
 
     fn trust(&mut self, now: Reading, offset_ms: i64) {
-        *self = Self { trusted_ms: Some(now.wall_ms), offset_ms: Some(offset_ms), doubted: None };
+        *self = Self { trusted_ms: Some(now.wall_ms), offset_ms: Some(offset_ms), untrusted: None };
     }
 
     fn deviation(&self, now: Reading) -> Option<(Cause, i64)> {
@@ -129,13 +129,13 @@ impl TrustedClock {
             return (by_ms.saturating_abs() > MAX_DRIFT_MS).then_some((Cause::Jumped, by_ms));
         }
         let by_ms = now.wall_ms.saturating_sub(self.trusted_ms?);
-        (!is_near(by_ms)).then_some((Cause::Apart, by_ms))
+        (!is_near(by_ms)).then_some((Cause::Gap, by_ms))
     }
 
     /// Returns the offset of the untrusted clock, and the duration for which it has been steady.
     fn steady(&self, now: Reading) -> (i64, i64) {
-        match self.doubted {
-            Some(Doubted { here: Some((offset_ms, uptime_ms)), steady_ms, .. })
+        match self.untrusted {
+            Some(Untrusted { here: Some((offset_ms, uptime_ms)), steady_ms, .. })
                 if now.offset_ms().saturating_sub(offset_ms).saturating_abs() <= MAX_DRIFT_MS =>
             {
                 (
@@ -143,7 +143,7 @@ impl TrustedClock {
                     steady_ms.saturating_add(now.uptime_ms.saturating_sub(uptime_ms).max(0)),
                 )
             }
-            Some(Doubted { here: None, seen_ms, steady_ms })
+            Some(Untrusted { here: None, seen_ms, steady_ms })
                 if is_near(now.wall_ms.saturating_sub(seen_ms)) =>
             {
                 (now.offset_ms(), steady_ms)
@@ -164,7 +164,7 @@ impl Reading {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for ClockProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (direction, far) =
             (if self.by_ms < 0 { "behind" } else { "ahead of" }, span(self.by_ms));
@@ -173,7 +173,7 @@ impl fmt::Display for Doubt {
                 write!(f, "the clock was set back by {far} while the gateway ran")
             }
             Cause::Jumped => write!(f, "the clock was set forward by {far} while the gateway ran"),
-            Cause::Apart => write!(f, "the clock is {far} {direction} the newest record"),
+            Cause::Gap => write!(f, "the clock is {far} {direction} the newest record"),
         }
     }
 }

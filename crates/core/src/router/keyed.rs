@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Router;
-use super::pipeline::{self, Asked, Share};
+use super::pipeline::{self, CallPermits, Dispatched};
 use super::running::{Finished, RunningCall};
-use crate::call::{CallId, Life};
+use crate::call::{CallId, CallState};
 use crate::idempotency::{Claim, KeyedCall, Ledger};
 use crate::outcome::{CallError, CallErrorKind};
 use sa_limits::budget::Permit;
@@ -48,8 +48,8 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         return call.finish(Err(error));
     };
     // Acquired before any state is stored. A retry uses the same budgets as every call.
-    let share = match router.admit(&call) {
-        Ok(share) => share,
+    let permits = match router.admit(&call) {
+        Ok(permits) => permits,
         Err(error) => return call.finish(Err(error)),
     };
     let keyed = KeyedCall {
@@ -62,7 +62,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
     let (tool, args) = (Arc::clone(&keyed.tool), keyed.args.clone());
     let own = Running { id: call.id(), tool, args, done: waiting.clone() };
     let key = (Arc::clone(&keyed.principal), Arc::clone(&keyed.key));
-    match router.keyed.enter(&key, own) {
+    match router.keyed.insert(&key, own) {
         Entry::First => {}
         // Compared here, outside of the lock.
         Entry::Retry(first) if first.tool != keyed.tool || first.args != keyed.args => {
@@ -71,16 +71,16 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
         Entry::Retry(Running { args, done, .. }) => {
             drop(keyed);
             call.share_args(&args);
-            let Share { slot, arguments } = share;
+            let CallPermits { slot, arguments } = permits;
             drop(arguments);
             return join(call, slot, done).await;
         }
     }
     let id = call.id();
-    let _caller = Caller(Arc::clone(&call.life));
+    let _caller = Caller(Arc::clone(&call.state));
     // From here on the call runs in its own task, and continues if the caller disconnects.
     let task = tokio::spawn(async move {
-        let _share = share;
+        let _permits = permits;
         let _remove = RemoveKey { router: Arc::clone(&router), key };
         let ran = AssertUnwindSafe(claim_and_run(&mut call, &*ledger, &keyed)).catch_unwind().await;
         let finished = ran.unwrap_or_else(|_| call.finish(Err(broken())));
@@ -96,7 +96,7 @@ pub(super) async fn run(mut call: RunningCall) -> Finished {
 
 impl InFlight {
     /// Adds a call, unless its key is in use.
-    fn enter(&self, key: &OwnedKey, call: Running) -> Entry {
+    fn insert(&self, key: &OwnedKey, call: Running) -> Entry {
         match self.0.lock().entry(key.clone()) {
             MapEntry::Occupied(first) => Entry::Retry(first.get().clone()),
             MapEntry::Vacant(vacant) => {
@@ -109,11 +109,11 @@ impl InFlight {
 
 /// Removes the reader when the caller stops waiting. Otherwise its unread update queue would fill
 /// up and end the call.
-struct Caller(Arc<Life>);
+struct Caller(Arc<CallState>);
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        self.0.reader.leave();
+        self.0.reader.detach();
     }
 }
 
@@ -122,7 +122,7 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
     match ledger.claim(keyed, id).await {
         Ok(Claim::Ours) => call.announce(),
         Ok(Claim::Ended { id, outcome }) => {
-            call.leave();
+            call.remove();
             return Finished { id, outcome, duration: Duration::ZERO };
         }
         Ok(Claim::Unknown { id }) => return call.finish(Err(unknown(id))),
@@ -135,14 +135,14 @@ async fn claim_and_run(call: &mut RunningCall, ledger: &dyn Ledger, keyed: &Keye
         Err(closed) => Err(closed),
     };
     // Only a call that certainly reached no provider may be retried with the same key.
-    let kept = if call.provider().is_some() {
+    let stored = if call.provider().is_some() {
         ledger.settle(keyed, id, &outcome).await
     } else {
         ledger.release(keyed, id).await
     };
     // An outcome that could not be stored is not returned, because the caller would rely on the
     // record.
-    let outcome = kept.and(outcome);
+    let outcome = stored.and(outcome);
     call.finish(outcome)
 }
 
@@ -153,11 +153,11 @@ async fn join(
     _slot: Permit,
     first: watch::Receiver<Option<Finished>>,
 ) -> Finished {
-    let life = Arc::clone(&call.life);
+    let state = Arc::clone(&call.state);
     // The first call ends at its own deadline. This timeout limits the wait of the retry's caller.
     let timeout = async {
         match call.request.timeout {
-            Some(_) => life.deadline.capped().await,
+            Some(_) => state.deadline.capped().await,
             None => std::future::pending().await,
         }
     };
@@ -165,14 +165,14 @@ async fn join(
         biased;
         finished = wait(first) => {
             if let Some(finished) = finished {
-                call.leave();
+                call.remove();
                 return finished;
             }
         }
         // It is not known here whether the first call reached a provider.
-        reason = life.cancel.fired() => return call.finish(Err(pipeline::cancelled(reason, Asked::Somebody))),
+        reason = state.cancel.fired() => return call.finish(Err(pipeline::cancelled(reason, Dispatched::Yes))),
         () = timeout => {
-            let limit = life.deadline.cap().as_millis();
+            let limit = state.deadline.cap().as_millis();
             let error = CallError::new(
                 CallErrorKind::Timeout,
                 format!("the first call with this key was still running after {limit} ms, the timeout of this one"),

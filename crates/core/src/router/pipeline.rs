@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::open::{Missing, Target};
-use super::wait::Attended;
+use super::wait::CancelOnDrop;
 use super::{Router, RunningCall};
 use crate::call::{Call, CancelReason, Updates};
 use crate::directory::{Absence, Route, Unresolved, did_you_mean};
@@ -89,13 +89,13 @@ impl Router {
     /// Runs a call without an idempotency key up to its outcome.
     pub(super) async fn run(&self, call: &RunningCall) -> Outcome {
         self.check_open()?;
-        let _share = self.admit(call)?;
+        let _permits = self.admit(call)?;
         self.run_admitted(call).await
     }
 
     /// Stage [`Stage::Admit`]. Small arguments are free: the number of calls bounds them, and
     /// counting them would slow down every call.
-    pub(super) fn admit(&self, call: &RunningCall) -> Result<Share, CallError> {
+    pub(super) fn admit(&self, call: &RunningCall) -> Result<CallPermits, CallError> {
         let holder = call.request.view.principal.holder();
         let slot = self.calls.acquire(&holder, 1)?;
         let bytes = call.request.args.len().min(self.arguments.largest());
@@ -104,7 +104,7 @@ impl Router {
         } else {
             Some(self.arguments.acquire(&holder, bytes)?)
         };
-        Ok(Share { slot, arguments })
+        Ok(CallPermits { slot, arguments })
     }
 
     /// Returns an error if the gateway is shutting down.
@@ -119,10 +119,10 @@ impl Router {
     /// Runs the stages after [`Stage::Deduplicate`]. The deadline and a cancellation can end the
     /// call wherever it waits.
     pub(super) async fn run_admitted(&self, call: &RunningCall) -> Outcome {
-        let outcome = match (self.deliver(call).await, call.life.cancel.reason()) {
+        let outcome = match (self.deliver(call).await, call.state.cancel.reason()) {
             // The answer is discarded, because an update before it was lost.
             (_, Some(reason @ CancelReason::ReaderTooSlow)) => {
-                Err(cancelled(reason, Asked::of(call)))
+                Err(cancelled(reason, Dispatched::of(call)))
             }
             (outcome, _) => outcome,
         };
@@ -137,7 +137,7 @@ impl Router {
     /// the call.
     async fn deliver(&self, call: &RunningCall) -> Outcome {
         // The deadline covers this, too, so that a blocked journal cannot delay a call forever.
-        if let Some(backpressure) = self.journal.keep_pace() {
+        if let Some(backpressure) = self.journal.backpressure() {
             call.wait_for(backpressure, || call.timed_out(SLOT)).await?;
         }
         self.policy().authorise_role(&call.request.view.principal)?;
@@ -198,13 +198,14 @@ impl Router {
             Ok(target) => return Ok(Found::Online(target)),
             Err(missing) => missing,
         };
-        let Unresolved::Offline { absence, scope, shown, leading, all_names, .. } = unresolved
+        let Unresolved::Offline { absence, scope, listed_name, leading, all_names, .. } =
+            unresolved
         else {
             return Err(self.unresolved(&name, &call.request.view, unresolved));
         };
         // A principal that may not call a tool learns nothing about it, and does not wait for it.
         let principal = &call.request.view.principal;
-        self.policy().authorise(principal, &scope, &shown, &leading, || all_names)?;
+        self.policy().authorise(principal, &scope, &listed_name, &leading, || all_names)?;
         let timeout = absence.timeout(self.options.reconnect_timeout);
         if timeout.is_zero() {
             return Err(absence.into_error(&call.request.tool));
@@ -215,14 +216,14 @@ impl Router {
     /// Stage [`Stage::Authorise`].
     fn authorise(&self, call: &RunningCall, route: &Route) -> Result<(), CallError> {
         if let Some(exposed) = route.exposed.as_ref().filter(|exposed| ***exposed != *call.tool) {
-            let _ = call.life.exposed.set(Arc::clone(exposed));
+            let _ = call.state.exposed.set(Arc::clone(exposed));
         }
-        let shown = route.exposed.as_deref().unwrap_or(&route.tool.name);
+        let name = route.exposed.as_deref().unwrap_or(&route.tool.name);
         let all_names = || route.tool.all_names(&route.id);
         let principal = &call.request.view.principal;
-        self.policy().authorise(principal, &route.scope, shown, &route.leading, all_names)?;
+        self.policy().authorise(principal, &route.scope, name, &route.leading, all_names)?;
         if route.tool.held {
-            return Err(held(shown));
+            return Err(held(name));
         }
         Ok(())
     }
@@ -254,15 +255,15 @@ impl Router {
                 Some(limit) => (limit, route.tool.hard_timeout),
                 None => (self.options.default_timeout, false),
             };
-            call.life.deadline.set_limit(limit, hard);
+            call.state.deadline.set_limit(limit, hard);
         }
-        let slot = route.slots.enter(&route.id, self.options.queue_timeout);
+        let slot = route.slots.acquire(&route.id, self.options.queue_timeout);
         let slot = call.wait_for(slot, || call.timed_out(SLOT)).await??;
         // A call that has ended must not be dispatched, even if it got its slot at the same moment.
-        if let Some(reason) = call.life.cancel.reason() {
-            return Err(cancelled(reason, Asked::Nobody));
+        if let Some(reason) = call.state.cancel.reason() {
+            return Err(cancelled(reason, Dispatched::No));
         }
-        if call.life.deadline.is_over() {
+        if call.state.deadline.is_expired() {
             return Err(call.timed_out(SLOT));
         }
         Ok(slot)
@@ -282,12 +283,13 @@ impl Router {
             principal: Arc::clone(&running.request.view.principal),
             session_key: running.request.session_key.clone(),
             trace: running.request.trace,
-            life: Arc::clone(&running.life),
+            state: Arc::clone(&running.state),
         });
-        let updates = Updates::new(Arc::clone(&running.life));
-        let life = Arc::clone(&running.life);
+        let updates = Updates::new(Arc::clone(&running.state));
+        let state = Arc::clone(&running.state);
         let answer = async {
-            Attended { life, answer: route.provider.call(call, updates), unfinished: true }.await
+            CancelOnDrop { state, answer: route.provider.call(call, updates), unfinished: true }
+                .await
         };
         let answer = AssertUnwindSafe(answer).catch_unwind();
         running.dispatched(&route.id);
@@ -337,7 +339,7 @@ enum Found {
 }
 
 /// The amounts that a call has acquired from the budgets, returned on drop.
-pub(super) struct Share {
+pub(super) struct CallPermits {
     pub(super) slot: Permit,
     /// For its arguments, if they are large.
     pub(super) arguments: Option<Permit>,
@@ -345,14 +347,14 @@ pub(super) struct Share {
 
 /// Whether a call that ends before its outcome was dispatched to a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    Nobody,
-    Somebody,
+pub(super) enum Dispatched {
+    No,
+    Yes,
 }
 
-impl Asked {
+impl Dispatched {
     pub(super) fn of(call: &RunningCall) -> Self {
-        if call.provider().is_some() { Self::Somebody } else { Self::Nobody }
+        if call.provider().is_some() { Self::Yes } else { Self::No }
     }
 }
 
@@ -366,7 +368,7 @@ fn held(tool: &str) -> CallError {
     ))
 }
 
-pub(super) fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
+pub(super) fn cancelled(reason: CancelReason, dispatched: Dispatched) -> CallError {
     let (kind, message) = match reason {
         CancelReason::Requested => (CallErrorKind::Cancelled, "the call was cancelled"),
         CancelReason::Disconnected => (CallErrorKind::Cancelled, "the caller disconnected"),
@@ -374,7 +376,7 @@ pub(super) fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
         CancelReason::Revoked => {
             (CallErrorKind::Cancelled, "the caller's token is no longer valid")
         }
-        CancelReason::Shutdown => return cut_off(asked),
+        CancelReason::Shutdown => return cut_off(dispatched),
         CancelReason::ReaderTooSlow => {
             (CallErrorKind::Overloaded, "the caller did not read the call's updates fast enough")
         }
@@ -384,13 +386,13 @@ pub(super) fn cancelled(reason: CancelReason, asked: Asked) -> CallError {
 
 /// Returns the error of a call that ends because the gateway shuts down. It is not a cancellation,
 /// and the result of a dispatched call is unknown.
-fn cut_off(asked: Asked) -> CallError {
-    match asked {
-        Asked::Nobody => {
+fn cut_off(dispatched: Dispatched) -> CallError {
+    match dispatched {
+        Dispatched::No => {
             CallError::undelivered("the gateway shut down before the call reached its tool")
                 .hint("retry when the gateway is running again")
         }
-        Asked::Somebody => CallError::new(
+        Dispatched::Yes => CallError::new(
             CallErrorKind::Offline,
             "the gateway shut down before the call ended; it may have had an effect",
         )

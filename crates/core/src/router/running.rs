@@ -8,12 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::pipeline::{Asked, cancelled};
+use super::pipeline::{Dispatched, cancelled};
 use super::{Router, now};
 use crate::audit::{CallRecord, CallStarted};
 use crate::call::{
-    CallId, CallRequest, CancelReason, CancelSignal, Deadline, Life, Reader, TraceContext, Update,
-    UpdateSink,
+    CallId, CallRequest, CallState, CancelReason, CancelSignal, Deadline, Reader, TraceContext,
+    Update, UpdateSink,
 };
 use crate::client_capabilities::LogLevel;
 use crate::outcome::{Outcome, held, weight};
@@ -36,8 +36,8 @@ pub struct Finished {
 
 impl Finished {
     /// Formats the outcome for a surface, offloaded if it is large.
-    pub async fn told<T>(&self, words: impl FnOnce(&Self) -> T) -> T {
-        offload::run_queued(self.weight(), || words(self)).await
+    pub async fn render<T>(&self, format: impl FnOnce(&Self) -> T) -> T {
+        offload::run_queued(self.weight(), || format(self)).await
     }
 
     /// Returns the budget that the outcome holds, for a surface that serializes a copy of it later.
@@ -64,32 +64,32 @@ pub struct LiveCall {
     pub args: RawJson,
     pub at_ms: i64,
     pub started: Instant,
-    life: Arc<Life>,
+    state: Arc<CallState>,
 }
 
 impl LiveCall {
     /// Returns the provider of the call, and the time that the call had waited before dispatch.
     pub fn dispatched(&self) -> Option<(ProviderId, Duration)> {
-        let dispatched = self.life.dispatched.lock();
+        let dispatched = self.state.dispatched.lock();
         dispatched.as_ref().map(|(provider, at)| (provider.clone(), *at - self.started))
     }
 
     /// Returns the tool's name in lists, if the caller used another one.
     pub fn exposed(&self) -> Option<&str> {
-        self.life.exposed.get().map(|name| &**name)
+        self.state.exposed.get().map(|name| &**name)
     }
 
     /// Returns the number of updates so far.
     pub fn updates(&self) -> u32 {
-        self.life.updates.load(Ordering::Relaxed)
+        self.state.updates.load(Ordering::Relaxed)
     }
 
-    pub(super) fn asked(&self) -> Option<ProviderId> {
+    pub(super) fn provider(&self) -> Option<ProviderId> {
         self.dispatched().map(|(provider, _)| provider)
     }
 
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
-        self.life.cancel.fire(reason)
+        self.state.cancel.fire(reason)
     }
 }
 
@@ -100,7 +100,7 @@ pub struct RunningCall {
     router: Arc<Router>,
     pub(super) request: CallRequest,
     pub(super) tool: Arc<str>,
-    pub(super) life: Arc<Life>,
+    pub(super) state: Arc<CallState>,
     pub(super) at_ms: i64,
     started: Instant,
     announced: bool,
@@ -115,7 +115,7 @@ impl RunningCall {
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> Self {
         let (at_ms, started) = now();
-        let life = Arc::new(Life {
+        let state = Arc::new(CallState {
             deadline,
             cancel: CancelSignal::default(),
             updates: 0.into(),
@@ -128,7 +128,7 @@ impl RunningCall {
             tool: request.tool.as_str().into(),
             router,
             request,
-            life,
+            state,
             at_ms,
             started,
             announced: false,
@@ -144,7 +144,7 @@ impl RunningCall {
             args: call.request.args.clone(),
             at_ms,
             started,
-            life: Arc::clone(&call.life),
+            state: Arc::clone(&call.state),
         };
         call.router.live(|calls| calls.insert(call.id, live));
         call
@@ -196,7 +196,7 @@ impl RunningCall {
         let record = self.record(outcome.clone());
         let duration = record.duration;
         self.router.journal.finished(record);
-        self.leave();
+        self.remove();
         Finished { id: self.id, outcome, duration }
     }
 
@@ -212,9 +212,9 @@ impl RunningCall {
 
     /// Removes the call from the table without its own record, because it is a retry of another
     /// one.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn remove(&mut self) {
         self.recorded = true;
-        self.life.reader.leave();
+        self.state.reader.detach();
         let last = self.router.live(|calls| {
             calls.remove(&self.id);
             calls.is_empty()
@@ -232,7 +232,7 @@ impl RunningCall {
             logger: Some(OWN.to_owned()),
             data: RawJson::of(&message.into()),
         };
-        let _ = self.life.reader.tell(log);
+        let _ = self.state.reader.send(log);
     }
 
     pub(super) fn router(&self) -> &Arc<Router> {
@@ -252,7 +252,7 @@ impl RunningCall {
     }
 
     fn dispatch_slot(&self) -> parking_lot::MutexGuard<'_, Option<(ProviderId, Instant)>> {
-        self.life.dispatched.lock()
+        self.state.dispatched.lock()
     }
 
     fn record(&self, outcome: Outcome) -> CallRecord {
@@ -260,7 +260,7 @@ impl RunningCall {
         CallRecord {
             id: self.id,
             tool: Arc::clone(&self.tool),
-            exposed: self.life.exposed.get().cloned(),
+            exposed: self.state.exposed.get().cloned(),
             waited: dispatched.as_ref().map(|(_, at)| *at - self.started),
             provider: dispatched.map(|(provider, _)| provider),
             principal: Arc::clone(&self.request.view.principal),
@@ -271,7 +271,7 @@ impl RunningCall {
             outcome,
             at_ms: self.at_ms,
             duration: self.started.elapsed(),
-            updates: self.life.updates.load(Ordering::Relaxed),
+            updates: self.state.updates.load(Ordering::Relaxed),
         }
     }
 }
@@ -279,9 +279,9 @@ impl RunningCall {
 impl Drop for RunningCall {
     fn drop(&mut self) {
         if !self.recorded {
-            self.life.cancel.fire(CancelReason::Disconnected);
-            let reason = self.life.cancel.reason().unwrap_or(CancelReason::Disconnected);
-            self.finish(Err(cancelled(reason, Asked::of(self))));
+            self.state.cancel.fire(CancelReason::Disconnected);
+            let reason = self.state.cancel.reason().unwrap_or(CancelReason::Disconnected);
+            self.finish(Err(cancelled(reason, Dispatched::of(self))));
         }
     }
 }

@@ -20,7 +20,7 @@ impl Router {
         if !view.principal.is_limited() {
             return found;
         }
-        let shown = match &found {
+        let is_visible = match &found {
             Ok(route) => self.policy().shows(&view.principal, &route.scope, &route.leading),
             Err(Unresolved::Offline { scope, leading, .. }) => {
                 self.policy().shows(&view.principal, scope, leading)
@@ -28,7 +28,7 @@ impl Router {
             Err(Unresolved::Unknown { .. }) => false,
         };
         // The details of an unknown name may mention other tools and hosts.
-        if shown {
+        if is_visible {
             found
         } else {
             Err(Unresolved::Unknown { similar: Vec::new(), hostless: false })

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
-use super::pipeline::{Asked, cancelled};
+use super::pipeline::{Dispatched, cancelled};
 use super::running::RunningCall;
-use crate::call::{CancelReason, Life};
+use crate::call::{CallState, CancelReason};
 use crate::outcome::{CallError, CallErrorKind, Outcome};
 
 impl RunningCall {
@@ -20,23 +20,23 @@ impl RunningCall {
         work: impl Future<Output = T>,
         timed_out: impl FnOnce() -> CallError,
     ) -> Result<T, CallError> {
-        let life = &self.life;
+        let state = &self.state;
         // The reason is set before the work is dropped, so that the provider can read it.
         let expiry = async {
-            life.deadline.expired().await;
-            life.cancel.fire(CancelReason::Deadline);
+            state.deadline.expired().await;
+            state.cancel.fire(CancelReason::Deadline);
         };
         tokio::select! {
             biased;
             done = work => Ok(done),
-            reason = life.cancel.fired() => Err(cancelled(reason, Asked::of(self))),
+            reason = state.cancel.fired() => Err(cancelled(reason, Dispatched::of(self))),
             () = expiry => Err(timed_out()),
         }
     }
 
     /// Returns the error for a deadline that passed before `event`.
     pub(super) fn timed_out(&self, event: &str) -> CallError {
-        let deadline = &self.life.deadline;
+        let deadline = &self.state.deadline;
         let cap = deadline.cap().as_millis();
         let limit = deadline.limit().as_millis();
         let (message, hint) = match (deadline.is_at_cap(), self.request.timeout.is_some()) {
@@ -66,13 +66,13 @@ impl RunningCall {
 
 /// A provider's pending answer. If it is dropped early, it sets the call's cancel reason before the
 /// provider's own destructors read it.
-pub(super) struct Attended {
-    pub(super) life: Arc<Life>,
+pub(super) struct CancelOnDrop {
+    pub(super) state: Arc<CallState>,
     pub(super) answer: BoxFuture<'static, Outcome>,
     pub(super) unfinished: bool,
 }
 
-impl Future for Attended {
+impl Future for CancelOnDrop {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -84,11 +84,11 @@ impl Future for Attended {
     }
 }
 
-impl Drop for Attended {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if self.unfinished {
             // Has no effect if there is already another reason.
-            self.life.cancel.fire(CancelReason::Disconnected);
+            self.state.cancel.fire(CancelReason::Disconnected);
         }
     }
 }

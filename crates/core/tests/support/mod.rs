@@ -40,7 +40,7 @@ impl Journal for Log {
         self.finished.lock().push(record);
     }
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         self.behind
             .load(Ordering::Relaxed)
             .then(|| Box::pin(std::future::pending()) as BoxFuture<'_, ()>)

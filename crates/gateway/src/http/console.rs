@@ -206,8 +206,8 @@ pub(crate) async fn sign_in(
     let refuse = |with: &str, why: &str| {
         app.metrics.refused("http", "token");
         app.journal.refused(AuditEvent {
-            what: "console.sign_in_refused",
-            who: ends.remote.ip().to_canonical().to_string(),
+            name: "console.sign_in_refused",
+            actor: ends.remote.ip().to_canonical().to_string(),
             subject: with.to_owned(),
             detail: why.to_owned(),
         });
@@ -240,8 +240,8 @@ pub(crate) async fn sign_in(
     };
     let (record, token) = app.tokens.open_console_session(SESSION_MS).await?;
     app.journal.audit(AuditEvent {
-        what: "console.signed_in",
-        who,
+        name: "console.signed_in",
+        actor: who,
         subject: record.id.clone(),
         detail: String::new(),
     });

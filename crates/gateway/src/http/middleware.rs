@@ -193,8 +193,8 @@ fn is_oauth_discovery(path: &str) -> bool {
 /// Records a request that the token does not allow.
 fn request_refused(app: &App, principal: &Principal, method: &Method, path: &str) {
     app.journal.refused(AuditEvent {
-        what: "request.refused",
-        who: format!("{} {}", principal.role, principal.name),
+        name: "request.refused",
+        actor: format!("{} {}", principal.role, principal.name),
         subject: format!("{method} {}", masked_path(path)),
         detail: "the token does not allow this request".to_owned(),
     });

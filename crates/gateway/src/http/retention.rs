@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use sa_core::retention::{Cause, Doubt};
+use sa_core::retention::{Cause, ClockProblem};
 use sa_core::{AuditEvent, Journal as _, clock};
 use serde::Serialize;
 
@@ -58,16 +58,16 @@ pub(crate) struct Paused {
     hint: &'static str,
 }
 
-impl From<Doubt> for Paused {
-    fn from(doubt: Doubt) -> Self {
+impl From<ClockProblem> for Paused {
+    fn from(problem: ClockProblem) -> Self {
         Self {
-            cause: match doubt.cause {
+            cause: match problem.cause {
                 Cause::Jumped => "jumped",
-                Cause::Apart => "apart",
+                Cause::Gap => "apart",
             },
-            by_ms: doubt.by_ms,
-            resumes_in_s: (doubt.trusted_in_ms + 999) / 1_000,
-            message: format!("deletion by age is paused: {doubt}"),
+            by_ms: problem.by_ms,
+            resumes_in_s: (problem.trusted_in_ms + 999) / 1_000,
+            message: format!("deletion by age is paused: {problem}"),
             hint: "correct the clock; if it is right, run `switchboard retention confirm`",
         }
     }
@@ -78,7 +78,7 @@ fn describe(app: &App) -> RetentionDoc {
     let deleted = app.trimmer.deleted().into_iter();
     RetentionDoc {
         now_ms: clock::now_ms(),
-        paused: app.trimmer.doubt().map(Paused::from),
+        paused: app.trimmer.clock_problem().map(Paused::from),
         keep_days: KeepDays {
             calls: settings.journal.keep_days,
             audit_events: settings.audit.keep_days,
@@ -109,16 +109,16 @@ pub(crate) async fn confirm(
     Extension(identity): Extension<Identity>,
 ) -> Result<Json<RetentionDoc>, Problem> {
     operator_only(&identity)?;
-    let Some(doubt) = app.trimmer.confirm() else {
+    let Some(problem) = app.trimmer.confirm() else {
         let detail =
             "there is nothing to confirm: the clock is trusted, and old records are deleted by age";
         return Err(Problem::new(409, "conflict", detail));
     };
     app.journal.audit(AuditEvent {
-        what: "retention.confirmed",
-        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        name: "retention.confirmed",
+        actor: format!("{} {}", identity.principal.role, identity.principal.name),
         subject: "clock".to_owned(),
-        detail: doubt.to_string(),
+        detail: problem.to_string(),
     });
     retention::save(&app.trimmer, &app.store).await?;
     Ok(Json(describe(&app)))

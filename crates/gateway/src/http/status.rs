@@ -169,7 +169,7 @@ pub(crate) async fn status(
         recorded_calls: app.store.bounds(CALLS).await?.last,
         lost_records: app.store.stats().lost,
         unwritten: Unwritten::of(&app).await,
-        retention_paused: app.trimmer.doubt().map(Paused::from),
+        retention_paused: app.trimmer.clock_problem().map(Paused::from),
         store_trouble: app
             .store
             .file_problem()

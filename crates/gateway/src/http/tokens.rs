@@ -376,8 +376,8 @@ pub(super) async fn cut_off(app: &App, by: &Identity, record: &TokenRecord) -> R
 
 fn audit(app: &App, by: &Identity, what: &'static str, record: &TokenRecord) {
     app.journal.audit(AuditEvent {
-        what,
-        who: format!("{} {}", by.principal.role, by.principal.name),
+        name: what,
+        actor: format!("{} {}", by.principal.role, by.principal.name),
         subject: record.id.clone(),
         detail: format!("{} \"{}\"", record.role, record.name),
     });

@@ -107,8 +107,8 @@ pub(crate) async fn accept(
         },
     )?;
     app.journal.audit(AuditEvent {
-        what: "definition.accepted",
-        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        name: "definition.accepted",
+        actor: format!("{} {}", identity.principal.role, identity.principal.name),
         subject: tool,
         detail: format!("of the {kind} \"{id}\""),
     });

@@ -177,8 +177,8 @@ pub(crate) async fn delete(
         DeleteError::Store(error) => error.into(),
     })?;
     http.journal.audit(AuditEvent {
-        what: "channel.deleted",
-        who: format!("{} {}", identity.principal.role, identity.principal.name),
+        name: "channel.deleted",
+        actor: format!("{} {}", identity.principal.role, identity.principal.name),
         subject: name,
         detail: String::new(),
     });

@@ -182,7 +182,7 @@ impl Nodes {
     fn count_hello(&self, id: &str, holder: &Holder, bytes: usize) -> Result<Arc<Permit>, Refused> {
         self.hellos.acquire(holder, bytes).map(Arc::new).or_else(|_| {
             let directory = self.router.directory();
-            let own = directory.room(&ProviderId::new(KIND, id));
+            let own = directory.permit(&ProviderId::new(KIND, id));
             if let Some(own) = own.filter(|permit| permit.amount() >= bytes) {
                 return Ok(own);
             }

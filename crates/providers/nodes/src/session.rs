@@ -253,7 +253,7 @@ async fn greet(
     // During shutdown, a running call may still wait for a node that reconnects. A new node would
     // not get any calls.
     if nodes.router.is_draining()
-        && nodes.router.directory().room(&ProviderId::new(KIND, &introduction.id)).is_none()
+        && nodes.router.directory().permit(&ProviderId::new(KIND, &introduction.id)).is_none()
     {
         return Err(Close::new(close::GOING_AWAY, "the gateway is shutting down"));
     }
@@ -283,7 +283,7 @@ async fn greet(
             "the budget for the hellos of all nodes is exhausted (nodes.hello_bytes)",
         )
     })?;
-    introduction.catalog.room = Some(counted);
+    introduction.catalog.permit = Some(counted);
     // A future stores each of its variables as long as it lives, even if they are moved. A box is
     // smaller.
     Ok(Box::new(introduction))
@@ -495,7 +495,7 @@ fn readable(
 /// Usually the reply is late, after a cancel. A reply to a call of another provider is a forgery
 /// and is recorded. The node gets no answer in either case.
 pub(crate) fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
-    let asked = request_id.parse().ok().and_then(|id| nodes.router.asked(id));
+    let asked = request_id.parse().ok().and_then(|id| nodes.router.provider_of(id));
     let forged = asked.is_some_and(|asked| asked != ProviderId::new(KIND, &link.id));
     let journal = nodes.router.journal();
     journal.count("node", if forged { "forged_reply" } else { "stray_reply" });
@@ -503,8 +503,8 @@ pub(crate) fn stray(nodes: &Nodes, link: &NodeLink, request_id: &str) {
     if forged && link.forgeries.fetch_add(1, Ordering::Relaxed) < MAX_FORGERIES {
         warn!(node = link.id, "a node answered a call of another provider");
         journal.audit(AuditEvent {
-            what: "reply.forged",
-            who: format!("node {}", link.id),
+            name: "reply.forged",
+            actor: format!("node {}", link.id),
             subject: request_id.chars().take(64).collect(),
             detail: String::new(),
         });
@@ -522,8 +522,8 @@ fn impostor(nodes: &Nodes, id: &str, admission: &Admission, detail: &str) {
 
 fn event(what: &'static str, id: &str, admission: &Admission, detail: &str) -> AuditEvent {
     AuditEvent {
-        what,
-        who: format!("node {id} from {}", admission.remote),
+        name: what,
+        actor: format!("node {id} from {}", admission.remote),
         subject: id.to_owned(),
         detail: detail.to_owned(),
     }

@@ -71,7 +71,7 @@ impl Gateway {
             node["gone_ms"] = ended_ms.into();
         }
         store.put(BUCKET, "n", node.to_string().into(), Expect::Absent).await.unwrap();
-        let memory = ClockMemory { trusted_ms: ended_ms, doubted: None };
+        let memory = ClockMemory { trusted_ms: ended_ms, untrusted: None };
         let read = || Reading { wall_ms: clock::now_ms(), uptime_ms: clock::now_ms() };
         let trimmer = Arc::new(Trimmer::new(TrustedClock::new(Some(memory)), read));
         let directory = Directory::new(Notices::new(), TEN_MINUTES);

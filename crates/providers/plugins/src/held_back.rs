@@ -111,8 +111,8 @@ impl Plugins {
                 new.held_back = None;
             } else if record.held_back.as_ref().is_none_or(|held| held.texts != texts) {
                 self.router.journal().audit(AuditEvent {
-                    what: "plugin.held_back",
-                    who: "its source".into(),
+                    name: "plugin.held_back",
+                    actor: "its source".into(),
                     subject: identifier.into(),
                     detail: "it has changed; the change must be accepted".into(),
                 });

@@ -388,7 +388,7 @@ async fn output(session: &Session, name: &str, stream: impl AsyncRead + Unpin) {
         session
             .events
             .say("output", json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }));
-        session.events.keep_pace().await;
+        session.events.backpressure().await;
         if said.is_multiple_of(TRIM_EVERY) {
             session.events.trim_to_limits().await;
         }

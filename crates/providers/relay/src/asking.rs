@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sa_core::call::CallId;
-use sa_core::{Attendance, CallError, CallErrorKind, Outcome, Output, Principal, RawJson, Update};
+use sa_core::{CallError, CallErrorKind, Outcome, Output, Principal, RawJson, ReaderGuard, Update};
 use sa_text::excerpt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -109,7 +109,7 @@ impl Sessions {
             return Err(unknown(&next.session_id));
         }
         session.touch();
-        let attending = self.notices.attend(&session.id);
+        let reader_guard = self.notices.add_reader(&session.id);
         let mut follow = session.requests.follow();
         let over = Instant::now() + args::wait(next.wait_ms);
         let (open, new) = loop {
@@ -133,9 +133,9 @@ impl Sessions {
         if open.is_empty() {
             // The caller listened until now, though the presence watcher may not have seen it.
             session.presence.look(true, Instant::now());
-            self.request_ended(&session, Some(attending));
+            self.request_ended(&session, Some(reader_guard));
         } else {
-            drop(attending);
+            drop(reader_guard);
             session.presence.at_work();
             // It may listen on another connection as well.
             self.look_again();
@@ -198,11 +198,11 @@ impl Sessions {
     }
 
     /// Gives a caller whose request has ended time for its next one, unless it listens on a
-    /// stream. `attending` is the presence that the request itself has given.
-    pub(crate) fn request_ended(&self, session: &Session, attending: Option<Attendance>) {
+    /// stream. `reader_guard` is the presence that the request itself has given.
+    pub(crate) fn request_ended(&self, session: &Session, reader_guard: Option<ReaderGuard>) {
         // Granted before the request stops to count, so that the caller is never absent.
         session.presence.asks_again();
-        drop(attending);
+        drop(reader_guard);
         if self.is_attended(session) {
             session.presence.here();
         }
@@ -242,7 +242,7 @@ impl Sessions {
         let session = self.enter(principal, id).ok();
         let listens =
             session.as_ref().filter(|session| session.is_owner(principal) && !only_watches);
-        let attending = listens.map(|session| self.notices.attend(&session.id));
+        let reader_guard = listens.map(|session| self.notices.add_reader(&session.id));
         // Subscribed before the head is read, so that later events are noticed.
         let follow = events.follow();
         let at = match after {
@@ -261,7 +261,7 @@ impl Sessions {
             asked,
             requests,
             session,
-            attending,
+            reader_guard,
         })
     }
 }
@@ -289,7 +289,7 @@ pub struct Following {
     asked: Vec<CallId>,
     requests: Option<watch::Receiver<u64>>,
     session: Option<Arc<Session>>,
-    attending: Option<Attendance>,
+    reader_guard: Option<ReaderGuard>,
 }
 
 /// An item of the stream.
@@ -344,8 +344,8 @@ impl Following {
     }
 
     /// Ends the stream, and returns the presence that it has given.
-    pub(crate) fn into_attendance(self) -> Option<Attendance> {
-        self.attending
+    pub(crate) fn into_reader_guard(self) -> Option<ReaderGuard> {
+        self.reader_guard
     }
 
     /// Returns a part of the events that are available now, and whether more follow.

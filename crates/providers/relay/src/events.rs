@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sa_core::store::{Log, NewEntry, Retention, StoreError, Trimmed};
-use sa_core::{Notice, NoticeBody, Notices, RawJson, SessionNews, Trimmer, clock};
+use sa_core::{Notice, NoticeBody, Notices, RawJson, SessionNoticeKind, Trimmer, clock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -118,7 +118,7 @@ impl Events {
             to: Some(Arc::clone(&self.owner)),
             body: NoticeBody::Session {
                 session: Arc::clone(&self.session),
-                kind: SessionNews::Event,
+                kind: SessionNoticeKind::Event,
                 data: event,
             },
         });
@@ -130,9 +130,9 @@ impl Events {
     }
 
     /// Applies backpressure to a fast writer.
-    pub(crate) async fn keep_pace(&self) {
-        if let Some(pace) = self.log().keep_pace() {
-            pace.await;
+    pub(crate) async fn backpressure(&self) {
+        if let Some(backpressure) = self.log().backpressure() {
+            backpressure.await;
         }
         self.trim_if_due().await;
     }

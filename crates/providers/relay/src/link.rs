@@ -8,7 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 use sa_core::call::{Call, CallId, CancelReason};
 use sa_core::link::Link;
 use sa_core::{
-    CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNews, clock,
+    CallError, CallErrorKind, Notice, NoticeBody, Pending, Principal, RawJson, SessionNoticeKind,
+    clock,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -134,7 +135,8 @@ impl Pending for Sessions {
 
 fn notice(events: &Events, request: RawJson) -> Notice {
     let session = Arc::clone(&events.session);
-    let body = NoticeBody::Session { session, kind: SessionNews::CallerToolRequest, data: request };
+    let body =
+        NoticeBody::Session { session, kind: SessionNoticeKind::CallerToolRequest, data: request };
     Notice { to: Some(Arc::clone(&events.owner)), body }
 }
 

@@ -544,8 +544,8 @@ impl Sessions {
 
     pub(crate) fn audit(&self, what: &'static str, who: &Principal, session: &str, detail: &str) {
         self.router.journal().audit(AuditEvent {
-            what,
-            who: format!("{} {}", who.role, who.name),
+            name: what,
+            actor: format!("{} {}", who.role, who.name),
             subject: session.to_owned(),
             detail: detail.to_owned(),
         });

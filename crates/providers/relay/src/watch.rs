@@ -18,14 +18,14 @@ const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 /// Tracks the presence of callers. When a caller is gone, its open requests fail.
 pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
-    let Some(mut attendance) = sessions.upgrade().map(|sessions| sessions.notices.attendance())
+    let Some(mut readers) = sessions.upgrade().map(|sessions| sessions.notices.readers_changed())
     else {
         return;
     };
     loop {
         let due = {
             let Some(sessions) = sessions.upgrade() else { return };
-            attendance.borrow_and_update();
+            readers.borrow_and_update();
             let now = Instant::now();
             let open = sessions.all();
             for session in &open {
@@ -48,7 +48,7 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = attendance.changed() => if changed.is_err() { return },
+            changed = readers.changed() => if changed.is_err() { return },
             () = poked => {}
             () = due => {}
         }
@@ -80,7 +80,7 @@ pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken
 impl Sessions {
     /// Returns whether the session's caller has an open stream or long poll.
     pub(crate) fn is_attended(&self, session: &Session) -> bool {
-        self.notices.attends(&session.id) || self.notices.attends(&session.owner.id)
+        self.notices.has_reader(&session.id) || self.notices.has_reader(&session.owner.id)
     }
 
     /// Updates whether a session's caller is listening. If it is gone, its requests fail.

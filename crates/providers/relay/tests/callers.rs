@@ -141,7 +141,7 @@ async fn requests_fail_at_once_also_if_the_stream_was_open_before_the_message() 
     for wait_ms in [0, 50] {
         let kit = Kit::new("").await;
         let owner = principal("owner");
-        let stream = kit.notices.attend(&owner.id);
+        let stream = kit.notices.add_reader(&owner.id);
         let (session, mut agent) = kit.session(&owner).await;
         let message = json!({ "session_id": session, "message": "work", "wait_ms": wait_ms });
         kit.call(&owner, "session_message", message).await.unwrap();

@@ -54,8 +54,8 @@ impl Log for Late {
         }
     }
 
-    fn keep_pace(&self) -> Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
-        self.store.keep_pace()
+    fn backpressure(&self) -> Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>> {
+        self.store.backpressure()
     }
 
     fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {

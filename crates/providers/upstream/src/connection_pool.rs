@@ -20,7 +20,7 @@ use rmcp::service::ClientInitializeError;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::{AuthorizationManager, ClientCredentialsConfig};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use sa_core::{Asking, CallError, CallErrorKind};
+use sa_core::{CallError, CallErrorKind, QuestionMode};
 use sa_lines::{Lines, MAX_MESSAGE};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, watch};
@@ -291,9 +291,9 @@ impl ConnectionPool {
         &self,
         caller: &str,
         main: &Arc<Connection>,
-        asking: Option<Asking>,
+        question_mode: Option<QuestionMode>,
     ) -> Result<Arc<Connection>, NoConnection> {
-        if asking == Some(Asking::Meanwhile)
+        if question_mode == Some(QuestionMode::Request)
             && main.era() == Era::Discover
             && !self.knows_new_only.load(Ordering::Acquire)
             && (self.spec.isolates() || self.spec.command.is_empty())

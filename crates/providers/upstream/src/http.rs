@@ -192,8 +192,8 @@ pub(crate) async fn restart(
 
 pub(super) fn audit(http: &Http, by: &Principal, what: &'static str, view: &View) {
     http.journal.audit(AuditEvent {
-        what,
-        who: format!("{} {}", by.role, by.name),
+        name: what,
+        actor: format!("{} {}", by.role, by.name),
         subject: view.name.clone(),
         detail: if view.spec.url.is_empty() {
             view.spec.command[0].clone()

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ServerResult};
 use sa_core::{
-    Asking, Call, CallError, DocumentAnswer, DocumentError, Documents, Listing, Outcome, Principal,
-    Provider, RawJson, UpdateSink, Updates, Watch,
+    Call, CallError, DocumentAnswer, DocumentError, Documents, Listing, Outcome, Principal,
+    Provider, QuestionMode, RawJson, UpdateSink, Updates, Watch,
 };
 use sa_http::MCP;
 use sa_limits::offload;
@@ -119,17 +119,19 @@ impl Documents for Upstream {
         &self,
         uri: &str,
         asker: &str,
-        asking: Asking,
+        question_mode: QuestionMode,
     ) -> BoxFuture<'static, Result<Watch, DocumentError>> {
         let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
         Box::pin(async move {
             let watched = async {
-                watch_document(Arc::clone(&server), caller, uri, asking).await.map_err(|failure| {
-                    outcome::document_error(
-                        &server.name,
-                        failure.unwrap_or_else(Failure::Unanswered),
-                    )
-                })
+                watch_document(Arc::clone(&server), caller, uri, question_mode).await.map_err(
+                    |failure| {
+                        outcome::document_error(
+                            &server.name,
+                            failure.unwrap_or_else(Failure::Unanswered),
+                        )
+                    },
+                )
             };
             in_time(&server, "resources/subscribe", watched).await
         })
@@ -184,7 +186,7 @@ async fn run(
     for _ in 0..2 {
         let connection = match server
             .connections
-            .of(caller, &main, running.asker.client_capabilities().asking)
+            .of(caller, &main, running.asker.client_capabilities().question_mode)
             .await
         {
             Ok(connection) => connection,

@@ -15,8 +15,8 @@ use rmcp::model::{
 use rmcp::service::{InboundStreamOrigin, RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use sa_core::{
-    Asking, CallError, CallErrorKind, ClientCapabilities, LogLevel, Passthrough, Question, RawJson,
-    Update, UpdateSink, Updates,
+    CallError, CallErrorKind, ClientCapabilities, LogLevel, Passthrough, Question, QuestionMode,
+    RawJson, Update, UpdateSink, Updates,
 };
 use sa_http::MCP;
 use sa_limits::budget::{Refused, Share};
@@ -36,7 +36,7 @@ pub(crate) enum Asker {
 
 impl Asker {
     pub(crate) async fn ask(&self, what: &str, params: RawJson) -> Result<RawJson, CallError> {
-        let question = Question { what: what.to_owned(), params: Passthrough::new(MCP, params) };
+        let question = Question { kind: what.to_owned(), params: Passthrough::new(MCP, params) };
         match self {
             Self::Call(updates) => updates.ask(question).await,
             Self::Reader(sink) => sink.ask(question).await,
@@ -51,7 +51,7 @@ impl Asker {
         match self {
             Self::Call(updates) => updates.client_capabilities(),
             Self::Reader(_) => ClientCapabilities {
-                asking: Some(Asking::Meanwhile),
+                question_mode: Some(QuestionMode::Request),
                 ..ClientCapabilities::default()
             },
             Self::Nobody | Self::Gateway => ClientCapabilities::default(),

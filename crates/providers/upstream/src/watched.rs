@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{ErrorData, ServerNotification, SubscriptionFilter};
-use sa_core::{Asking, CallError, RawJson, Watch};
+use sa_core::{CallError, QuestionMode, RawJson, Watch};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -178,9 +178,9 @@ pub(crate) async fn watch_document(
     server: Arc<Server>,
     caller: String,
     uri: String,
-    asking: Asking,
+    question_mode: QuestionMode,
 ) -> Result<Watch, Result<Failure, CallError>> {
-    let mut now = match watcher(&server, &caller, &uri, asking).await {
+    let mut now = match watcher(&server, &caller, &uri, question_mode).await {
         Ok(watcher) => Some(watcher),
         // A document that the server listed before it went offline is watched as soon as the
         // server is back.
@@ -199,7 +199,7 @@ pub(crate) async fn watch_document(
             if server.is_over() {
                 return;
             }
-            match watcher(&server, &caller, &uri, asking).await {
+            match watcher(&server, &caller, &uri, question_mode).await {
                 Ok(watcher) => {
                     now = Some(watcher);
                     // The document may have changed while it was not watched.
@@ -216,10 +216,10 @@ async fn watcher(
     server: &Server,
     caller: &str,
     uri: &str,
-    asking: Asking,
+    question_mode: QuestionMode,
 ) -> Result<Watcher, Result<Failure, CallError>> {
     let main = server.connection().await.map_err(Err)?;
-    let connection = server.connections.of(caller, &main, Some(asking)).await;
+    let connection = server.connections.of(caller, &main, Some(question_mode)).await;
     let connection = connection.map_err(|none| Err(none.into_error(&server.name)))?;
     Watcher::new(connection, uri).await.map_err(Ok)
 }

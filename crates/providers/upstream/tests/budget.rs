@@ -16,7 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use sa_core::{Asking, CallErrorKind, Outcome, Principal, RawJson, Role, View};
+use sa_core::{CallErrorKind, Outcome, Principal, QuestionMode, RawJson, Role, View};
 use sa_limits::budget::{Holder, SharedBudget};
 use sa_upstream::Spec;
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ async fn start() -> (Arc<Server>, Gateway, Arc<SharedBudget>) {
 }
 
 async fn call(gateway: &Gateway, principal: &str, tool: &str) -> Outcome {
-    gateway.call_of(principal, tool, Asking::Meanwhile, TIMEOUT).await
+    gateway.call_of(principal, tool, QuestionMode::Request, TIMEOUT).await
 }
 
 #[track_caller]

@@ -6,7 +6,7 @@ mod gateway;
 
 use std::sync::Arc;
 
-use sa_core::{Asking, Outcome};
+use sa_core::{Outcome, QuestionMode};
 use serde_json::Value;
 
 use self::dual_era::{DualEra, NEWER, OLDER};
@@ -24,12 +24,16 @@ async fn a_question_is_answered_in_the_era_of_the_caller() {
     let server = Arc::new(DualEra::default());
     let gateway = Gateway::before(server.serve().await).await;
     assert_eq!(
-        answer(gateway.call("elicit", Asking::Meanwhile, TIMEOUT).await)["content"]["name"],
+        answer(gateway.call("elicit", QuestionMode::Request, TIMEOUT).await)["content"]["name"],
         "Ada"
     );
-    assert_eq!(answer(gateway.call("sample", Asking::Meanwhile, TIMEOUT).await)["model"], "m-1");
     assert_eq!(
-        answer(gateway.call("elicit_by_result", Asking::Instead, TIMEOUT).await)["content"]["name"],
+        answer(gateway.call("sample", QuestionMode::Request, TIMEOUT).await)["model"],
+        "m-1"
+    );
+    assert_eq!(
+        answer(gateway.call("elicit_by_result", QuestionMode::Response, TIMEOUT).await)["content"]
+            ["name"],
         "Ada"
     );
 }
@@ -38,7 +42,7 @@ async fn a_question_is_answered_in_the_era_of_the_caller() {
 async fn initialize_asks_for_the_newest_revision_that_has_it() {
     let server = Arc::new(DualEra::default());
     let gateway = Gateway::before(server.serve().await).await;
-    gateway.call("elicit", Asking::Meanwhile, TIMEOUT).await.unwrap();
+    gateway.call("elicit", QuestionMode::Request, TIMEOUT).await.unwrap();
     assert_eq!(*server.requested.lock(), [OLDER]);
 }
 
@@ -47,7 +51,7 @@ async fn a_server_that_initializes_with_the_newer_revision_is_used_in_the_newer_
     let server = Arc::new(DualEra::insisting_on(NEWER));
     let gateway = Gateway::before(server.serve().await).await;
     assert_eq!(
-        answer(gateway.call("elicit_by_result", Asking::Meanwhile, TIMEOUT).await)["content"]["name"],
+        answer(gateway.call("elicit_by_result", QuestionMode::Request, TIMEOUT).await)["content"]["name"],
         "Ada"
     );
 }

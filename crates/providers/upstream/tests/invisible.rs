@@ -31,11 +31,11 @@ struct Audited(Mutex<Vec<String>>);
 impl Journal for Audited {
     fn started(&self, _: &CallStarted) {}
     fn finished(&self, _: CallRecord) {}
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
     fn audit(&self, event: AuditEvent) {
-        self.0.lock().push(format!("{} {}: {}", event.what, event.who, event.detail));
+        self.0.lock().push(format!("{} {}: {}", event.name, event.actor, event.detail));
     }
     fn count(&self, _: &'static str, _: &'static str) {}
 }

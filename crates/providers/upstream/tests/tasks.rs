@@ -14,7 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
-use sa_core::Asking;
+use sa_core::QuestionMode;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
@@ -119,7 +119,7 @@ async fn a_tool_that_requires_a_task_runs_as_one() {
     let gateway = Gateway::before(serve(&server).await).await;
     for (tool, expected) in [("work", "done"), ("ask", "Ada")] {
         let content = gateway
-            .call(tool, Asking::Meanwhile, TIMEOUT)
+            .call(tool, QuestionMode::Request, TIMEOUT)
             .await
             .unwrap()
             .content
@@ -132,7 +132,7 @@ async fn a_tool_that_requires_a_task_runs_as_one() {
 /// Calls a tool, and drops the call as soon as the server has received it.
 async fn call_and_leave(gateway: &Gateway, tool: &str, server: &TaskServer) {
     tokio::select! {
-        outcome = gateway.call(tool, Asking::Meanwhile, TIMEOUT) => panic!("{outcome:?}"),
+        outcome = gateway.call(tool, QuestionMode::Request, TIMEOUT) => panic!("{outcome:?}"),
         () = server.called.notified() => {}
     }
 }

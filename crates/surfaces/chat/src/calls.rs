@@ -123,7 +123,7 @@ impl Runner<'_> {
                 }
                 let finished = call.outcome().await;
                 let shown = finished
-                    .told(|finished| Shown::of(&finished.outcome, self.max_result_bytes))
+                    .render(|finished| Shown::of(&finished.outcome, self.max_result_bytes))
                     .await;
                 Carried {
                     answer: Answer { wanted, shown },

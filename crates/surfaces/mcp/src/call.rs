@@ -18,8 +18,8 @@ use sa_core::call::CallRequest;
 use sa_core::principal::View;
 use sa_core::router::{Finished, Router};
 use sa_core::{
-    Asking, Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Passthrough,
-    Question, RawJson, Schema, Tool, Update, UpdateSink,
+    Backlog, CallError, CallErrorKind, ClientCapabilities, LogLevel, Overrun, Passthrough,
+    Question, QuestionMode, RawJson, Schema, Tool, Update, UpdateSink,
 };
 use sa_http::MCP;
 use tokio::sync::{mpsc, oneshot};
@@ -90,7 +90,7 @@ pub(crate) struct Client {
     pub(crate) wants_progress: bool,
     /// The minimum level of the tool's log messages that it wants, if any.
     pub(crate) log: Option<LogLevel>,
-    pub(crate) asking: Asking,
+    pub(crate) question_mode: QuestionMode,
     /// The capabilities that it has declared for answering questions.
     pub(crate) capabilities: Option<McpCapabilities>,
     /// Whether its list of tools is a search, which has no tool's own output schema.
@@ -153,7 +153,7 @@ impl Running {
     pub(crate) async fn turn(
         &mut self,
         context: &RequestContext<RoleServer>,
-        asking: Asking,
+        question_mode: QuestionMode,
         listener: &mut Option<Listener>,
     ) -> Turn {
         let Self { outcome, reports, questions, .. } = self;
@@ -170,9 +170,9 @@ impl Running {
             let mut answers = FuturesUnordered::new();
             loop {
                 tokio::select! {
-                    asked = next(questions) => match asking {
-                        Asking::Instead => return with_all_others(asked, questions),
-                        Asking::Meanwhile => answers.push(questions::put(peer, asked)),
+                    asked = next(questions) => match question_mode {
+                        QuestionMode::Response => return with_all_others(asked, questions),
+                        QuestionMode::Request => answers.push(questions::put(peer, asked)),
                     },
                     Some(()) = answers.next() => {}
                 }
@@ -321,7 +321,11 @@ impl UpdateSink for Sink {
         }
         let answers = serde_json::to_value(answers).ok();
         let passthrough = answers.map(|answers| Passthrough::new(MCP, RawJson::of(&answers)));
-        ClientCapabilities { asking: Some(self.client.asking), log: self.client.log, passthrough }
+        ClientCapabilities {
+            question_mode: Some(self.client.question_mode),
+            log: self.client.log,
+            passthrough,
+        }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
@@ -334,10 +338,10 @@ impl UpdateSink for Sink {
             .as_ref()
             .filter(|_| self.client.capabilities.as_ref().is_some_and(answers))
         else {
-            let _ = self.refused.set(question.what.clone());
+            let _ = self.refused.set(question.kind.clone());
             return refused(CallError::new(
                 CallErrorKind::Failed,
-                format!("the client that made the call does not support {}", question.what),
+                format!("the client that made the call does not support {}", question.kind),
             ));
         };
         let (answer, answered) = oneshot::channel();

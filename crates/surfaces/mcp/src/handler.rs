@@ -16,7 +16,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use sa_core::call::CallRequest;
 use sa_core::directory::{Route, ToolView};
-use sa_core::{Asking, LogLevel, Principal, RawJson};
+use sa_core::{LogLevel, Principal, QuestionMode, RawJson};
 use sa_limits::offload;
 use sa_limits::received::Held;
 use serde_json::Value;
@@ -96,7 +96,7 @@ impl McpHandler {
         let mut listener = level.map(|level| {
             Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level))
         });
-        let asking = asking(context);
+        let question_mode = question_mode(context);
         let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
         // A client without support for tasks waits for the answer without a limit.
         let mut timeout = std::pin::pin!(async {
@@ -109,7 +109,7 @@ impl McpHandler {
         loop {
             let turn = tokio::select! {
                 biased;
-                turn = running.turn(context, asking, &mut listener) => turn,
+                turn = running.turn(context, question_mode, &mut listener) => turn,
                 () = &mut timeout => {
                     let task = shared.tasks.adopt(&caller.principal, &whose.tool, running, count).await;
                     return Ok(match task {
@@ -122,7 +122,7 @@ impl McpHandler {
                 Turn::Ended(finished) => {
                     body::weigh(context, finished.weight(), finished.held());
                     return finished
-                        .told(move |finished| running.answer(finished, is_new_era))
+                        .render(move |finished| running.answer(finished, is_new_era))
                         .await;
                 }
                 Turn::Asks(asked) => {
@@ -168,8 +168,13 @@ impl McpHandler {
         };
         let wants_progress = context.meta.get_progress_token().is_some();
         let searches = self.shared.searches(caller);
-        let client =
-            Client { wants_progress, log, asking: asking(context), capabilities: client, searches };
+        let client = Client {
+            wants_progress,
+            log,
+            question_mode: question_mode(context),
+            capabilities: client,
+            searches,
+        };
         Running::start(&self.shared, request, client)
     }
 
@@ -182,8 +187,8 @@ fn is_new_era(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-fn asking(context: &RequestContext<RoleServer>) -> Asking {
-    if is_new_era(context) { Asking::Instead } else { Asking::Meanwhile }
+fn question_mode(context: &RequestContext<RoleServer>) -> QuestionMode {
+    if is_new_era(context) { QuestionMode::Response } else { QuestionMode::Request }
 }
 
 impl ServerHandler for McpHandler {
@@ -241,8 +246,10 @@ impl ServerHandler for McpHandler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let watch =
-            self.documents(Caller::of(&context)?).watch(&request.uri, Asking::Meanwhile).await?;
+        let watch = self
+            .documents(Caller::of(&context)?)
+            .watch(&request.uri, QuestionMode::Request)
+            .await?;
         self.client.watch(request.uri, watch, context.peer)
     }
 

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use rmcp::service::SubscriptionContext;
 use rmcp::{Peer, RoleServer};
-use sa_core::notice::{Notice, NoticeBody, SessionNews};
-use sa_core::shown::Shown;
-use sa_core::{Asking, Attendance, LogLevel, Notices, Principal, Router, View, Watch};
+use sa_core::notice::{Notice, NoticeBody, SessionNoticeKind};
+use sa_core::visible_tools::VisibleTools;
+use sa_core::{LogLevel, Notices, Principal, QuestionMode, ReaderGuard, Router, View, Watch};
 use tokio::sync::{broadcast, mpsc};
 
 use crate::passthrough::Passthrough;
@@ -121,14 +121,14 @@ pub(crate) struct Listener {
     pending: std::vec::IntoIter<Notice>,
     principal: Arc<Principal>,
     level: LogLevel,
-    _attending: Attendance,
+    _reader_guard: ReaderGuard,
 }
 
 impl Listener {
     pub(crate) fn new(notices: &Notices, principal: Arc<Principal>, level: LogLevel) -> Self {
-        let (news, attending) = (notices.subscribe(), notices.attend(&principal.id));
+        let (news, reader_guard) = (notices.subscribe(), notices.add_reader(&principal.id));
         let pending = notices.pending(&principal).into_iter();
-        Self { news, pending, principal, level, _attending: attending }
+        Self { news, pending, principal, level, _reader_guard: reader_guard }
     }
 
     /// Sends events to the client while it is polled.
@@ -152,8 +152,10 @@ impl Listener {
         let mine = notice.to.as_ref().is_some_and(|to| *to == self.principal.id);
         // A request for a tool needs an answer, so it is sent at every level.
         let loud_enough = match &notice.body {
-            NoticeBody::Session { kind: SessionNews::CallerToolRequest, .. } => true,
-            NoticeBody::Session { kind: SessionNews::Event, .. } => self.level <= LogLevel::Info,
+            NoticeBody::Session { kind: SessionNoticeKind::CallerToolRequest, .. } => true,
+            NoticeBody::Session { kind: SessionNoticeKind::Event, .. } => {
+                self.level <= LogLevel::Info
+            }
             NoticeBody::ToolsChanged { .. } | NoticeBody::DocumentsChanged { .. } => false,
         };
         mine && loud_enough
@@ -163,8 +165,8 @@ impl Listener {
 async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
     let NoticeBody::Session { kind, data, .. } = body else { return };
     let logger = match kind {
-        SessionNews::CallerToolRequest => "oubliette.caller_tool",
-        SessionNews::Event => "oubliette.session",
+        SessionNoticeKind::CallerToolRequest => "oubliette.caller_tool",
+        SessionNoticeKind::Event => "oubliette.session",
     };
     let data = serde_json::from_str(data.as_str()).unwrap_or_default();
     let message = LoggingMessageNotificationParam::new(LEVEL, data).with_logger(logger);
@@ -180,11 +182,11 @@ pub(crate) async fn follow(
 ) {
     let (wants, sink) = (context.accepted(), context.sink());
     let mut notices = shared.notices.subscribe();
-    let shown = Shown::new(&shared.router, view);
+    let shown = VisibleTools::new(&shared.router, view);
     let mut watched = FuturesUnordered::new();
     for uri in wants.resource_subscriptions.iter().flatten() {
         // A document that cannot be watched counts as unchanged.
-        if let Ok(watch) = documents.watch(uri, Asking::Instead).await {
+        if let Ok(watch) = documents.watch(uri, QuestionMode::Response).await {
             watched.push(next_change(uri, watch));
         }
     }
@@ -231,7 +233,7 @@ struct ListsChanged {
 /// Resolves when the lists of tools or documents that the client can see have changed.
 async fn lists_changed(
     notices: &mut broadcast::Receiver<Arc<Notice>>,
-    shown: &Shown,
+    shown: &VisibleTools,
     router: &Router,
 ) -> ListsChanged {
     loop {

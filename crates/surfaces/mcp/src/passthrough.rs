@@ -17,8 +17,8 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use sa_core::{
-    Asking, CallError, CallErrorKind, DocumentAnswer, DocumentError, Documents, DocumentsView,
-    Listing, Overrun, Question, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
+    CallError, CallErrorKind, DocumentAnswer, DocumentError, Documents, DocumentsView, Listing,
+    Overrun, Question, QuestionMode, RawJson, Router, Scope, Update, UpdateSink, View, Watch,
 };
 use sa_http::MCP;
 use sa_limits::offload;
@@ -186,11 +186,19 @@ impl<'a> Passthrough<'a> {
     }
 
     /// Watches a resource under any of its names.
-    pub(crate) async fn watch(&self, uri: &str, asking: Asking) -> Result<Watch, ErrorData> {
+    pub(crate) async fn watch(
+        &self,
+        uri: &str,
+        question_mode: QuestionMode,
+    ) -> Result<Watch, ErrorData> {
         let mut last =
             ErrorData::resource_not_found(format!("no resource has the URI \"{uri}\""), None);
         for holder in self.holders(uri, Listing::Resources).await {
-            match holder.source.documents.watch(&holder.uri, &self.view.principal.id, asking).await
+            match holder
+                .source
+                .documents
+                .watch(&holder.uri, &self.view.principal.id, question_mode)
+                .await
             {
                 Ok(watch) => return Ok(watch),
                 Err(refused) => last = error(refused),
@@ -338,7 +346,7 @@ impl UpdateSink for Client {
             let failed = |why: String| CallError::new(CallErrorKind::Failed, why);
             let params: Value =
                 serde_json::from_str(question.params.json.as_str()).unwrap_or_default();
-            let request = json!({ "method": question.what, "params": params });
+            let request = json!({ "method": question.kind, "params": params });
             let request: ServerRequest =
                 serde_json::from_value(request).map_err(|error| failed(error.to_string()))?;
             let answer =

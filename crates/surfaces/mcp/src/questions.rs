@@ -56,7 +56,7 @@ pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool 
     if question.params.format != MCP {
         return false;
     }
-    match question.what.as_str() {
+    match question.kind.as_str() {
         SAMPLING => client.sampling.is_some(),
         ROOTS => client.roots.is_some(),
         ELICITATION => client.elicitation.as_ref().is_some_and(|can| {
@@ -73,7 +73,7 @@ pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
     // A request needs no name.
     own_name(&mut asked.question);
     let params = Some(value(&asked.question.params.json)).filter(|params| !params.is_null());
-    let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.what, params));
+    let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.kind, params));
     let answer = match peer.send_request(request).await {
         Ok(answer) => Ok(RawJson::of(&serde_json::to_value(answer).unwrap_or_default())),
         Err(error) => {
@@ -125,7 +125,7 @@ fn own_name(question: &mut Question) -> Option<String> {
 pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputResponses) {
     for name in asked.keys().cloned().collect::<Vec<_>>() {
         let fits = |answer: &Value| {
-            asked.get(&name).is_some_and(|asked| is_answer(&asked.question.what, answer))
+            asked.get(&name).is_some_and(|asked| is_answer(&asked.question.kind, answer))
         };
         // An answer in the wrong form counts as missing.
         if let Some(answer) = answers.remove(&name).filter(fits)
@@ -181,7 +181,7 @@ impl Waiting {
             asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
         for (_, one) in strange {
             let error =
-                format!("a {} of this form cannot be sent to the client", one.question.what);
+                format!("a {} of this form cannot be sent to the client", one.question.kind);
             let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
         }
         // Each round has a new id, so that no answer counts twice.
@@ -249,7 +249,7 @@ pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
 }
 
 fn request(question: &Question) -> Option<InputRequest> {
-    let mut request = json!({ "method": question.what });
+    let mut request = json!({ "method": question.kind });
     let params = value(&question.params.json);
     if !params.is_null() {
         request["params"] = params;
@@ -295,7 +295,7 @@ mod tests {
         #[test]
         fn a_question_keeps_its_name_out_of_what_is_asked(params in sa_hostile::json(WORDS), answer in sa_hostile::json(WORDS)) {
             for what in [SAMPLING, ELICITATION, ROOTS, "other"] {
-                let mut question = Question { what: what.into(), params: Passthrough::new(MCP, RawJson::of(&params)) };
+                let mut question = Question { kind: what.into(), params: Passthrough::new(MCP, RawJson::of(&params)) };
                 let name = own_name(&mut question);
                 prop_assert!(name.is_none_or(|name| (1..=MAX_NAME).contains(&name.len())));
                 let left = question.params.json.to_value().unwrap();

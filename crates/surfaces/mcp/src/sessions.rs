@@ -29,7 +29,7 @@ use rmcp::transport::streamable_http_server::session::local::{
 use rmcp::transport::streamable_http_server::session::{
     ServerSseMessage, SessionId, SessionManager,
 };
-use sa_core::shown::Shown;
+use sa_core::visible_tools::VisibleTools;
 use sa_core::{Notice, NoticeBody, Notices, Principal, Router};
 use sa_limits::budget::{Holder, Limit, Permit, Refused, SharedBudget};
 use tokio::sync::mpsc;
@@ -77,7 +77,7 @@ pub(crate) struct Session {
     /// Its share of the budget of sessions, until it ends.
     permit: Mutex<Permit>,
     /// The list of tools in the view in which the owner opened the session.
-    shown: OnceLock<Shown>,
+    shown: OnceLock<VisibleTools>,
     pub(crate) outbox: Outbox,
     /// Fires when the session has ended; its streams then end.
     pub(crate) ended: CancellationToken,
@@ -136,7 +136,7 @@ impl Sessions {
                 () = closing.cancelled() => {}
             }
         });
-        stream.attending = session.owner.get().map(|owner| self.notices.attend(&owner.id));
+        stream.reader_guard = session.owner.get().map(|owner| self.notices.add_reader(&owner.id));
         session.remind(&self.notices);
         stream
     }
@@ -302,7 +302,7 @@ impl Session {
         // The permit was checked before. If another session was faster since then, this one is not
         // counted.
         let _ = self.permit().transfer(&caller.principal.holder());
-        let _ = self.shown.set(Shown::new(router, caller.view()));
+        let _ = self.shown.set(VisibleTools::new(router, caller.view()));
         let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -386,7 +386,7 @@ impl Session {
     ) -> Watched {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
-        Watched { inner, over, session: Arc::clone(self), request, attending: None }
+        Watched { inner, over, session: Arc::clone(self), request, reader_guard: None }
     }
 }
 

@@ -23,7 +23,7 @@ use rmcp::model::{
 };
 use sa_core::call::CallRequest;
 use sa_core::router::Finished;
-use sa_core::{Asking, RawJson, Schema};
+use sa_core::{QuestionMode, RawJson, Schema};
 use sa_text::json::{self, Object};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -97,7 +97,7 @@ impl PlainCall {
         let client = Client {
             wants_progress: false,
             log: None,
-            asking: Asking::Instead,
+            question_mode: QuestionMode::Response,
             capabilities: Some(capabilities),
             searches: false,
         };
@@ -106,7 +106,7 @@ impl PlainCall {
         let mut running = Running::start(shared, request, client);
         let made = match running.alone().await {
             Turn::Ended(finished) => {
-                return finished.told(move |finished| told(&running, finished, id)).await;
+                return finished.render(move |finished| told(&running, finished, id)).await;
             }
             Turn::Asks(asked) => {
                 let mut count = 0;

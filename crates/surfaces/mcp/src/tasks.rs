@@ -171,7 +171,7 @@ impl Tasks {
             tokio::select! {
                 turn = running.alone() => match turn {
                     Turn::Asks(asked) => live.asked().extend(questions::name(asked, &mut count)),
-                    Turn::Ended(finished) => break finished.told(move |finished| completed(&running, finished)).await,
+                    Turn::Ended(finished) => break finished.render(move |finished| completed(&running, finished)).await,
                     Turn::Cancelled => break State::Cancelled,
                 },
                 // Dropping the call cancels it at the provider.

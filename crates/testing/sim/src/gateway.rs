@@ -106,7 +106,7 @@ impl Journal for Record {
         self.world.recorded(&record);
     }
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
 

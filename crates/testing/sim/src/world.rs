@@ -222,9 +222,9 @@ impl World {
     pub(crate) fn audited(&self, event: &AuditEvent, gateway: u32) {
         let mut state = self.state();
         let now = state.now;
-        state.note("audit", &format!("{} {} {}", event.what, event.who, event.detail));
-        let (node, who) = (event.subject.clone(), event.who.clone());
-        match event.what {
+        state.note("audit", &format!("{} {} {}", event.name, event.actor, event.detail));
+        let (node, who) = (event.subject.clone(), event.actor.clone());
+        match event.name {
             "node.connected" => {
                 state.connections.push(Connection {
                     node,

@@ -7,8 +7,8 @@ use sa_text::json::difference::Change;
 use sa_text::json::shortened;
 
 /// The number of tools in one list for which the audit event shows changes.
-const SHOWN_TOOLS: usize = 3;
-const SHOWN_CHANGES: usize = 3;
+const MAX_TOOLS: usize = 3;
+const MAX_CHANGES: usize = 3;
 
 /// The changes in a provider's new list that an operator should know.
 #[derive(Debug, Default)]
@@ -25,13 +25,13 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, name: &str, was: &str, now: &str) {
-        if self.changed.len() == SHOWN_TOOLS {
+        if self.changed.len() == MAX_TOOLS {
             self.more_changed += 1;
             return;
         }
         let changes = differences(was, now);
-        let shown =
-            changes.iter().take(SHOWN_CHANGES).map(|Change { path, was, now }| match (was, now) {
+        let text =
+            changes.iter().take(MAX_CHANGES).map(|Change { path, was, now }| match (was, now) {
                 (Some(was), Some(now)) => {
                     format!("{path} was {}, is {}", shortened(was), shortened(now))
                 }
@@ -39,9 +39,9 @@ impl Report {
                 (Some(was), None) => format!("{path} was removed: {}", shortened(was)),
                 (None, None) => path.clone(),
             });
-        let shown = shown.collect::<Vec<_>>().join("; ");
-        let more = changes.len().saturating_sub(SHOWN_CHANGES);
+        let text = text.collect::<Vec<_>>().join("; ");
+        let more = changes.len().saturating_sub(MAX_CHANGES);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        self.changed.push(format!("{name}: {shown}{more}"));
+        self.changed.push(format!("{name}: {text}{more}"));
     }
 }

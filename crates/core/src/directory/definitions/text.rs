@@ -59,6 +59,6 @@ pub(super) fn differences(was: &str, now: &str) -> Vec<Change> {
 
 /// Returns whether this is the definition of an open tool. An open tool disappears when the
 /// provider begins to describe the tools below it.
-pub(super) fn stands_for_others(definition: &str) -> bool {
+pub(super) fn is_open_definition(definition: &str) -> bool {
     parse(definition).get("input").is_some_and(Tool::is_open_schema)
 }

@@ -205,8 +205,8 @@ impl Claims {
             }
         };
         let rank = owner.grant.rank;
-        let alike = move |claim: &&Claim| claim.kind == kind && claim.rank() == rank;
-        one.into_iter().chain(many.into_iter().flatten()).take_while(alike)
+        let is_same = move |claim: &&Claim| claim.kind == kind && claim.rank() == rank;
+        one.into_iter().chain(many.into_iter().flatten()).take_while(is_same)
     }
 
     /// Returns the claims of a provider's grant, the best first.

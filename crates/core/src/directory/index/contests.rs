@@ -104,7 +104,7 @@ impl Index {
                 None if is_plain => {
                     let own = if offer.tool.name.contains('.') { &offer.tool.name } else { &name };
                     let holder = self
-                        .kept_from(scope, &name, &claim)
+                        .blocked_by(scope, &name, &claim)
                         .or_else(|| self.winner_over(scope, own, &claim));
                     losses
                         .blocked
@@ -132,7 +132,7 @@ impl Index {
         name: &str,
         claim: &Claim,
     ) -> Option<&'i Owner> {
-        let Some(held) = self.held(scope, name) else { return self.kept_from(scope, name, claim) };
+        let Some(held) = self.held(scope, name) else { return self.blocked_by(scope, name, claim) };
         let by = held.by;
         (by.owner.grant != claim.owner.grant && !is_shared(by, claim)).then_some(&*by.owner)
     }

@@ -66,7 +66,7 @@ impl Index {
             return self.held_above(scope, name);
         }
         let claims = scope.names.get(name)?;
-        let by = claims.iter().find(|claim| self.kept_from(scope, name, claim).is_none())?;
+        let by = claims.iter().find(|claim| self.blocked_by(scope, name, claim).is_none())?;
         let contested = by.kind == Kind::Named || by.kind.is_bare();
         let by =
             if contested { self.older_open(scope, name, claims, by).unwrap_or(by) } else { by };
@@ -85,7 +85,7 @@ impl Index {
         first: &Claim,
     ) -> Option<&'i Claim> {
         let mut open = claims.of_kind(&first.owner, Kind::Open);
-        let open = open.find(|claim| self.kept_from(scope, name, claim).is_none())?;
+        let open = open.find(|claim| self.blocked_by(scope, name, claim).is_none())?;
         let hosts = [Kind::PreferredBare, Kind::Bare].into_iter();
         let mut hosts =
             hosts.filter_map(|kind| claims.of_kind(&first.owner, kind).next()?.offer.as_ref());
@@ -113,7 +113,7 @@ impl Index {
     /// that exact name. It holds a prefix above the tool's own name, or its id is the first part of
     /// the name. Such a name is not used with a suffix either, because an operator's pattern may
     /// match all names with this beginning.
-    pub(in crate::directory) fn kept_from<'i>(
+    pub(in crate::directory) fn blocked_by<'i>(
         &'i self,
         scope: &'i ScopeIndex,
         name: &str,

@@ -66,7 +66,13 @@ impl Index {
 
     /// Adds a provider's tools and prefixes. Claims in `before` keep their age, all others get
     /// `age`. Duplicates in the list count once.
-    pub(super) fn enter(&mut self, id: &ProviderId, catalog: Catalog, before: &Ages, age: u64) {
+    pub(super) fn insert_claims(
+        &mut self,
+        id: &ProviderId,
+        catalog: Catalog,
+        before: &Ages,
+        age: u64,
+    ) {
         let weight = catalog.weight();
         let Some(member) = self.members.get_mut(id) else { return };
         let mut seen = HashSet::with_capacity(catalog.tools.len());
@@ -90,7 +96,7 @@ impl Index {
         member.prefixes =
             prefixes.into_iter().map(aged).map(|(age, prefix)| (prefix, age)).collect();
         member.weight = weight + member.about.len();
-        member.room = catalog.room;
+        member.permit = catalog.permit;
         member.bare_names = catalog.bare_names;
         member.preferred = catalog.preferred;
         member.unlisted = catalog.unlisted;
@@ -106,7 +112,7 @@ impl Index {
         let index = self.scopes.entry(scope).or_default();
         for (name, claim, covers) in claims {
             if covers {
-                index.enter_spelling(&name);
+                index.insert_spelling(&name);
                 match index.prefixes.entry(name) {
                     Entry::Occupied(mut claims) => claims.get_mut().insert(claim),
                     Entry::Vacant(vacant) => drop(vacant.insert(Claims::One(claim))),
@@ -131,7 +137,7 @@ impl Index {
             if covers {
                 if index.prefixes.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
                     index.prefixes.remove(&name);
-                    index.leave_spelling(&name);
+                    index.remove_spelling(&name);
                 }
             } else if index.names.get_mut(&name).is_some_and(|claims| claims.remove(&claim)) {
                 index.names.remove(&name);
@@ -149,7 +155,7 @@ impl Index {
         same.into_iter().flatten().filter(|other| other.id != owner.id).cloned().collect()
     }
 
-    pub(super) fn enter_id(&mut self, owner: &Arc<Owner>) {
+    pub(super) fn insert_id(&mut self, owner: &Arc<Owner>) {
         if owner.scope == Scope::Everyone {
             // Nearly every id has one provider.
             self.ids
@@ -159,7 +165,7 @@ impl Index {
         }
     }
 
-    pub(super) fn leave_id(&mut self, owner: &Owner) {
+    pub(super) fn remove_id(&mut self, owner: &Owner) {
         if let Some(owners) = self.ids.get_mut(&owner.space) {
             owners.retain(|other| other.id != owner.id);
             if owners.is_empty() {

@@ -84,7 +84,7 @@ impl ScopeIndex {
         firsts.min_by_key(|claim| claim.seniority())
     }
 
-    pub(super) fn enter_spelling(&mut self, prefix: &Arc<str>) {
+    pub(super) fn insert_spelling(&mut self, prefix: &Arc<str>) {
         let all = self.spelled.entry(spelling(prefix)).or_insert_with(|| Vec::with_capacity(1));
         // Sorted, so that the order of arrival has no effect.
         if let Err(at) = all.binary_search(prefix) {
@@ -92,7 +92,7 @@ impl ScopeIndex {
         }
     }
 
-    pub(super) fn leave_spelling(&mut self, prefix: &Arc<str>) {
+    pub(super) fn remove_spelling(&mut self, prefix: &Arc<str>) {
         let spelling = spelling(prefix);
         if let Some(all) = self.spelled.get_mut(&spelling) {
             all.retain(|other| other != prefix);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contests::Losses;
-use super::{Index, Leaving, Member, Offer, Presence, ScopeIndex};
+use super::{Index, Member, Offer, OfflineReason, Presence, ScopeIndex};
 use crate::directory::{MemberView, Renamed, ToolChange, ToolPage, ToolView, definitions};
 use crate::documents::DocumentsView;
 use crate::principal::{Scope, View};
@@ -52,8 +52,8 @@ impl Index {
                 .filter(|name| !name.contains('.'))
                 .and_then(|name| self.held(scope, name))?;
             let (owner, offer) = (&held.by.owner, held.by.offer.as_ref()?);
-            let shown = self.listed_as(&scopes, owner, offer)?;
-            let member = self.members.get(&owner.id).filter(|_| shown == name)?;
+            let listed_name = self.listed_as(&scopes, owner, offer)?;
+            let member = self.members.get(&owner.id).filter(|_| listed_name == name)?;
             let limited = view.principal.is_limited();
             Some(ToolView {
                 name: Arc::clone(name),
@@ -146,7 +146,7 @@ impl Index {
     ) -> Option<Arc<str>> {
         let member = self.members.get(id)?;
         let offer = member.offers.iter().find(|offer| &*offer.tool.name == own)?;
-        Some(Arc::clone(self.shown_name(member, offer)))
+        Some(Arc::clone(self.visible_name(member, offer)))
     }
 
     /// Returns the definition changes that no operator has accepted.
@@ -170,7 +170,7 @@ impl Index {
 
     /// Returns the name of a tool in lists for principals that see its provider. Falls back to the
     /// suffixed name if the tool is not listed.
-    fn shown_name<'o>(&self, member: &Member, offer: &'o Offer) -> &'o Arc<str> {
+    fn visible_name<'o>(&self, member: &Member, offer: &'o Offer) -> &'o Arc<str> {
         let scopes = [&member.owner.scope, &Scope::Everyone]
             .into_iter()
             .filter_map(|scope| self.scopes.get(scope));
@@ -195,8 +195,11 @@ impl Index {
             Presence::Offline { at, .. } => (Some(at.elapsed()), Duration::ZERO, 0),
         };
         let Losses { blocked, renamed } = self.losses(member);
-        let tools: Vec<_> =
-            member.offers.iter().map(|offer| Arc::clone(self.shown_name(member, offer))).collect();
+        let tools: Vec<_> = member
+            .offers
+            .iter()
+            .map(|offer| Arc::clone(self.visible_name(member, offer)))
+            .collect();
         let listed = || tools.iter().zip(&member.offers).map(|(name, offer)| (name, &offer.tool));
         let capabilities = listed().flat_map(|(_, tool)| tool.capabilities.iter().cloned());
         let flawed = listed().filter_map(|(name, tool)| {
@@ -211,7 +214,10 @@ impl Index {
             id: member.owner.id.clone(),
             scope: member.owner.scope.clone(),
             gone_for,
-            stopped: matches!(member.presence, Presence::Offline { why: Leaving::Stopped, .. }),
+            stopped: matches!(
+                member.presence,
+                Presence::Offline { why: OfflineReason::Stopped, .. }
+            ),
             attached_for,
             running,
             tools,

@@ -22,7 +22,7 @@ impl Machine {
     }
 
     fn remembers(trusted_ms: i64) -> Self {
-        Self::new(Some(ClockMemory { trusted_ms, doubted: None }))
+        Self::new(Some(ClockMemory { trusted_ms, untrusted: None }))
     }
 
     /// Lets time pass, and then sets the clock. Returns whether the clock is trusted.
@@ -79,8 +79,8 @@ fn a_clock_that_stays_where_it_jumped_to_is_trusted_after_a_day() {
     let mut machine = Machine::new(None);
     assert!(machine.after(0, 0));
     assert!(!machine.after(MINUTE_MS, 400 * DAY_MS));
-    let doubt = machine.clock.observe(machine.now).unwrap();
-    assert_eq!((doubt.cause, doubt.trusted_in_ms), (Cause::Jumped, STEADY_MS));
+    let problem = machine.clock.observe(machine.now).unwrap();
+    assert_eq!((problem.cause, problem.trusted_in_ms), (Cause::Jumped, STEADY_MS));
     assert!(!machine.after(23 * HOUR_MS, 0));
     assert!(!machine.after(0, 2 * HOUR_MS), "another jump: the day begins again");
     assert!(!machine.after(23 * HOUR_MS, 0));
@@ -131,7 +131,7 @@ fn a_machine_that_runs_for_hours_at_a_time_gets_its_day_together() {
 
 #[test]
 fn a_doubt_says_what_happened() {
-    let say = |cause, by_ms| Doubt { cause, by_ms, trusted_in_ms: 0 }.to_string();
+    let say = |cause, by_ms| ClockProblem { cause, by_ms, trusted_in_ms: 0 }.to_string();
     assert_eq!(
         say(Cause::Jumped, 400 * DAY_MS),
         "the clock was set forward by 400 days while the gateway ran"
@@ -140,9 +140,9 @@ fn a_doubt_says_what_happened() {
         say(Cause::Jumped, -2 * HOUR_MS),
         "the clock was set back by 2 hours while the gateway ran"
     );
-    assert_eq!(say(Cause::Apart, 30 * HOUR_MS), "the clock is 30 hours ahead of the newest record");
+    assert_eq!(say(Cause::Gap, 30 * HOUR_MS), "the clock is 30 hours ahead of the newest record");
     assert_eq!(
-        say(Cause::Apart, i64::MIN),
+        say(Cause::Gap, i64::MIN),
         "the clock is 106751991167 days behind the newest record"
     );
 }
@@ -150,11 +150,11 @@ fn a_doubt_says_what_happened() {
 proptest::proptest! {
     #[test]
     fn no_reading_breaks_it(readings: Vec<(i64, i64)>, memory: Option<(i64, Option<(i64, i64)>)>) {
-        let memory = memory.map(|(trusted_ms, doubted)| ClockMemory { trusted_ms, doubted });
+        let memory = memory.map(|(trusted_ms, untrusted)| ClockMemory { trusted_ms, untrusted });
         let mut clock = TrustedClock::new(memory);
         for (wall_ms, uptime_ms) in readings {
-            let doubt = clock.observe(Reading { wall_ms, uptime_ms });
-            proptest::prop_assert!(doubt.is_none_or(|doubt| doubt.trusted_in_ms > 0));
+            let problem = clock.observe(Reading { wall_ms, uptime_ms });
+            proptest::prop_assert!(problem.is_none_or(|problem| problem.trusted_in_ms > 0));
         }
     }
 }

@@ -43,8 +43,8 @@ impl Log for Slow {
         self.store.record(stream, key, body);
     }
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
-        self.store.keep_pace()
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
+        self.store.backpressure()
     }
 
     fn read(&self, stream: &str, after: u64, limit: usize) -> StoreFuture<'_, Vec<Entry>> {
@@ -89,7 +89,7 @@ impl Journal for Silent {
 
     fn finished(&self, _: CallRecord) {}
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
 

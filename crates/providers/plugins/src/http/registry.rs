@@ -472,10 +472,10 @@ fn index_audit(http: &Http, by: &Identity, what: &'static str, url: &str, allowe
     } else {
         format!("it may reach {}", allowed.join(", "))
     };
-    http.journal.audit(AuditEvent { what, who, subject: url.to_owned(), detail });
+    http.journal.audit(AuditEvent { name: what, actor: who, subject: url.to_owned(), detail });
 }
 
 fn event(by: &Identity, what: &'static str, view: &View, detail: String) -> AuditEvent {
     let who = format!("{} {}", by.principal.role, by.principal.name);
-    AuditEvent { what, who, subject: view.manifest.identifier.clone(), detail }
+    AuditEvent { name: what, actor: who, subject: view.manifest.identifier.clone(), detail }
 }

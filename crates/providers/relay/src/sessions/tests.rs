@@ -17,7 +17,7 @@ impl Journal for Silent {
 
     fn finished(&self, _: CallRecord) {}
 
-    fn keep_pace(&self) -> Option<BoxFuture<'_, ()>> {
+    fn backpressure(&self) -> Option<BoxFuture<'_, ()>> {
         None
     }
 

@@ -154,14 +154,19 @@ pub fn is_callback(path: &str) -> bool {
 }
 
 fn record(http: &Http, what: &'static str, who: String, name: &str) {
-    http.journal.audit(AuditEvent { what, who, subject: name.to_owned(), detail: String::new() });
+    http.journal.audit(AuditEvent {
+        name: what,
+        actor: who,
+        subject: name.to_owned(),
+        detail: String::new(),
+    });
 }
 
 /// Records a failed login. Anyone can cause one, because the callback needs no token.
 fn failed(http: &Http, who: String, name: &str, why: &str) {
     http.journal.refused(AuditEvent {
-        what: "upstream.login_failed",
-        who,
+        name: "upstream.login_failed",
+        actor: who,
         subject: name.chars().take(MAX_SUBJECT).collect(),
         detail: why.chars().take(2 * MAX_SUBJECT).collect(),
     });

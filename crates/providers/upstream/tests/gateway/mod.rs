@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 use sa_core::audit::NoJournal;
 use sa_core::call::{CallRequest, TraceContext};
 use sa_core::{
-    Asking, CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Passthrough,
-    Policy, Principal, Question, RawJson, Role, Router, RouterOptions, Update, UpdateSink, View,
+    CallError, ClientCapabilities, Directory, Notices, Outcome, Overrun, Passthrough, Policy,
+    Principal, Question, QuestionMode, RawJson, Role, Router, RouterOptions, Update, UpdateSink,
+    View,
 };
 use sa_http::MCP;
 use sa_limits::budget::SharedBudget;
@@ -25,7 +26,7 @@ use crate::answers::answers;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A caller that answers elicitation and sampling requests.
-struct Caller(Asking);
+struct Caller(QuestionMode);
 
 impl UpdateSink for Caller {
     fn send(&self, _: Update) -> Result<(), Overrun> {
@@ -35,11 +36,11 @@ impl UpdateSink for Caller {
     fn client_capabilities(&self) -> ClientCapabilities {
         let answers = RawJson::of(&json!({ "elicitation": {}, "sampling": {} }));
         let passthrough = Some(Passthrough::new(MCP, answers));
-        ClientCapabilities { asking: Some(self.0), passthrough, log: None }
+        ClientCapabilities { question_mode: Some(self.0), passthrough, log: None }
     }
 
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<RawJson, CallError>> {
-        let answer = match &*question.what {
+        let answer = match &*question.kind {
             "elicitation/create" => json!({ "action": "accept", "content": { "name": "Ada" } }),
             "sampling/createMessage" => {
                 json!({ "role": "assistant", "model": "m-1", "content": { "type": "text", "text": "Hi" } })
@@ -85,15 +86,20 @@ impl Gateway {
         Self { router, _upstreams: upstreams, _dir: dir }
     }
 
-    pub(crate) async fn call(&self, tool: &str, asking: Asking, timeout: Duration) -> Outcome {
-        self.call_of("t", tool, asking, timeout).await
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        question_mode: QuestionMode,
+        timeout: Duration,
+    ) -> Outcome {
+        self.call_of("t", tool, question_mode, timeout).await
     }
 
     pub(crate) async fn call_of(
         &self,
         principal: &str,
         tool: &str,
-        asking: Asking,
+        question_mode: QuestionMode,
         timeout: Duration,
     ) -> Outcome {
         let principal = Principal::new(principal, principal, Role::Agent);
@@ -108,6 +114,6 @@ impl Gateway {
             idempotency_key: None,
             trace: TraceContext::root(),
         };
-        self.router.start(request, Some(Arc::new(Caller(asking)))).outcome().await.outcome
+        self.router.start(request, Some(Arc::new(Caller(question_mode)))).outcome().await.outcome
     }
 }

@@ -11,7 +11,7 @@ use rmcp::model::{
     RequestId,
 };
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
-use sa_core::Attendance;
+use sa_core::ReaderGuard;
 use tokio::sync::mpsc;
 
 use super::Session;
@@ -25,7 +25,7 @@ pub(super) struct Watched {
     /// The request that is answered on this stream, until it is answered.
     pub(super) request: Option<(u64, RequestId)>,
     /// Marks the owner as present, if this stream carries notices.
-    pub(super) attending: Option<Attendance>,
+    pub(super) reader_guard: Option<ReaderGuard>,
 }
 
 impl Stream for Watched {

@@ -94,7 +94,7 @@ async fn call(
     }
     let running = http.router.start(request, None);
     let finished = running.outcome().await;
-    Ok(finished.told(finished_response).await)
+    Ok(finished.render(finished_response).await)
 }
 
 /// Returns the route, which is direct because most requests are calls.

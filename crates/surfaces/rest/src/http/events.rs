@@ -52,7 +52,7 @@ pub(crate) async fn follow(
     let mut notices = sent.subscribe();
     let lists = Lists::new(&http, &identity);
     // A reader of this feed receives the requests for its tools in all sessions.
-    let attending = (!query.watch).then(|| sent.attend(&identity.principal.id));
+    let attending = (!query.watch).then(|| sent.add_reader(&identity.principal.id));
     // The notices are already subscribed. A new notice may therefore be sent twice, but is never
     // lost.
     let pending = sent.pending(&identity.principal);

@@ -77,7 +77,7 @@ pub(crate) async fn invoke(
     let call = CallBody { args, session_key, timeout_ms, idle_timeout_ms, idempotency_key };
     let request = call_request(&http, "invoke", identity, tool.clone(), call, &headers)?;
     let finished = http.router.start(request, None).outcome().await;
-    Ok(finished.told(|finished| finished_response(&tool, finished)).await)
+    Ok(finished.render(|finished| finished_response(&tool, finished)).await)
 }
 
 fn finished_response(tool: &str, finished: &Finished) -> Response {

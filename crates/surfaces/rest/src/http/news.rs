@@ -3,24 +3,24 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use sa_core::shown::{Shown, ShownNarrow};
-use sa_core::{Notice, NoticeBody, Scope, SessionNews, View};
+use sa_core::visible_tools::{VisibleNarrowTools, VisibleTools};
+use sa_core::{Notice, NoticeBody, Scope, SessionNoticeKind, View};
 use sa_http::{Http, Identity};
 
 /// The lists of a principal at the last notice: the tools for everyone, and those of each channel
 /// and session.
 #[derive(Debug)]
 pub(super) struct Lists {
-    shared: Shown,
-    narrow: ShownNarrow,
+    shared: VisibleTools,
+    narrow: VisibleNarrowTools,
 }
 
 impl Lists {
     pub(super) fn new(http: &Http, identity: &Identity) -> Self {
         let principal = &identity.principal;
         Self {
-            shared: Shown::new(&http.router, View::of(Arc::clone(principal))),
-            narrow: ShownNarrow::new(&http.router, Arc::clone(principal), |scope| {
+            shared: VisibleTools::new(&http.router, View::of(Arc::clone(principal))),
+            narrow: VisibleNarrowTools::new(&http.router, Arc::clone(principal), |scope| {
                 may_see(http, identity, scope)
             }),
         }
@@ -64,10 +64,10 @@ pub(super) fn describe(notice: &NoticeBody) -> (&'static str, Cow<'_, str>) {
             ("tools_changed", format!("{{\"revision\":{revision}}}").into())
         }
         NoticeBody::DocumentsChanged { .. } => ("documents_changed", "{}".into()),
-        NoticeBody::Session { kind: SessionNews::CallerToolRequest, data, .. } => {
+        NoticeBody::Session { kind: SessionNoticeKind::CallerToolRequest, data, .. } => {
             ("caller_tool_request", data.as_str().into())
         }
-        NoticeBody::Session { kind: SessionNews::Event, data, .. } => {
+        NoticeBody::Session { kind: SessionNoticeKind::Event, data, .. } => {
             ("session", data.as_str().into())
         }
     }

@@ -205,7 +205,7 @@ impl Session {
                 () = session.over.cancelled() => return,
             };
             session.running().remove(&*id);
-            finished.told(|finished| session.finish(&id, finished)).await;
+            finished.render(|finished| session.finish(&id, finished)).await;
         });
     }
 
@@ -216,7 +216,7 @@ impl Session {
         }
         let (session, mut notices) = (Arc::clone(self), self.routes.notices.subscribe());
         let lists = Lists::new(&self.routes.http, &self.identity);
-        let attending = self.routes.notices.attend(&self.identity.principal.id);
+        let attending = self.routes.notices.add_reader(&self.identity.principal.id);
         tokio::spawn(async move {
             let _attending = attending;
             for notice in session.routes.notices.pending(&session.identity.principal) {

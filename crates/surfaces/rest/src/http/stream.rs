@@ -44,7 +44,7 @@ pub(super) fn streamed(http: &Http, request: CallRequest) -> Response {
                 () = events.closed() => return,
             }
         };
-        if news.is_given_up() {
+        if news.is_closed() {
             held = None;
         }
         let rest = std::iter::from_fn(|| news.try_next().map(|update| update_event(&update)));
@@ -59,7 +59,7 @@ pub(super) fn streamed(http: &Http, request: CallRequest) -> Response {
                 event("error", &sa_text::json::to_json(&Problem::call(error, finished.id)))
             }
         };
-        let last = finished.told(last).await;
+        let last = finished.render(last).await;
         let _ = events.send(last).await;
     });
     (header, sse_response(body)).into_response()
@@ -74,7 +74,7 @@ impl UpdateSink for Sink {
         match self.0.push(update) {
             // A result with a missing chunk would be wrong.
             Err(Overrun) if !only_latest_matters => {
-                self.0.give_up();
+                self.0.close();
                 Err(Overrun)
             }
             _ => Ok(()),

@@ -5,7 +5,7 @@
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, RequestMetaObject};
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
-use sa_core::notice::{Notice, NoticeBody, SessionNews};
+use sa_core::notice::{Notice, NoticeBody, SessionNoticeKind};
 use sa_core::{Output, RawJson, Scope, Tool};
 use sa_testkit::{Gateway, Setup, soon};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ impl ClientHandler for Hears {
     }
 }
 
-fn send(gateway: &Gateway, to: &str, kind: SessionNews, data: &Value) {
+fn send(gateway: &Gateway, to: &str, kind: SessionNoticeKind, data: &Value) {
     let body = NoticeBody::Session { session: "s1".into(), kind, data: RawJson::of(data) };
     gateway.inner().notices.send(Notice { to: Some(to.into()), body });
 }
@@ -39,9 +39,9 @@ async fn a_session_tells_its_principal_though_no_level_was_set() {
     let (other, _) = gateway.token(json!({ "name": "other", "role": "caller" })).await;
     let (hears, mut heard) = mpsc::unbounded_channel();
     let _client = connect(&gateway, &token, "", Era::Sessions, Hears(hears)).await.unwrap();
-    send(&gateway, &other, SessionNews::Event, &json!({ "not": "mine" }));
-    send(&gateway, &mine, SessionNews::CallerToolRequest, &json!({ "tool": "t" }));
-    send(&gateway, &mine, SessionNews::Event, &json!({ "text": "hi" }));
+    send(&gateway, &other, SessionNoticeKind::Event, &json!({ "not": "mine" }));
+    send(&gateway, &mine, SessionNoticeKind::CallerToolRequest, &json!({ "tool": "t" }));
+    send(&gateway, &mine, SessionNoticeKind::Event, &json!({ "text": "hi" }));
     let (logger, data) = soon(heard.recv()).await.unwrap();
     assert_eq!((logger.as_deref(), data), (Some("oubliette.caller_tool"), json!({ "tool": "t" })));
     let (logger, data) = soon(heard.recv()).await.unwrap();
@@ -82,8 +82,8 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
         }
         // At this level the client receives no events, but a caller tool request is still sent,
         // once.
-        send(&gateway, &mine, SessionNews::Event, &json!({ "text": "hi" }));
-        send(&gateway, &mine, SessionNews::CallerToolRequest, &json!({ "tool": "t" }));
+        send(&gateway, &mine, SessionNoticeKind::Event, &json!({ "text": "hi" }));
+        send(&gateway, &mine, SessionNoticeKind::CallerToolRequest, &json!({ "tool": "t" }));
         let (logger, _) = soon(heard.recv()).await.unwrap();
         assert_eq!(logger.as_deref(), Some("oubliette.caller_tool"));
         end.send(true).unwrap();

@@ -27,7 +27,7 @@ fn asking(gateway: &Gateway) -> Registration {
                 let what = question["what"].as_str().unwrap().to_owned();
                 let answer = updates
                     .ask(Question {
-                        what,
+                        kind: what,
                         params: Passthrough::new("mcp", RawJson::of(&question["params"])),
                     })
                     .await?;

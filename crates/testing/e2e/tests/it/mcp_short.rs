@@ -364,7 +364,7 @@ fn asking(gateway: &Gateway) -> sa_core::directory::Registration {
             let form = json!({ "message": "Your name?", "requestedSchema": { "type": "object", "properties": {} } });
             let questions = (0..args["many"].as_u64().unwrap()).map(|_| {
                 updates.ask(Question {
-                    what: "elicitation/create".into(),
+                    kind: "elicitation/create".into(),
                     params: Passthrough::new("mcp", RawJson::of(&form)),
                 })
             });

@@ -134,7 +134,7 @@ async fn a_task_asks_and_takes_the_answer() {
                 gone.wait_for(|go| *go).await.unwrap();
                 let params = json!({ "message": "Name?", "requestedSchema": { "type": "object", "properties": {} } });
                 let question = Question {
-                    what: "elicitation/create".into(),
+                    kind: "elicitation/create".into(),
                     params: Passthrough::new("mcp", RawJson::of(&params)),
                 };
                 Ok(Output::json(updates.ask(question).await?))

@@ -86,8 +86,8 @@ async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
         );
         let asked = ada.asked.lock();
         assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].what, "elicitation/create");
-        assert_eq!(asked[0].params.to_value().unwrap()["message"], "your name?");
+        assert_eq!(asked[0].kind, "elicitation/create");
+        assert_eq!(asked[0].params.json.to_value().unwrap()["message"], "your name?");
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_model_is_asked_too() {
     let answer = json!({ "role": "assistant", "content": { "type": "text", "text": "hello" }, "model": "m-1" });
     let model = client(answer);
     assert_eq!(text(call(&gateway, "a", "test__sample", Some(Arc::clone(&model))).await), "m-1");
-    assert_eq!(model.asked.lock()[0].what, "sampling/createMessage");
+    assert_eq!(model.asked.lock()[0].kind, "sampling/createMessage");
 }
 
 #[tokio::test]

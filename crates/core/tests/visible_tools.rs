@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use sa_core::directory::Attach;
-use sa_core::shown::{Shown, ShownNarrow};
+use sa_core::visible_tools::{VisibleNarrowTools, VisibleTools};
 use sa_core::{
     Catalog, Directory, Notice, NoticeBody, Notices, Pattern, Policy, Principal, ProviderId, Role,
     Router, RouterOptions, Scope, Tool, View,
@@ -22,31 +22,35 @@ fn view(principal: Principal, scopes: &[Scope]) -> View {
 }
 
 /// Returns the lists that are affected by the notices so far.
-fn told(router: &Router, news: &mut Receiver<Arc<Notice>>, shown: &[Shown]) -> Vec<bool> {
-    let mut told = vec![false; shown.len()];
-    while let Ok(notice) = news.try_recv() {
+fn reported(
+    router: &Router,
+    notices: &mut Receiver<Arc<Notice>>,
+    lists: &[VisibleTools],
+) -> Vec<bool> {
+    let mut reported = vec![false; lists.len()];
+    while let Ok(notice) = notices.try_recv() {
         let NoticeBody::ToolsChanged { scope, .. } = &notice.body else { continue };
-        for (told, shown) in told.iter_mut().zip(shown) {
-            *told |= shown.changed(router, scope.as_ref());
+        for (reported, lists) in reported.iter_mut().zip(lists) {
+            *reported |= lists.changed(router, scope.as_ref());
         }
     }
-    told
+    reported
 }
 
 /// A router with this policy.
 fn router(deny: &[&str]) -> (Arc<Directory>, Arc<Router>, Receiver<Arc<Notice>>) {
     let notices = Notices::new();
-    let news = notices.subscribe();
+    let receiver = notices.subscribe();
     let directory = Directory::new(notices, support::MEMORY);
     let journal = Arc::new(support::Log::default());
     let policy = Policy { deny: deny.iter().map(|text| Pattern::new(text)).collect() };
     let options = RouterOptions::default();
     let router = Router::new(Arc::clone(&directory), journal, None, policy, options);
-    (directory, router, news)
+    (directory, router, receiver)
 }
 
 /// The lists of principals of every kind.
-fn everyone(router: &Router) -> Vec<Shown> {
+fn everyone(router: &Router) -> Vec<VisibleTools> {
     let everyone = [
         Principal::new("o", "operator", Role::Operator),
         Principal::new("a", "all", Role::Agent),
@@ -54,114 +58,114 @@ fn everyone(router: &Router) -> Vec<Shown> {
         Principal::new("n", "node", Role::Node),
         Principal::new("c", "page", Role::Participant),
     ];
-    everyone.into_iter().map(|principal| Shown::new(router, view(principal, &[]))).collect()
+    everyone.into_iter().map(|principal| VisibleTools::new(router, view(principal, &[]))).collect()
 }
 
 #[test]
 fn a_catalog_that_stays_the_same_is_reported_to_nobody() {
-    let (directory, router, mut news) = router(&[]);
+    let (directory, router, mut notices) = router(&[]);
     let catalog = || Catalog { prefixes: vec!["notes".into()], ..tools(&["notes.read", "x.y"]) };
     let notes = directory.attach(attach("one", "g", catalog(), connection())).unwrap();
-    let shown = everyone(&router);
-    while news.try_recv().is_ok() {}
+    let lists = everyone(&router);
+    while notices.try_recv().is_ok() {}
     notes.publish(catalog());
-    assert!(news.try_recv().is_err(), "there is no notice");
+    assert!(notices.try_recv().is_err(), "there is no notice");
     // A new connection may have changed something else, but not the lists.
     let _again = directory.attach(attach("one", "g", catalog(), connection())).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+    assert_eq!(reported(&router, &mut notices, &lists), [false; 5]);
     let described = |text: &str| {
         let tool = Tool { description: Some(text.into()), ..Tool::named("notes.read") };
         Catalog { tools: vec![tool, Tool::named("x.y")], ..catalog() }
     };
     let _changed = directory.attach(attach("one", "g", described("new"), connection())).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, true, false, false]);
 }
 
 #[test]
 fn a_change_of_a_denied_tool_is_reported_to_nobody() {
-    let (directory, router, mut news) = router(&["*secret*"]);
+    let (directory, router, mut notices) = router(&["*secret*"]);
     let secret = |text: &str| Tool { description: Some(text.into()), ..Tool::named("my.secret") };
     let with = |tool: Tool| Catalog { tools: vec![Tool::named("x.y"), tool], ..tools(&[]) };
     let node = directory.attach(attach("one", "g", tools(&["x.y"]), connection())).unwrap();
-    let shown = everyone(&router);
-    told(&router, &mut news, &shown);
+    let lists = everyone(&router);
+    reported(&router, &mut notices, &lists);
     for catalog in [with(secret("old")), with(secret("new")), tools(&["x.y"])] {
         node.publish(catalog);
-        assert!(!news.is_empty(), "there is a notice, and it is for nobody");
-        assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+        assert!(!notices.is_empty(), "there is a notice, and it is for nobody");
+        assert_eq!(reported(&router, &mut notices, &lists), [false; 5]);
     }
     let catalog = Catalog { tools: vec![secret("other")], ..tools(&[]) };
     let other = directory.attach(attach("two", "h", catalog, connection())).unwrap();
     drop(other);
-    assert_eq!(told(&router, &mut news, &shown), [false; 5]);
+    assert_eq!(reported(&router, &mut notices, &lists), [false; 5]);
     node.publish(tools(&["x.z"]));
-    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, true, false, false]);
 }
 
 #[test]
 fn an_announced_change_reaches_those_who_see_a_tool_of_the_provider() {
-    let (directory, router, mut news) = router(&[]);
+    let (directory, router, mut notices) = router(&[]);
     let notes = directory.attach(attach("one", "g", tools(&["notes.read"]), connection())).unwrap();
     let _mail = directory.attach(attach("two", "g", tools(&["mail.send"]), connection())).unwrap();
-    let shown = ["notes*", "mail*", "*"].map(|pattern| view(limited(pattern), &[]));
-    let shown = shown.map(|view| Shown::new(&router, view));
-    told(&router, &mut news, &shown);
+    let lists = ["notes*", "mail*", "*"].map(|pattern| view(limited(pattern), &[]));
+    let lists = lists.map(|view| VisibleTools::new(&router, view));
+    reported(&router, &mut notices, &lists);
     for _ in 0..2 {
         notes.announce();
-        assert_eq!(told(&router, &mut news, &shown), [true, false, true]);
+        assert_eq!(reported(&router, &mut notices, &lists), [true, false, true]);
     }
 }
 
 /// Comparing such a list for every change would be too slow.
 #[test]
 fn every_change_of_a_large_directory_reaches_those_who_may_use_all_tools() {
-    let (directory, router, mut news) = router(&["*secret*"]);
+    let (directory, router, mut notices) = router(&["*secret*"]);
     let many: Vec<String> = (0..2_000).map(|n| format!("many.t{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let _many = directory.attach(attach("many", "g", tools(&many), connection())).unwrap();
-    let shown = everyone(&router);
-    told(&router, &mut news, &shown);
+    let lists = everyone(&router);
+    reported(&router, &mut notices, &lists);
     let _one = directory.attach(attach("one", "g", tools(&["my.secret"]), connection())).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, false, false, false]);
 }
 
 #[test]
 fn a_change_reaches_those_who_are_shown_it() {
-    let (directory, router, mut news) = router(&[]);
+    let (directory, router, mut notices) = router(&[]);
     let room = Scope::Channel("room".into());
     let all = || Principal::new("a", "all", Role::Agent);
-    let shown = [
+    let lists = [
         view(all(), &[]),
         view(all(), std::slice::from_ref(&room)),
         view(limited("notes*"), &[]),
         view(limited("mail*"), std::slice::from_ref(&room)),
         view(Principal::new("c", "page", Role::Participant), &[]),
     ]
-    .map(|view| Shown::new(&router, view));
+    .map(|view| VisibleTools::new(&router, view));
 
     let notes = directory.attach(attach("one", "g", tools(&["notes.read"]), connection())).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, true, false, false]);
     let inside = Attach { scope: room, ..attach("two", "h", tools(&["mail.send"]), connection()) };
     let mail = directory.attach(inside).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [false, true, false, true, false]);
     notes.publish(tools(&["notes.read", "other.tool"]));
     assert_eq!(
-        told(&router, &mut news, &shown),
+        reported(&router, &mut notices, &lists),
         [true, true, false, false, false],
         "the new tool is not for it"
     );
     notes.publish(tools(&["notes.write", "other.tool"]));
-    assert_eq!(told(&router, &mut news, &shown), [true, true, true, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, true, false, false]);
     drop(notes);
     assert_eq!(
-        told(&router, &mut news, &shown),
+        reported(&router, &mut notices, &lists),
         [true, true, true, false, false],
         "it is offline now"
     );
     drop(mail);
-    assert_eq!(told(&router, &mut news, &shown), [false, true, false, true, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [false, true, false, true, false]);
     let _other = directory.attach(attach("three", "i", tools(&["x.y"]), connection())).unwrap();
-    assert_eq!(told(&router, &mut news, &shown), [true, true, false, false, false]);
+    assert_eq!(reported(&router, &mut notices, &lists), [true, true, false, false, false]);
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn a_change_in_a_channel_reaches_those_whose_list_of_that_channel_changed() {
         limited("mail*"),
         Principal::new("n", "node", Role::Node),
     ]
-    .map(|principal| ShownNarrow::new(&router, Arc::new(principal), |_| true));
+    .map(|principal| VisibleNarrowTools::new(&router, Arc::new(principal), |_| true));
     let check = |may_see: bool, expected: [bool; 4]| {
         assert_eq!(lists.each_ref().map(|list| list.changed(&router, &room, may_see)), expected);
     };
@@ -218,8 +222,8 @@ fn a_change_of_documents_reaches_tokens_that_can_include_some() {
         ),
         (Principal::new("page", "page", Role::Participant), false, false),
     ] {
-        let shown = Shown::new(&router, view(principal, &[]));
-        let told = (shown.documents_changed(Some(&mail)), shown.documents_changed(None));
-        assert_eq!(told, (of_mail, unknown), "{shown:?}");
+        let lists = VisibleTools::new(&router, view(principal, &[]));
+        let reported = (lists.documents_changed(Some(&mail)), lists.documents_changed(None));
+        assert_eq!(reported, (of_mail, unknown), "{lists:?}");
     }
 }

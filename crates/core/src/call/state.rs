@@ -14,7 +14,7 @@ use crate::provider::ProviderId;
 
 /// The state of one running call that the router, the provider and cancellation share.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct CallState {
     pub(crate) deadline: Deadline,
     pub(crate) cancel: CancelSignal,
     pub(crate) updates: AtomicU32,
@@ -38,7 +38,7 @@ impl Reader {
     }
 
     /// Sends an update, if there is a reader.
-    pub(crate) fn tell(&self, update: impl FnOnce() -> Update) -> Result<(), Overrun> {
+    pub(crate) fn send(&self, update: impl FnOnce() -> Update) -> Result<(), Overrun> {
         match &*self.lock() {
             Some(sink) => sink.send(update()),
             None => Ok(()),
@@ -46,7 +46,7 @@ impl Reader {
     }
 
     /// Removes the reader. Further updates are discarded.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn detach(&self) {
         let sink = self.lock().take();
         // The sink is dropped outside of the lock, because dropping it runs code of the surface.
         drop(sink);
@@ -103,7 +103,7 @@ impl Deadline {
         Duration::from_millis(self.cap_ms)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_expired(&self) -> bool {
         self.ends() <= Instant::now()
     }
 
@@ -157,7 +157,7 @@ impl Deadline {
                 () = tokio::time::sleep_until(ends) => {}
                 () = self.moved.notified() => {}
             }
-            if self.is_over() {
+            if self.is_expired() {
                 return;
             }
         }
@@ -168,14 +168,14 @@ impl Deadline {
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     reason: OnceLock<CancelReason>,
-    news: Notify,
+    notify: Notify,
 }
 
 impl CancelSignal {
     /// Returns `false` if the signal has fired before.
     pub(crate) fn fire(&self, reason: CancelReason) -> bool {
         let first = self.reason.set(reason).is_ok();
-        self.news.notify_waiters();
+        self.notify.notify_waiters();
         first
     }
 
@@ -187,11 +187,11 @@ impl CancelSignal {
         loop {
             // The future is created before the reason is checked, so that a signal in between is
             // not missed.
-            let news = self.news.notified();
+            let notify = self.notify.notified();
             if let Some(reason) = self.reason() {
                 return reason;
             }
-            news.await;
+            notify.await;
         }
     }
 }

@@ -21,7 +21,7 @@ const MAX_COMPARED: usize = 5_000;
 /// A notice contains the scope of a change. If the view contains that scope, a digest of the list
 /// is compared with the one at the last check.
 #[derive(Debug)]
-pub struct Shown {
+pub struct VisibleTools {
     view: View,
     digest: Mutex<Digest>,
 }
@@ -29,7 +29,7 @@ pub struct Shown {
 /// The lists of tools of one principal in every narrow scope at the last check, without the tools
 /// for everyone.
 #[derive(Debug)]
-pub struct ShownNarrow {
+pub struct VisibleNarrowTools {
     principal: Arc<Principal>,
     /// A scope without an entry has an empty list.
     digests: Mutex<HashMap<Scope, Digest>>,
@@ -75,7 +75,7 @@ impl Digests {
     }
 }
 
-impl Shown {
+impl VisibleTools {
     pub fn new(router: &Router, view: View) -> Self {
         let digest = Mutex::new(digest(router, &view, Part::All));
         Self { view, digest }
@@ -103,7 +103,7 @@ impl Shown {
     }
 }
 
-impl ShownNarrow {
+impl VisibleNarrowTools {
     /// Reads the lists in the scopes that the principal may see. If these are long, only the first
     /// lists are read. The others count as changed by their next change.
     pub fn new(
@@ -171,10 +171,10 @@ fn digest_of(router: &Router, view: &View, part: Part) -> u64 {
         return 0;
     }
     let mut hasher = DefaultHasher::new();
-    for shown in &tools {
-        (&shown.name, &shown.leading, shown.online, &*shown.tool).hash(&mut hasher);
+    for view in &tools {
+        (&view.name, &view.leading, view.online, &*view.tool).hash(&mut hasher);
     }
-    let providers: BTreeSet<_> = tools.iter().map(|shown| &shown.provider).collect();
+    let providers: BTreeSet<_> = tools.iter().map(|view| &view.provider).collect();
     for id in providers {
         (id, directory.announced(id)).hash(&mut hasher);
     }

@@ -206,10 +206,10 @@ impl World {
 
     fn reply(&mut self, n: usize) {
         let Some(id) = self.calls.get(n).map(|call| call.id) else { return };
-        for (who, connection) in self.connections.iter().enumerate() {
+        for (index, connection) in self.connections.iter().enumerate() {
             let text = format!("\"answer {}\"", self.answers.len());
             if connection.complete(id, ok(&text)) {
-                let before = self.answers.insert(id, (who, text));
+                let before = self.answers.insert(id, (index, text));
                 assert!(before.is_none(), "answered twice");
                 assert!(
                     !connection.complete(id, ok("\"again\"")),
