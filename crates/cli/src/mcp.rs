@@ -63,7 +63,7 @@ pub(super) async fn run(global: &Global, args: McpArgs) -> Result<(), Failure> {
         Err(BridgeError::Broken(why)) => {
             leave(&Failure::new(3, why).hint("check the gateway's log, then run the command again"))
         }
-        Err(BridgeError::NotThere(why)) => leave(&Failure::of_kind("not_found", why)),
+        Err(BridgeError::Unreachable(why)) => leave(&Failure::of_kind("not_found", why)),
     }
 }
 

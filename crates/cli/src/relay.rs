@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use sa_core::outcome::without_commands;
-use sa_core::{CallError, Output, RawJson, Schema, naming};
+use sa_core::{CallError, RawJson, Schema, naming};
 use sa_lines::Lines;
 use sa_relay::client::{Client, Config, LentTool};
 use serde_json::{Value, json};

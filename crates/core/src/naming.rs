@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_apart_by_a_hash() {
+    fn shortened_names_differ_by_a_hash() {
         assert_ne!(expose("a b", "x/a b"), expose("a/b", "x/a/b"));
         assert_ne!(expose(&"a".repeat(65), "x/1"), expose(&"a".repeat(65), "x/2"));
         // Stable across releases, because clients remember these names.

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn somebody_is_there_until_the_last_of_their_streams_ends() {
+    fn a_reader_is_present_until_its_last_stream_ends() {
         let notices = Notices::new();
         let mut changes = notices.readers_changed();
         let (ant, bee): (Arc<str>, Arc<str>) = ("ant".into(), "bee".into());

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_not_told_what_to_type() {
+    fn hints_for_models_contain_no_commands() {
         check_hint("did you mean demo_echo?", Some("did you mean demo_echo?"));
         check_hint("run `switchboard tools` to list the tools", None);
         check_hint(

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_names_anything_has_what_it_names_and_nothing_else() {
+    fn a_token_with_patterns_includes_only_their_matches() {
         for role in [Role::Agent, Role::Caller, Role::User] {
             check(role, (&[], &[], &[]), (true, true, true));
             check(role, (&["a"], &[], &[]), (true, false, false));

@@ -117,7 +117,7 @@ fn a_node_cannot_take_the_short_name_of_an_upstream_server() {
 }
 
 #[test]
-fn a_node_cannot_have_the_id_of_what_an_operator_installed() {
+fn a_node_cannot_have_the_id_of_an_installed_provider() {
     for grant in ["", "token"] {
         for installed in [upstream as fn(&str, &[&str]) -> Attach, plugin] {
             for (id, node_id) in [("mail", "mail"), ("my.mail", "my_mail"), ("my_mail", "my:mail")]

@@ -181,7 +181,7 @@ fn a_provider_that_does_not_describe_the_tool_stands_in_under_the_tools_own_name
 
 /// A rule for the listed name would not apply to a tool without a description.
 #[test]
-fn nobody_stands_in_for_a_listed_name_without_a_description_of_the_tool() {
+fn no_provider_without_a_description_stands_in_for_a_listed_name() {
     let directory = directory();
     let tool = Tool { preferred_name: "hello".into(), ..Tool::named("office.greet") };
     let catalog = Catalog { tools: vec![tool], ..Catalog::default() };

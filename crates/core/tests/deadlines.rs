@@ -188,7 +188,7 @@ async fn the_limit_of_the_tool_that_receives_the_call_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_out_of_time_reaches_nobody() {
+async fn an_expired_call_reaches_no_provider() {
     let gateway = gateway(RouterOptions::default());
     let (connection, registration) = gateway.connect();
     let (_, task) = gateway.start(CallRequest { timeout: Some(Duration::ZERO), ..request("t.x") });
@@ -211,7 +211,7 @@ async fn a_call_that_is_out_of_time_reaches_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_call_reaches_nobody() {
+async fn a_cancelled_call_reaches_no_provider() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(request("t.x"));

@@ -124,7 +124,7 @@ async fn an_answer_does_not_hide_that_an_update_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn updates_after_the_end_reach_nobody() {
+async fn updates_after_the_end_are_discarded() {
     let gateway = gateway(RouterOptions::default());
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
@@ -184,7 +184,7 @@ async fn a_drain_takes_no_more_calls_and_waits_for_those_that_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_what_does_not_end_by_itself() {
+async fn a_drain_cancels_calls_at_its_timeout() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(request("t.x"));
@@ -200,7 +200,7 @@ async fn a_drain_ends_what_does_not_end_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_in_a_hurry_waits_for_nobody() {
+async fn an_immediate_drain_does_not_wait() {
     let gateway = gateway(RouterOptions::default());
     let (connection, registration) = gateway.connect();
     let (reached, task) = gateway.start(request("t.x"));
@@ -221,7 +221,7 @@ async fn a_drain_in_a_hurry_waits_for_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_call_a_tool_does_not_wait_for_it() {
+async fn a_call_without_permission_does_not_wait() {
     let gateway = gateway(RouterOptions::default());
     let (_connection, registration) = gateway.connect();
     drop(registration);

@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_quotes_no_more_than_a_few_words(text in sa_hostile::long()) {
+    fn errors_quote_only_a_short_excerpt(text in sa_hostile::long()) {
         prop_assert!(shortened(&text).chars().count() <= 201 && text.starts_with(shortened(&text).trim_end_matches('…')));
         let quoted = Value::from(text).to_string();
         prop_assert!(why(&serde_json::from_str::<u8>(&quoted).unwrap_err()).len() < sa_hostile::SHORT);
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_meant_is_one_of_what_is_known(
+    fn a_suggestion_is_a_known_name(
         written in prop_oneof![sa_hostile::text(&["a", "b", "_", "-"]), sa_hostile::long()],
         known in prop::collection::vec(prop_oneof![sa_hostile::text(&["a", "b", "_"]), sa_hostile::long()], 0..4),
     ) {
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pattern_matches_what_it_says(pattern in "[ab*é]{0,8}", name in "[abé]{0,8}") {
+    fn a_pattern_matches_like_the_reference(pattern in "[ab*é]{0,8}", name in "[abé]{0,8}") {
         prop_assert_eq!(Pattern::new(&pattern).matches(&name), matches(pattern.as_bytes(), name.as_bytes()));
     }
 }

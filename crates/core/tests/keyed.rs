@@ -117,7 +117,7 @@ async fn pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_joins_the_call_that_runs_and_then_gets_what_is_recorded() {
+async fn a_retry_joins_the_running_call_and_gets_the_recorded_outcome() {
     let (gateway, _book) = keeping();
     let (connection, _registration) = gateway.connect();
     let (first, one) = gateway.start(keyed("k"));
@@ -178,7 +178,7 @@ async fn other_arguments_are_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_gateway_left_unfinished_is_not_run_again() {
+async fn an_unfinished_call_of_an_earlier_process_is_not_repeated() {
     let (gateway, book) = keeping();
     let (connection, _registration) = gateway.connect();
     let before = CallId::new();
@@ -206,7 +206,7 @@ async fn a_key_of_an_unknown_tool_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_whose_call_reached_nobody_is_free_again() {
+async fn a_key_of_an_undelivered_call_is_released() {
     let (gateway, book) = keeping();
     let (_, nobody) = gateway.start(keyed("k"));
     assert_error(&nobody.await.unwrap(), CallErrorKind::NotFound, "no tool");
@@ -219,8 +219,8 @@ async fn a_key_whose_call_reached_nobody_is_free_again() {
     assert_error(&task.await.unwrap(), CallErrorKind::Cancelled, "was cancelled");
     assert!(!book.holds("k") && requests(&connection).is_empty());
     drop(registration);
-    let (_, away) = gateway.start(keyed("k"));
-    assert_error(&away.await.unwrap(), CallErrorKind::Offline, "disconnected");
+    let (_, offline) = gateway.start(keyed("k"));
+    assert_error(&offline.await.unwrap(), CallErrorKind::Offline, "disconnected");
     assert!(!book.holds("k"));
     let (connection, _registration) = gateway.connect();
     let (id, task) = gateway.start(keyed("k"));
@@ -239,7 +239,7 @@ impl UpdateSink for Full {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_does_not_end_its_call() {
+async fn a_keyed_call_continues_without_its_caller() {
     let (gateway, book) = keeping();
     let (connection, _registration) = gateway.connect();
     let running = gateway.router.start(keyed("k"), Some(Arc::new(Full)));
@@ -370,7 +370,7 @@ fn ceilings(max_running: usize, max_bytes: usize) -> Gateway {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_takes_a_place_among_all_calls_until_its_caller_leaves() {
+async fn a_retry_uses_a_slot_until_its_caller_disconnects() {
     let gateway = ceilings(2, 1_000);
     let (connection, _registration) = gateway.connect();
     let (first, one) = gateway.start(keyed("k"));
@@ -444,7 +444,7 @@ async fn another_name_is_a_conflict_and_another_case_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_leads_elsewhere_meanwhile_is_the_same_one() {
+async fn a_retry_ignores_a_changed_resolution() {
     let (gateway, _book) = keeping();
     let host = |id| {
         let (connection, catalog) =

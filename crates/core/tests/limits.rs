@@ -40,7 +40,7 @@ async fn the_51st_call_queues_and_is_refused_after_the_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_call_takes_the_place_that_comes_free() {
+async fn a_queued_call_gets_the_next_free_slot() {
     let gateway = gateway(RouterOptions::default());
     let (connection, _registration) = gateway.connect_with(1);
     let (first, _) = gateway.start(request("t.x"));
@@ -147,7 +147,7 @@ async fn gives_its_place_back(end: impl AsyncFnOnce(&Gateway, &Connection, CallI
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_come_back_on_every_way_out() {
+async fn slots_are_released_on_every_path() {
     gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, ok("1")))).await;
     let failure = || Err(CallError::new(CallErrorKind::Failed, "no"));
     gives_its_place_back(async |_, connection, id| assert!(connection.complete(id, failure())))
@@ -197,7 +197,7 @@ fn seconds_ago(error: &CallError, seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_come_back_is_named() {
+async fn the_error_names_the_offline_provider() {
     let gateway = gateway(RouterOptions::default());
     let (_, registration) = gateway.connect();
     drop(registration);
@@ -221,7 +221,7 @@ async fn who_does_not_come_back_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_said_goodbye_is_waited_for_as_long_as_a_restart_takes() {
+async fn a_stopped_provider_has_a_shorter_timeout() {
     let gateway = gateway(RouterOptions::default());
     let (_, registration) = gateway.connect();
     registration.stopped();
@@ -280,7 +280,7 @@ async fn a_connection_that_is_dead_before_the_directory_knows_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_back_is_checked_anew() {
+async fn a_returned_provider_is_checked_again() {
     let gateway = gateway(RouterOptions::default());
     let schema = |text: &str| Some(Schema::new(RawJson::parse(text).unwrap()));
     let with = |input: Option<Schema>| Catalog {
@@ -303,7 +303,7 @@ async fn a_provider_that_is_back_is_checked_anew() {
 }
 
 #[test]
-fn any_number_of_places_can_be_asked_for() {
+fn any_number_of_slots_is_accepted() {
     let gateway = gateway(RouterOptions::default());
     let _registration = gateway.connect_with(usize::MAX);
     assert_eq!(gateway.directory.members("node")[0].running, 0);

@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn names_are_acceptable_unique_and_lead_to_what_is_listed(offers in offers(), page in 1..4_usize) {
+    fn listed_names_are_valid_unique_and_resolve_to_their_tools(offers in offers(), page in 1..4_usize) {
         let directory = directory();
         let registrations: Vec<_> = offers.iter().map(|offer| enter(&directory, offer)).collect();
         for view in views() {
@@ -276,7 +276,7 @@ fn a_provider_that_has_listed_nothing_yet_gets_the_names_that_begin_with_its_id(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_away_for_long_is_forgotten_with_its_names() {
+async fn a_provider_that_is_offline_for_long_is_forgotten() {
     let directory = directory();
     let registration = directory.attach(attach("n", "g", tools(&["x"]), connection())).unwrap();
     drop(registration);

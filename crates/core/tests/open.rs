@@ -222,7 +222,7 @@ async fn policy_and_tokens_decide_about_the_tool_below() {
 
 /// A name below belongs to the grant that holds it, whichever open tool was called.
 #[tokio::test]
-async fn a_call_goes_to_the_holder_of_the_name_below() {
+async fn a_call_reaches_the_holder_of_the_name_below() {
     let gateway = gateway(RouterOptions::default());
     let (anyone, _anyone) = connect(&gateway, "anyone", "", open("macos"));
     let (known, _known) = connect(&gateway, "known", "g", open("macos.notes"));

@@ -253,7 +253,7 @@ proptest! {
     #![proptest_config(cases(500))]
 
     #[test]
-    fn every_name_goes_where_the_rules_say(steps in steps()) {
+    fn every_name_resolves_by_the_rules(steps in steps()) {
         let directory = directory();
         let mut model = Model::default();
         let mut registrations: Vec<Option<Registration>> = Vec::new();
@@ -366,7 +366,7 @@ fn host(id: &str, bare_names: bool, preferred: bool) -> Catalog {
 }
 
 #[test]
-fn the_primary_host_is_whom_the_operator_wants_else_the_oldest() {
+fn the_primary_host_is_the_preferred_one_or_else_the_oldest() {
     let directory = directory();
     assert_eq!(primary(&directory), None);
     let _dotted = add(&directory, "dotted", "g", tools(&["a.b"]));
@@ -399,7 +399,7 @@ fn a_provider_without_bare_names_is_never_reached_by_one() {
 }
 
 #[test]
-fn a_session_whose_machine_is_away_does_not_fall_back_to_the_shared_one() {
+fn a_session_with_an_offline_machine_does_not_use_the_shared_one() {
     let directory = directory();
     let session = Scope::Session("s".into());
     let _shared = add(&directory, "shared", "g", prefixes(&["sh"]));
@@ -433,7 +433,7 @@ fn only_a_newer_connection_replaces() {
 }
 
 #[test]
-fn a_name_made_out_of_dots_does_not_take_what_another_grant_calls_its_own() {
+fn a_name_derived_from_dots_does_not_replace_an_own_name_of_another_grant() {
     let directory = directory();
     let own = Catalog { bare_names: true, ..prefixes(&["files_secret"]) };
     let _a = directory.attach(attach("a", "A", own, connection())).unwrap();
@@ -443,7 +443,7 @@ fn a_name_made_out_of_dots_does_not_take_what_another_grant_calls_its_own() {
 }
 
 #[test]
-fn who_comes_and_goes_forgets_its_own_and_nobody_elses() {
+fn a_reconnecting_provider_evicts_only_its_own_grant() {
     let directory = directory();
     drop(directory.attach(attach("victim", "A", prefixes(&["v"]), connection())).unwrap());
     for n in 0..1_100 {
@@ -460,7 +460,7 @@ fn who_comes_and_goes_forgets_its_own_and_nobody_elses() {
 }
 
 #[test]
-fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
+fn a_grant_for_an_id_takes_it_over_and_any_grant_precedes_none() {
     let directory = directory();
     let open = |id: &str| Attach { ..attach(id, "", prefixes(&["p"]), connection()) };
     let _first = directory.attach(open("n")).unwrap();
@@ -478,7 +478,7 @@ fn a_grant_for_this_very_id_takes_it_over_and_any_grant_goes_before_none() {
 }
 
 #[test]
-fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
+fn a_provider_with_another_grant_for_its_id_keeps_its_names() {
     let directory = directory();
     let mac = || Catalog { prefixes: vec!["mac".into()], ..tools(&["mac.notes"]) };
     let first = add(&directory, "one", "old", mac());
@@ -505,7 +505,7 @@ fn who_comes_with_another_grant_for_its_own_id_keeps_what_it_held() {
 }
 
 #[test]
-fn who_takes_an_id_from_one_that_showed_nothing_has_none_of_what_that_one_held() {
+fn an_id_taken_from_a_provider_without_a_token_brings_no_names() {
     for may_take_over in [false, true] {
         let directory = directory();
         let open = Attach { ..attach("one", "", prefixes(&["mac"]), connection()) };

@@ -142,7 +142,7 @@ fn without_a_token_a_remembered_provider_outranks_nothing() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn remembered_providers_are_bounded() {
     let before = directory();
     let mut store = Saved::default();
     let all: Vec<_> = (0..1_100).map(|n| add(&before, &format!("n{n}"), "", tools(&[]))).collect();
@@ -173,7 +173,7 @@ fn what_is_remembered_is_bounded() {
 }
 
 #[test]
-fn a_call_after_a_restart_waits_and_then_says_who_is_missing() {
+fn a_call_after_a_restart_waits_and_names_the_offline_provider() {
     simulate(async {
         let before = directory();
         let mut store = Saved::default();

@@ -62,7 +62,7 @@ fn everyone(router: &Router) -> Vec<VisibleTools> {
 }
 
 #[test]
-fn a_catalog_that_stays_the_same_is_reported_to_nobody() {
+fn an_unchanged_catalog_is_not_reported() {
     let (directory, router, mut notices) = router(&[]);
     let catalog = || Catalog { prefixes: vec!["notes".into()], ..tools(&["notes.read", "x.y"]) };
     let notes = directory.attach(attach("one", "g", catalog(), connection())).unwrap();
@@ -82,7 +82,7 @@ fn a_catalog_that_stays_the_same_is_reported_to_nobody() {
 }
 
 #[test]
-fn a_change_of_a_denied_tool_is_reported_to_nobody() {
+fn a_change_of_a_denied_tool_is_not_reported() {
     let (directory, router, mut notices) = router(&["*secret*"]);
     let secret = |text: &str| Tool { description: Some(text.into()), ..Tool::named("my.secret") };
     let with = |tool: Tool| Catalog { tools: vec![Tool::named("x.y"), tool], ..tools(&[]) };
@@ -103,7 +103,7 @@ fn a_change_of_a_denied_tool_is_reported_to_nobody() {
 }
 
 #[test]
-fn an_announced_change_reaches_those_who_see_a_tool_of_the_provider() {
+fn an_announced_change_reaches_the_views_with_a_tool_of_the_provider() {
     let (directory, router, mut notices) = router(&[]);
     let notes = directory.attach(attach("one", "g", tools(&["notes.read"]), connection())).unwrap();
     let _mail = directory.attach(attach("two", "g", tools(&["mail.send"]), connection())).unwrap();
@@ -118,7 +118,7 @@ fn an_announced_change_reaches_those_who_see_a_tool_of_the_provider() {
 
 /// Comparing such a list for every change would be too slow.
 #[test]
-fn every_change_of_a_large_directory_reaches_those_who_may_use_all_tools() {
+fn every_change_of_a_large_directory_reaches_unlimited_principals() {
     let (directory, router, mut notices) = router(&["*secret*"]);
     let many: Vec<String> = (0..2_000).map(|n| format!("many.t{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -130,7 +130,7 @@ fn every_change_of_a_large_directory_reaches_those_who_may_use_all_tools() {
 }
 
 #[test]
-fn a_change_reaches_those_who_are_shown_it() {
+fn a_change_reaches_the_views_that_contain_it() {
     let (directory, router, mut notices) = router(&[]);
     let room = Scope::Channel("room".into());
     let all = || Principal::new("a", "all", Role::Agent);
@@ -169,7 +169,7 @@ fn a_change_reaches_those_who_are_shown_it() {
 }
 
 #[test]
-fn a_change_in_a_channel_reaches_those_whose_list_of_that_channel_changed() {
+fn a_change_in_a_channel_reaches_the_changed_lists() {
     let (directory, router, _) = router(&["*secret*"]);
     let room = Scope::Channel("room".into());
     let inside = |id: &str, names: &[&str]| {

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_sign_of_life_moves_the_deadline_up_to_its_cap() {
+    async fn progress_moves_the_deadline_up_to_its_cap() {
         let deadline = Deadline::new(Duration::from_secs(60), Duration::from_secs(100));
         let started = Instant::now();
         tokio::time::advance(Duration::from_secs(30)).await;

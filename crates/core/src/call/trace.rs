@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn a_trace_that_is_taken_is_the_one_that_was_written(
+        fn an_accepted_trace_is_written_unchanged(
             version in "[0-9a-z+]{2}", trace in "[0-9a-f+-]{31,33}", span in "[0-9a-f+]{15,17}", flags in "[0-9a-f+]{1,3}",
         ) {
             if let Some(read) = TraceContext::parse(&format!("{version}-{trace}-{span}-{flags}")) {

@@ -80,7 +80,7 @@ fn attach(
 
 proptest! {
     #[test]
-    fn nothing_is_left_when_all_have_gone(steps in steps(), forget in any::<bool>()) {
+    fn an_empty_directory_holds_no_memory(steps in steps(), forget in any::<bool>()) {
         // Offline providers are forgotten immediately, or withdrawn after they came back.
         let memory = if forget { Duration::ZERO } else { Duration::MAX };
         let directory = Directory::new(Notices::new(), memory);

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_which_tool_it_is_for_in_one_form_only() {
+    fn arguments_of_open_tools_have_one_form() {
         check(r#"{"tool":"search","args":{"q":1.0}}"#, Some(("search", r#"{"q":1.0}"#)));
         check(r#"{"tool":"a\u002eb"}"#, Some(("a.b", "{}")));
         check(r#"{"tool":"","args": {} }"#, Some(("", "{}")));

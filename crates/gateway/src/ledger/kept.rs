@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sa_core::outcome::Attachment;
-use sa_core::{CallError, CallErrorKind, Outcome, Output, RawJson};
+use sa_core::{CallError, CallErrorKind, Outcome, RawJson};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

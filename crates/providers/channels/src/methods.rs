@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use sa_core::directory::{Attach, Registration};
 use sa_core::link::{Link, LinkProvider};
 use sa_core::{
-    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, Grant, Output, ProviderId,
-    RawJson, Schema, Scope, Tool, Update, clock,
+    Call, CallError, CallErrorKind, CallId, CancelReason, Catalog, Grant, ProviderId, RawJson,
+    Schema, Scope, Tool, Update, clock,
 };
 use sa_protocol::channel::{Envelope, encode_body, is_visible};
 use sa_protocol::{CapabilityError, validate_tool_name};

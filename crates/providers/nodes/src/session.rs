@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt as _;
 use sa_core::directory::{Attach, AttachError};
 use sa_core::link::LinkProvider;
-use sa_core::outcome::{Attachment, Output};
+use sa_core::outcome::Attachment;
 use sa_core::{AuditEvent, CallError, CallErrorKind, ProviderId, RawJson, Scope, Update};
 use sa_protocol::node::{self, Features, Incoming, ToolResponse, Welcome};
 use sa_protocol::{ErrorKind, PROTOCOL_VERSION, close};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sa_core::call::CallId;
-use sa_core::{CallError, CallErrorKind, Outcome, Output, Principal, RawJson, ReaderGuard, Update};
+use sa_core::{CallError, CallErrorKind, Outcome, Principal, RawJson, ReaderGuard, Update};
 use sa_text::excerpt;
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -148,7 +148,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
         }
     }
-    sessions.request_ended(session, following.into_attendance());
+    sessions.request_ended(session, following.into_reader_guard());
     sessions.look_at(session, Instant::now());
     let mut answer = heard.answer();
     answer["events"] = json!(said.events.iter().map(|(_, event)| event).collect::<Vec<_>>());

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The time limit for closing the session at the gateway. Without a close, the gateway ends the
 /// session itself.
-const GOODBYE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time to wait for the first request of a client that cannot be served.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub enum BridgeError {
     Broken(String),
     /// The requested resource does not exist.
     #[error("{0}")]
-    NotThere(String),
+    Unreachable(String),
 }
 
 /// Forwards messages between a client on these streams and the gateway at `url`.
@@ -56,15 +56,15 @@ pub async fn bridge(
     config.auth_header = Some(token).filter(|token| !token.is_empty());
     let mut gateway = StreamableHttpClientTransport::with_client(http, config);
     let mut client = Lines::of_client(read, write);
-    let mut talk = Conversation::default();
+    let mut conversation = Conversation::default();
     let ended = tokio::select! {
-        ended = pass(&mut client, &mut gateway, &mut talk, missing) => ended,
+        ended = pass(&mut client, &mut gateway, &mut conversation, missing) => ended,
         () = gone => Ok(()),
     };
     // Ends the session, if there is one: before the first message the transport does not handle a
     // close.
-    if talk.begun {
-        let _ = tokio::time::timeout(GOODBYE, gateway.close()).await;
+    if conversation.started {
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, gateway.close()).await;
     }
     ended
 }
@@ -85,43 +85,43 @@ pub async fn refuse(
         }
     };
     if let Ok(Some(id)) = tokio::time::timeout(TIMEOUT, first).await {
-        let _ = tell(&mut client, not_there(why, id)).await;
+        let _ = send_to_client(&mut client, unreachable(why, id)).await;
     }
 }
 
-fn not_there(why: &str, request: RequestId) -> ServerJsonRpcMessage {
+fn unreachable(why: &str, request: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::error(ErrorData::invalid_request(why.to_owned(), None), Some(request))
 }
 
 /// The state of the conversation between the client and the gateway.
 #[derive(Default)]
 struct Conversation {
-    begun: bool,
+    started: bool,
     /// `initialize` was sent, and `initialized` was not. The transport expects it as the next
     /// message.
     half_open: bool,
     /// The client's open requests, except those that end only when they are cancelled.
-    asked: HashSet<RequestId>,
+    pending: HashSet<RequestId>,
 }
 
 impl Conversation {
     /// Records a message of the client. Returns true if the end of the handshake must be sent
     /// before it.
-    fn hear(&mut self, message: &ClientJsonRpcMessage) -> bool {
-        self.begun = true;
+    fn note(&mut self, message: &ClientJsonRpcMessage) -> bool {
+        self.started = true;
         let was_half_open = std::mem::take(&mut self.half_open);
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 self.half_open = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if request.request.method() != SubscriptionsListenRequestMethod::VALUE {
-                    self.asked.insert(request.id.clone());
+                    self.pending.insert(request.id.clone());
                 }
             }
-            ClientJsonRpcMessage::Notification(said) => match &said.notification {
+            ClientJsonRpcMessage::Notification(message) => match &message.notification {
                 ClientNotification::InitializedNotification(_) => return false,
                 ClientNotification::CancelledNotification(cancelled) => {
                     // A cancelled request gets no answer.
-                    cancelled.params.request_id.as_ref().map(|id| self.asked.remove(id));
+                    cancelled.params.request_id.as_ref().map(|id| self.pending.remove(id));
                 }
                 _ => {}
             },
@@ -132,9 +132,9 @@ impl Conversation {
 
     fn answered(&mut self, message: &ServerJsonRpcMessage) {
         match message {
-            ServerJsonRpcMessage::Response(response) => self.asked.remove(&response.id),
+            ServerJsonRpcMessage::Response(response) => self.pending.remove(&response.id),
             ServerJsonRpcMessage::Error(error) => {
-                error.id.as_ref().is_some_and(|id| self.asked.remove(id))
+                error.id.as_ref().is_some_and(|id| self.pending.remove(id))
             }
             ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => false,
         };
@@ -144,43 +144,43 @@ impl Conversation {
 async fn pass(
     client: &mut impl Transport<RoleServer>,
     gateway: &mut impl Transport<RoleClient>,
-    talk: &mut Conversation,
+    conversation: &mut Conversation,
     missing: impl AsyncFn() -> Option<String>,
 ) -> Result<(), BridgeError> {
     let mut sending = FuturesUnordered::new();
     let mut listening = true;
-    while listening || !sending.is_empty() || !talk.asked.is_empty() {
+    while listening || !sending.is_empty() || !conversation.pending.is_empty() {
         // The next messages for the gateway.
         let messages = tokio::select! {
-            said = client.receive(), if listening => match said {
-                Some(message) if talk.hear(&message) => vec![initialized(), message],
+            message = client.receive(), if listening => match message {
+                Some(message) if conversation.note(&message) => vec![initialized(), message],
                 Some(message) => vec![message],
                 None => {
                     listening = false;
-                    if std::mem::take(&mut talk.half_open) { vec![initialized()] } else { Vec::new() }
+                    if std::mem::take(&mut conversation.half_open) { vec![initialized()] } else { Vec::new() }
                 }
             },
             Some((id, sent)) = sending.next() => {
                 let Err(error) = sent else { continue };
                 tracing::warn!(%error, "the gateway did not accept a message");
                 if let Some(why) = missing().await {
-                    talk.asked.extend(id);
-                    for id in talk.asked.drain() {
-                        tell(client, not_there(&why, id)).await?;
+                    conversation.pending.extend(id);
+                    for id in conversation.pending.drain() {
+                        send_to_client(client, unreachable(&why, id)).await?;
                     }
-                    return Err(BridgeError::NotThere(why));
+                    return Err(BridgeError::Unreachable(why));
                 }
                 // The client waits for an answer only if it sent a request.
                 if let Some(id) = id {
-                    talk.asked.remove(&id);
+                    conversation.pending.remove(&id);
                     let error = ErrorData::internal_error(format!("the gateway did not accept the request: {error}"), None);
-                    tell(client, ServerJsonRpcMessage::error(error, Some(id))).await?;
+                    send_to_client(client, ServerJsonRpcMessage::error(error, Some(id))).await?;
                 }
                 continue;
             }
             answer = gateway.receive() => {
                 let Some(message) = answer else { return Err(BridgeError::Broken("the connection to the gateway ended".into())) };
-                talk.answered(&message);
+                conversation.answered(&message);
                 match message {
                     // A client that has closed its input cannot answer a question.
                     ServerJsonRpcMessage::Request(question) if !listening => {
@@ -188,7 +188,7 @@ async fn pass(
                         vec![ClientJsonRpcMessage::error(error, Some(question.id))]
                     }
                     message => {
-                        tell(client, message).await?;
+                        send_to_client(client, message).await?;
                         continue;
                     }
                 }
@@ -208,11 +208,11 @@ async fn pass(
 
 /// Returns the last message of the handshake, for a client that leaves it out.
 fn initialized() -> ClientJsonRpcMessage {
-    let said = ClientNotification::InitializedNotification(InitializedNotification::default());
-    ClientJsonRpcMessage::notification(said)
+    let message = ClientNotification::InitializedNotification(InitializedNotification::default());
+    ClientJsonRpcMessage::notification(message)
 }
 
-async fn tell(
+async fn send_to_client(
     client: &mut impl Transport<RoleServer>,
     message: ServerJsonRpcMessage,
 ) -> Result<(), BridgeError> {

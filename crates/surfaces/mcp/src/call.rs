@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::convert;
-use crate::news::Listener;
-use crate::questions::{self, Asked};
+use crate::notifications::Listener;
+use crate::questions::{self, PendingQuestion};
 use crate::shared::Shared;
 
 /// The maximum number of queued reports for a client. Further reports are dropped.
@@ -44,13 +44,13 @@ pub(crate) struct Running {
     /// `None` if the client wants no reports: most calls end without reports or questions, and then
     /// need no queues.
     reports: Option<Backlog>,
-    questions: Option<mpsc::Receiver<Asked>>,
+    questions: Option<mpsc::Receiver<PendingQuestion>>,
     sink: Arc<Sink>,
-    called: Called,
+    called: CalledTool,
 }
 
 /// The tool of a call, as its caller names and sees it.
-struct Called {
+struct CalledTool {
     router: Arc<Router>,
     tool: String,
     view: View,
@@ -58,7 +58,7 @@ struct Called {
     listed: Option<Arc<Tool>>,
 }
 
-impl Called {
+impl CalledTool {
     fn new(shared: &Shared, request: &CallRequest) -> Self {
         let mut called = Self {
             router: Arc::clone(&shared.router),
@@ -76,10 +76,10 @@ impl Called {
 }
 
 /// The reason why following a call stopped.
-pub(crate) enum Turn {
+pub(crate) enum CallStep {
     Ended(Finished),
     /// The provider asks the client a question first.
-    Asks(Vec<Asked>),
+    Asks(Vec<PendingQuestion>),
     /// The client no longer wants an answer.
     Cancelled,
 }
@@ -112,7 +112,7 @@ impl Running {
             refused: OnceLock::new(),
         };
         let sink = Arc::new(sink);
-        let called = Called::new(shared, &request);
+        let called = CalledTool::new(shared, &request);
         let call = shared.router.start(request, Some(Arc::clone(&sink) as Arc<dyn UpdateSink>));
         Self { outcome: Box::pin(call.outcome()), reports, questions, sink, called }
     }
@@ -126,7 +126,9 @@ impl Running {
         // A question that the client was not asked, because it did not declare the capability.
         let refused = self.sink.refused.get().filter(|_| is_new_era && finished.outcome.is_err());
         if let Some(what) = refused {
-            return Err(ErrorData::missing_required_client_capability(questions::needed(what)));
+            return Err(ErrorData::missing_required_client_capability(
+                questions::required_capability(what),
+            ));
         }
         match convert::protocol_error(&finished.outcome) {
             Some(error) => Err(error),
@@ -150,12 +152,12 @@ impl Running {
     }
 
     /// Follows the call until it ends, asks a question, or is cancelled.
-    pub(crate) async fn turn(
+    pub(crate) async fn next_step(
         &mut self,
         context: &RequestContext<RoleServer>,
         question_mode: QuestionMode,
         listener: &mut Option<Listener>,
-    ) -> Turn {
+    ) -> CallStep {
         let Self { outcome, reports, questions, .. } = self;
         let peer = &context.peer;
         let ended = CancellationToken::new();
@@ -166,13 +168,13 @@ impl Running {
                 listener.deliver(peer).await;
             }
         };
-        let asked = async {
+        let question = async {
             let mut answers = FuturesUnordered::new();
             loop {
                 tokio::select! {
-                    asked = next(questions) => match question_mode {
-                        QuestionMode::Response => return with_all_others(asked, questions),
-                        QuestionMode::Request => answers.push(questions::put(peer, asked)),
+                    question = next(questions) => match question_mode {
+                        QuestionMode::Response => return with_queued_questions(question, questions),
+                        QuestionMode::Request => answers.push(questions::send(peer, question)),
                     },
                     Some(()) = answers.next() => {}
                 }
@@ -180,29 +182,29 @@ impl Running {
         };
         // A client that does not read delays its reports, but neither the call's deadline nor a
         // cancel.
-        let turn = tokio::select! {
-            finished = outcome => Turn::Ended(finished),
-            asked = asked => Turn::Asks(asked),
-            () = context.ct.cancelled() => return Turn::Cancelled,
+        let next_step = tokio::select! {
+            finished = outcome => CallStep::Ended(finished),
+            question = question => CallStep::Asks(question),
+            () = context.ct.cancelled() => return CallStep::Cancelled,
             never = async { (&mut reports).await; pending().await } => never,
             never = async { listening.await; pending().await } => never,
         };
         ended.cancel();
         let _ = tokio::time::timeout(FLUSH, reports).await;
-        turn
+        next_step
     }
 
     /// Follows the call without a client, until it ends or asks a question.
-    pub(crate) async fn alone(&mut self) -> Turn {
+    pub(crate) async fn next_step_detached(&mut self) -> CallStep {
         tokio::select! {
-            finished = &mut self.outcome => Turn::Ended(finished),
-            asked = next(&mut self.questions) => Turn::Asks(with_all_others(asked, &mut self.questions)),
+            finished = &mut self.outcome => CallStep::Ended(finished),
+            question = next(&mut self.questions) => CallStep::Asks(with_queued_questions(question, &mut self.questions)),
         }
     }
 
     /// Moves the call to a task of its own, so that it continues without a client. Dropping the
     /// result still cancels the call.
-    pub(crate) fn set_aside(self) -> Self {
+    pub(crate) fn detach(self) -> Self {
         let task = AbortOnDropHandle::new(tokio::spawn(self.outcome));
         let outcome = async {
             match task.await {
@@ -217,9 +219,12 @@ impl Running {
 }
 
 /// Questions that are asked at the same time are sent together.
-fn with_all_others(asked: Asked, questions: &mut Option<mpsc::Receiver<Asked>>) -> Vec<Asked> {
+fn with_queued_questions(
+    question: PendingQuestion,
+    questions: &mut Option<mpsc::Receiver<PendingQuestion>>,
+) -> Vec<PendingQuestion> {
     let mut others = || questions.as_mut()?.try_recv().ok();
-    std::iter::once(asked).chain(std::iter::from_fn(&mut others)).collect()
+    std::iter::once(question).chain(std::iter::from_fn(&mut others)).collect()
 }
 
 /// Returns the next item, or waits forever if there can be none.
@@ -292,7 +297,7 @@ pub(crate) fn level(level: LoggingLevel) -> LogLevel {
 
 struct Sink {
     reports: Option<Backlog>,
-    questions: Option<mpsc::Sender<Asked>>,
+    questions: Option<mpsc::Sender<PendingQuestion>>,
     client: Client,
     refused: OnceLock<String>,
 }
@@ -345,7 +350,7 @@ impl UpdateSink for Sink {
             ));
         };
         let (answer, answered) = oneshot::channel();
-        if questions.try_send(Asked { question, answer }).is_err() {
+        if questions.try_send(PendingQuestion { question, answer }).is_err() {
             return refused(CallError::new(
                 CallErrorKind::Overloaded,
                 "too many requests of this call are already waiting for the client",

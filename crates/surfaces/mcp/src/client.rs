@@ -9,7 +9,7 @@ use sa_core::{LogLevel, Watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The maximum number of documents that one client may watch.
-pub(crate) const MOST_WATCHED: usize = 1_000;
+pub(crate) const MAX_WATCHED: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClientState {
@@ -36,17 +36,19 @@ impl ClientState {
         peer: Peer<RoleServer>,
     ) -> Result<(), ErrorData> {
         let mut watched = self.watched();
-        if watched.len() >= MOST_WATCHED && !watched.contains_key(&uri) {
+        if watched.len() >= MAX_WATCHED && !watched.contains_key(&uri) {
             let message = format!(
-                "the limit of {MOST_WATCHED} subscribed resources is reached; unsubscribe from some first"
+                "the limit of {MAX_WATCHED} subscribed resources is reached; unsubscribe from some first"
             );
             return Err(ErrorData::invalid_request(message, None));
         }
-        let told = uri.clone();
+        let rendered = uri.clone();
         let telling = tokio::spawn(async move {
             while watch.changed().await {
                 if peer
-                    .notify_resource_updated(ResourceUpdatedNotificationParam::new(told.clone()))
+                    .notify_resource_updated(ResourceUpdatedNotificationParam::new(
+                        rendered.clone(),
+                    ))
                     .await
                     .is_err()
                 {

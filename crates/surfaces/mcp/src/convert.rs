@@ -27,14 +27,14 @@ const OF_THE_PROTOCOL: [&str; 5] =
 pub(crate) const ONLINE: &str = "switchboard/online";
 
 /// The maximum size of the cached MCP tools in bytes. They take several times as much in this form.
-const REMEMBERED: usize = 8 << 20;
+const MAX_CACHED: usize = 8 << 20;
 
 /// A cache of tools in their MCP form, because clients request lists of thousands again and again.
 #[derive(Debug, Default)]
-pub(crate) struct Tools(Mutex<Made>);
+pub(crate) struct Tools(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
-struct Made {
+struct CacheState {
     revision: u64,
     bytes: usize,
     tools: HashMap<Arc<str>, Entry>,
@@ -55,12 +55,12 @@ impl Tools {
     /// revisions are dropped.
     pub(crate) fn page(&self, revision: u64, views: &[ToolView]) -> Vec<Tool> {
         let known: Vec<Option<Entry>> = {
-            let mut made = self.made();
-            if made.revision != revision {
-                let before = std::mem::take(&mut made.tools);
-                *made = Made { revision, before, ..Made::default() };
+            let mut cache = self.cache();
+            if cache.revision != revision {
+                let before = std::mem::take(&mut cache.tools);
+                *cache = CacheState { revision, before, ..CacheState::default() };
             }
-            views.iter().map(|view| made.find(view)).collect()
+            views.iter().map(|view| cache.find(view)).collect()
         };
         // Entries are created without the lock, so that smaller requests do not wait.
         let entries = views.iter().zip(known).map(|(view, known)| {
@@ -71,31 +71,31 @@ impl Tools {
             })
         });
         let entries: Vec<Entry> = entries.collect();
-        let mut made = self.made();
-        if made.revision == revision {
+        let mut cache = self.cache();
+        if cache.revision == revision {
             for (view, entry) in views.iter().zip(&entries) {
-                made.remember(&view.name, entry);
+                cache.insert(&view.name, entry);
             }
         }
         entries.into_iter().map(|entry| entry.tool).collect()
     }
 
-    fn made(&self) -> parking_lot::MutexGuard<'_, Made> {
+    fn cache(&self) -> parking_lot::MutexGuard<'_, CacheState> {
         self.0.lock()
     }
 }
 
-impl Made {
+impl CacheState {
     fn find(&self, view: &ToolView) -> Option<Entry> {
         // Two scopes may each have a tool with this name.
         let same =
             |entry: &&Entry| Arc::ptr_eq(&entry.source, &view.tool) && entry.online == view.online;
-        let found = |made: &HashMap<Arc<str>, Entry>| made.get(&view.name).filter(same).cloned();
+        let found = |cache: &HashMap<Arc<str>, Entry>| cache.get(&view.name).filter(same).cloned();
         found(&self.tools).or_else(|| found(&self.before))
     }
 
-    fn remember(&mut self, name: &Arc<str>, entry: &Entry) {
-        if self.bytes + entry.source.weight() > REMEMBERED {
+    fn insert(&mut self, name: &Arc<str>, entry: &Entry) {
+        if self.bytes + entry.source.weight() > MAX_CACHED {
             return;
         }
         self.bytes += entry.source.weight();
@@ -194,7 +194,7 @@ pub(crate) fn result_of(
     let Some(schema) = listed() else { return result };
     let mut structured = result.structured_content.take();
     let why = match &structured {
-        Some(said) => schema.result_error(&RawJson::of(said)),
+        Some(structured_value) => schema.result_error(&RawJson::of(structured_value)),
         None => match outcome.as_ref().ok().filter(|_| passed_through(outcome).is_none()) {
             // Content blocks alone. Their own JSON may be what the schema describes.
             Some(output) => match object(&output.content) {
@@ -212,10 +212,10 @@ pub(crate) fn result_of(
         result.structured_content = structured;
         return result;
     };
-    if let Some(said) =
-        structured.filter(|said| !result.content.iter().any(|block| says(block, said)))
-    {
-        result.content.push(ContentBlock::text(said.to_string()));
+    if let Some(structured_value) = structured.filter(|structured_value| {
+        !result.content.iter().any(|block| contains(block, structured_value))
+    }) {
+        result.content.push(ContentBlock::text(structured_value.to_string()));
     }
     if !failed {
         result.is_error = Some(true);
@@ -227,12 +227,12 @@ pub(crate) fn result_of(
     result
 }
 
-fn says(block: &ContentBlock, said: &Value) -> bool {
+fn contains(block: &ContentBlock, structured_value: &Value) -> bool {
     let text = match block {
         ContentBlock::Text(text) => &text.text,
         _ => return false,
     };
-    serde_json::from_str::<Value>(text).is_ok_and(|value| value == *said)
+    serde_json::from_str::<Value>(text).is_ok_and(|value| value == *structured_value)
 }
 
 /// An MCP result of plain JSON. It is not parsed into a tree, because that would cost more than the

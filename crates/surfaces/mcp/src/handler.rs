@@ -22,18 +22,18 @@ use sa_limits::received::Held;
 use serde_json::Value;
 
 use crate::body;
-use crate::call::{self, Client, Running, Turn};
+use crate::call::{self, CallStep, Client, Running};
 use crate::caller::Caller;
 use crate::client::{self, ClientState};
 use crate::convert;
-use crate::news::{self, Listener};
+use crate::notifications::{self, Listener};
 use crate::passthrough::Passthrough;
-use crate::questions::{self, Back, Whose};
+use crate::questions::{self, CallIdentity, Resumed};
 use crate::search;
 use crate::sessions::Session;
 use crate::shared::Shared;
 use crate::trace::trace;
-use crate::unread;
+use crate::unreadable;
 
 /// The maximum number of tools on one page of a list.
 const PAGE: usize = 200;
@@ -43,7 +43,7 @@ const MAX_PAGE_BYTES: usize = 1 << 20;
 /// subscribe.
 const FRESH_MS: u64 = 1_000;
 /// The tools during which the principal receives notices about its sessions.
-const TALKATIVE: [&str; 2] = ["session_message", "session"];
+const TOOLS_WITH_NOTICES: [&str; 2] = ["session_message", "session"];
 
 /// The surface for one client: for one request, or for a session.
 #[derive(Debug, Clone)]
@@ -74,30 +74,31 @@ impl McpHandler {
         let args = RawJson::parse(&args)
             .map_err(|error| ErrorData::invalid_params(format!("arguments: {error}"), None))?;
         let tool = request.name.into_owned();
-        let whose = Whose { principal: Arc::clone(&caller.principal.id), tool, arguments };
+        let identity =
+            CallIdentity { principal: Arc::clone(&caller.principal.id), tool, arguments };
         let mut answers = request.input_responses.unwrap_or_default();
         let client = context.client_capabilities();
         let knows_tasks = client.as_ref().is_some_and(ClientCapabilities::supports_tasks);
         let (mut running, mut count) = match request.request_state {
             Some(state) => {
-                match shared.waiting.back(&state, &whose, std::mem::take(&mut answers))? {
-                    Back::Answered(running, count) => (running, count),
-                    Back::Incomplete(missing) => return Ok(missing.into()),
+                match shared.suspended.resume(&state, &identity, std::mem::take(&mut answers))? {
+                    Resumed::Answered(running, count) => (running, count),
+                    Resumed::Incomplete(missing) => return Ok(missing.into()),
                 }
             }
-            None => (self.start(caller, &whose.tool, args, context, client), 0),
+            None => (self.start(caller, &identity.tool, args, context, client), 0),
         };
         let is_new_era = is_new_era(context);
         // Older clients have a stream for the events of their sessions.
         let level = context
             .meta
             .log_level()
-            .filter(|_| is_new_era && TALKATIVE.contains(&whose.tool.as_str()));
+            .filter(|_| is_new_era && TOOLS_WITH_NOTICES.contains(&identity.tool.as_str()));
         let mut listener = level.map(|level| {
             Listener::new(&shared.notices, Arc::clone(&caller.principal), call::level(level))
         });
         let question_mode = question_mode(context);
-        let may_become_task = is_new_era && knows_tasks && shared.tasks.has_room();
+        let may_become_task = is_new_era && knows_tasks && shared.tasks.has_capacity();
         // A client without support for tasks waits for the answer without a limit.
         let mut timeout = std::pin::pin!(async {
             if may_become_task {
@@ -107,34 +108,34 @@ impl McpHandler {
             }
         });
         loop {
-            let turn = tokio::select! {
+            let next_step = tokio::select! {
                 biased;
-                turn = running.turn(context, question_mode, &mut listener) => turn,
+                next_step = running.next_step(context, question_mode, &mut listener) => next_step,
                 () = &mut timeout => {
-                    let task = shared.tasks.adopt(&caller.principal, &whose.tool, running, count).await;
+                    let task = shared.tasks.adopt(&caller.principal, &identity.tool, running, count).await;
                     return Ok(match task {
                         Ok(task) => task.into(),
                         Err(error) => convert::failure(&error).into(),
                     });
                 }
             };
-            match turn {
-                Turn::Ended(finished) => {
+            match next_step {
+                CallStep::Ended(finished) => {
                     body::weigh(context, finished.weight(), finished.held());
                     return finished
                         .render(move |finished| running.answer(finished, is_new_era))
                         .await;
                 }
-                Turn::Asks(asked) => {
-                    let mut asked = questions::name(asked, &mut count);
-                    questions::answer(&mut asked, &mut answers);
-                    if asked.is_empty() {
+                CallStep::Asks(pending) => {
+                    let mut pending = questions::name(pending, &mut count);
+                    questions::answer(&mut pending, &mut answers);
+                    if pending.is_empty() {
                         continue;
                     }
-                    return Ok(shared.waiting.set_aside(whose, count, running, asked));
+                    return Ok(shared.suspended.suspend(identity, count, running, pending));
                 }
                 // Dropping the call cancels it at the provider.
-                Turn::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),
+                CallStep::Cancelled => return Err(ErrorData::internal_error("cancelled", None)),
             }
         }
     }
@@ -404,7 +405,7 @@ impl ServerHandler for McpHandler {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(unread::custom(&request))
+        Err(unreadable::custom(&request))
     }
 
     /// Returns the tool for the headers that repeat arguments. A tool's schema may require such
@@ -430,7 +431,7 @@ impl ServerHandler for McpHandler {
         accepted.tools_list_changed = requested.tools_list_changed;
         accepted.prompts_list_changed = requested.prompts_list_changed;
         accepted.resources_list_changed = requested.resources_list_changed;
-        let most = |uris: &Vec<String>| uris.len() <= client::MOST_WATCHED;
+        let most = |uris: &Vec<String>| uris.len() <= client::MAX_WATCHED;
         accepted.resource_subscriptions = requested.resource_subscriptions.clone().filter(most);
         Some(accepted)
     }
@@ -439,7 +440,7 @@ impl ServerHandler for McpHandler {
         let caller = Caller::of(context.request_context())?;
         let documents = self.documents(caller);
         tokio::select! {
-            () = news::follow(&context, &self.shared, caller.view(), &documents) => {}
+            () = notifications::follow(&context, &self.shared, caller.view(), &documents) => {}
             () = context.cancelled() => {}
             () = self.shared.closing.cancelled() => {}
         }

@@ -41,7 +41,7 @@ pub(crate) struct Passthrough<'a> {
 
 /// The likelihood that a provider has a resource, the most likely first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Likely {
+enum Likelihood {
     Named,
     Listed,
     FromTemplate,
@@ -49,8 +49,8 @@ enum Likely {
 }
 
 /// A provider that may have a resource, with its own URI for it.
-struct Holder<'a> {
-    likely: Likely,
+struct Candidate<'a> {
+    likelihood: Likelihood,
     source: &'a DocumentsView,
     uri: String,
 }
@@ -125,12 +125,12 @@ impl<'a> Passthrough<'a> {
                 }
                 // An offline provider may have it, but others are asked first. If it only might
                 // have it, its error is dropped.
-                Err(Unanswered { error, away: true }) => {
-                    if holder.likely < Likely::Perhaps {
+                Err(FailedRequest { error, offline: true }) => {
+                    if holder.likelihood < Likelihood::Perhaps {
                         last = error;
                     }
                 }
-                Err(Unanswered { error, .. })
+                Err(FailedRequest { error, .. })
                     if matches!(
                         error.code,
                         ErrorCode::RESOURCE_NOT_FOUND | ErrorCode::INVALID_PARAMS
@@ -138,7 +138,7 @@ impl<'a> Passthrough<'a> {
                 {
                     last = error;
                 }
-                Err(Unanswered { error, .. }) => return Err(error),
+                Err(FailedRequest { error, .. }) => return Err(error),
             }
         }
         Err(last)
@@ -213,14 +213,14 @@ impl<'a> Passthrough<'a> {
         method: &'static str,
         params: &Value,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Value, Unanswered> {
+    ) -> Result<Value, FailedRequest> {
         // A client of the newer protocol receives the question as an answer; an older one is asked
         // during the request.
         let older = context.protocol_version().is_none_or(|version| version.has_initialize());
         let sink = older.then(|| Arc::new(Client(context.peer.clone())) as Arc<dyn UpdateSink>);
-        let asked = documents.ask(method, RawJson::of(params), &self.view.principal, sink);
+        let request = documents.ask(method, RawJson::of(params), &self.view.principal, sink);
         let DocumentAnswer { json, held } = tokio::select! {
-            answer = asked => answer.map_err(|refused| Unanswered { away: refused.undelivered, error: error(refused) })?,
+            answer = request => answer.map_err(|refused| FailedRequest { offline: refused.undelivered, error: error(refused) })?,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None).into()),
         };
         body::weigh(context, json.len(), held);
@@ -248,14 +248,18 @@ impl<'a> Passthrough<'a> {
     }
 
     /// Returns the providers that may have a resource, the most likely first.
-    async fn holders(&self, uri: &str, listing: Listing) -> Vec<Holder<'_>> {
-        let mut found: Vec<Holder<'_>> = Vec::new();
+    async fn holders(&self, uri: &str, listing: Listing) -> Vec<Candidate<'_>> {
+        let mut found: Vec<Candidate<'_>> = Vec::new();
         for source in &self.sources {
             let provider = &source.provider;
             if let Some(own) =
                 uri.strip_prefix(&*provider.id).and_then(|rest| rest.strip_prefix('+'))
             {
-                found.push(Holder { likely: Likely::Named, source, uri: own.to_owned() });
+                found.push(Candidate {
+                    likelihood: Likelihood::Named,
+                    source,
+                    uri: own.to_owned(),
+                });
                 continue;
             }
             let has = |items: Vec<Value>, test: &dyn Fn(&Value) -> bool| items.iter().any(test);
@@ -265,19 +269,19 @@ impl<'a> Passthrough<'a> {
                     item["uriTemplate"].as_str().and_then(|template| template.split('{').next());
                 literal.is_some_and(|literal| !literal.is_empty() && uri.starts_with(literal))
             };
-            let likely = if has(read(source, listing).await, &exact) {
-                Likely::Listed
+            let likelihood = if has(read(source, listing).await, &exact) {
+                Likelihood::Listed
             } else if has(read(source, Listing::Templates).await, &template) {
-                Likely::FromTemplate
+                Likelihood::FromTemplate
             } else {
-                Likely::Perhaps
+                Likelihood::Perhaps
             };
-            found.push(Holder { likely, source, uri: uri.to_owned() });
+            found.push(Candidate { likelihood, source, uri: uri.to_owned() });
         }
         found.retain(|holder| self.may(&format!("{}__{}", holder.source.provider.id, holder.uri)));
-        found.sort_by_key(|holder| holder.likely);
+        found.sort_by_key(|holder| holder.likelihood);
         // If a provider certainly has it, only that one is asked.
-        if found.first().is_some_and(|holder| holder.likely <= Likely::Listed) {
+        if found.first().is_some_and(|holder| holder.likelihood <= Likelihood::Listed) {
             found.truncate(1);
         }
         found
@@ -398,20 +402,20 @@ fn result<T: DeserializeOwned>(mut answer: Value) -> Result<T, ErrorData> {
 }
 
 /// A request that a provider has not answered.
-struct Unanswered {
+struct FailedRequest {
     error: ErrorData,
     /// The provider was offline.
-    away: bool,
+    offline: bool,
 }
 
-impl From<ErrorData> for Unanswered {
+impl From<ErrorData> for FailedRequest {
     fn from(error: ErrorData) -> Self {
-        Self { error, away: false }
+        Self { error, offline: false }
     }
 }
 
-impl From<Unanswered> for ErrorData {
-    fn from(Unanswered { error, .. }: Unanswered) -> Self {
+impl From<FailedRequest> for ErrorData {
+    fn from(FailedRequest { error, .. }: FailedRequest) -> Self {
         error
     }
 }
@@ -469,7 +473,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_one_provider_lists_never_spoils_the_list_of_all(items in items()) {
+        fn an_invalid_item_does_not_break_the_list(items in items()) {
             let good = items.iter().filter(|item| item.as_str().contains("a:{b}")).count();
             let resources = paged::<Resource>("resources", renamed(&items, "uri"), None).unwrap();
             prop_assert!(result::<ListResourcesResult>(resources).unwrap().resources.len() >= good);
@@ -493,7 +497,7 @@ mod tests {
         }
 
         #[test]
-        fn no_answer_breaks_what_reads_it(text in sa_hostile::nearly(json!({
+        fn every_answer_can_be_read(text in sa_hostile::nearly(json!({
             "resultType": "input_required", "requestState": "s", "contents": [{ "uri": "a:b", "text": "x" }],
             "inputRequests": { "a": { "method": "roots/list" } },
         }))) {

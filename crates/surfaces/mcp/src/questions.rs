@@ -28,13 +28,13 @@ use crate::call::Running;
 use crate::convert;
 
 /// The maximum number of calls that wait for their clients.
-const MOST: usize = 1_000;
+const MAX_SUSPENDED: usize = 1_000;
 /// The time for which a call waits for its client.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A question, and the channel for its answer.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingQuestion {
     pub(crate) question: Question,
     pub(crate) answer: oneshot::Sender<Result<RawJson, CallError>>,
 }
@@ -69,11 +69,11 @@ pub(crate) fn answers(client: &ClientCapabilities, question: &Question) -> bool 
 }
 
 /// Sends a question to the client as a request, unchanged.
-pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
+pub(crate) async fn send(peer: &Peer<RoleServer>, mut pending: PendingQuestion) {
     // A request needs no name.
-    own_name(&mut asked.question);
-    let params = Some(value(&asked.question.params.json)).filter(|params| !params.is_null());
-    let request = ServerRequest::CustomRequest(CustomRequest::new(asked.question.kind, params));
+    own_name(&mut pending.question);
+    let params = Some(value(&pending.question.params.json)).filter(|params| !params.is_null());
+    let request = ServerRequest::CustomRequest(CustomRequest::new(pending.question.kind, params));
     let answer = match peer.send_request(request).await {
         Ok(answer) => Ok(RawJson::of(&serde_json::to_value(answer).unwrap_or_default())),
         Err(error) => {
@@ -81,28 +81,31 @@ pub(crate) async fn put(peer: &Peer<RoleServer>, mut asked: Asked) {
         }
     };
     // The provider may have stopped waiting meanwhile.
-    let _ = asked.answer.send(answer);
+    let _ = pending.answer.send(answer);
 }
 
 /// Returns the capability that a client must declare for this question.
-pub(crate) fn needed(what: &str) -> ClientCapabilities {
-    let mut needed = ClientCapabilities::default();
+pub(crate) fn required_capability(what: &str) -> ClientCapabilities {
+    let mut required_capability = ClientCapabilities::default();
     match what {
-        SAMPLING => needed.sampling = Some(SamplingCapability::default()),
-        ROOTS => needed.roots = Some(RootsCapabilities::default()),
-        _ => needed.elicitation = Some(ElicitationCapability::default()),
+        SAMPLING => required_capability.sampling = Some(SamplingCapability::default()),
+        ROOTS => required_capability.roots = Some(RootsCapabilities::default()),
+        _ => required_capability.elicitation = Some(ElicitationCapability::default()),
     }
-    needed
+    required_capability
 }
 
 /// Gives each question the name that its provider uses for it, or a number. The names within one
 /// call are unique.
-pub(crate) fn name(questions: Vec<Asked>, count: &mut usize) -> BTreeMap<String, Asked> {
+pub(crate) fn name(
+    questions: Vec<PendingQuestion>,
+    count: &mut usize,
+) -> BTreeMap<String, PendingQuestion> {
     let mut named = BTreeMap::new();
-    for mut asked in questions {
+    for mut pending in questions {
         *count += 1;
-        let own = own_name(&mut asked.question).filter(|name| !named.contains_key(name));
-        named.insert(own.unwrap_or_else(|| format!("question-{count}")), asked);
+        let own = own_name(&mut pending.question).filter(|name| !named.contains_key(name));
+        named.insert(own.unwrap_or_else(|| format!("question-{count}")), pending);
     }
     named
 }
@@ -122,27 +125,30 @@ fn own_name(question: &mut Question) -> Option<String> {
 }
 
 /// Answers questions with the answers that the client has sent. Unused answers remain in `answers`.
-pub(crate) fn answer(asked: &mut BTreeMap<String, Asked>, answers: &mut InputResponses) {
-    for name in asked.keys().cloned().collect::<Vec<_>>() {
+pub(crate) fn answer(
+    pending: &mut BTreeMap<String, PendingQuestion>,
+    answers: &mut InputResponses,
+) {
+    for name in pending.keys().cloned().collect::<Vec<_>>() {
         let fits = |answer: &Value| {
-            asked.get(&name).is_some_and(|asked| is_answer(&asked.question.kind, answer))
+            pending.get(&name).is_some_and(|pending| is_answer(&pending.question.kind, answer))
         };
         // An answer in the wrong form counts as missing.
         if let Some(answer) = answers.remove(&name).filter(fits)
-            && let Some(asked) = asked.remove(&name)
+            && let Some(pending) = pending.remove(&name)
         {
-            let _ = asked.answer.send(Ok(RawJson::of(&answer)));
+            let _ = pending.answer.send(Ok(RawJson::of(&answer)));
         }
     }
 }
 
 /// The calls that wait for answers of their clients.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<HashMap<String, Entry>>);
+pub(crate) struct SuspendedCalls(Mutex<HashMap<String, Entry>>);
 
 /// The identity of a call: a client can continue only its own.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Whose {
+pub(crate) struct CallIdentity {
     pub(crate) principal: Arc<str>,
     pub(crate) tool: String,
     /// The parsed arguments, because a client may write them differently when it returns.
@@ -150,16 +156,16 @@ pub(crate) struct Whose {
 }
 
 struct Entry {
-    whose: Whose,
+    identity: CallIdentity,
     running: Running,
-    asked: BTreeMap<String, Asked>,
+    pending: BTreeMap<String, PendingQuestion>,
     since: Instant,
     /// The number of questions so far: each has its own key.
     count: usize,
 }
 
 /// The state of a call after its client has returned.
-pub(crate) enum Back {
+pub(crate) enum Resumed {
     /// All questions are answered, and the call can be followed again. The number counts its
     /// questions.
     Answered(Running, usize),
@@ -167,19 +173,19 @@ pub(crate) enum Back {
     Incomplete(InputRequiredResult),
 }
 
-impl Waiting {
+impl SuspendedCalls {
     /// Stores a call until its client returns with answers. `count` is the number of its earlier
     /// questions.
-    pub(crate) fn set_aside(
+    pub(crate) fn suspend(
         &self,
-        whose: Whose,
+        identity: CallIdentity,
         count: usize,
         running: Running,
-        mut asked: BTreeMap<String, Asked>,
+        mut pending: BTreeMap<String, PendingQuestion>,
     ) -> CallToolResponse {
-        let strange: Vec<_> =
-            asked.extract_if(.., |_, asked| request(&asked.question).is_none()).collect();
-        for (_, one) in strange {
+        let unsupported: Vec<_> =
+            pending.extract_if(.., |_, pending| request(&pending.question).is_none()).collect();
+        for (_, one) in unsupported {
             let error =
                 format!("a {} of this form cannot be sent to the client", one.question.kind);
             let _ = one.answer.send(Err(CallError::new(CallErrorKind::Failed, error)));
@@ -187,11 +193,12 @@ impl Waiting {
         // Each round has a new id, so that no answer counts twice.
         let state = Uuid::new_v4().to_string();
         let entry =
-            Entry { whose, running: running.set_aside(), asked, since: Instant::now(), count };
+            Entry { identity, running: running.detach(), pending, since: Instant::now(), count };
         let result = entry.result(&state);
         let mut table = self.table();
-        if table.len() >= MOST {
-            let error = format!("{MOST} calls are already waiting for answers from their clients");
+        if table.len() >= MAX_SUSPENDED {
+            let error =
+                format!("{MAX_SUSPENDED} calls are already waiting for answers from their clients");
             return convert::failure(&CallError::new(CallErrorKind::Overloaded, error)).into();
         }
         table.insert(state, entry);
@@ -199,27 +206,27 @@ impl Waiting {
     }
 
     /// Handles a returning client. Answers to unknown questions are ignored.
-    pub(crate) fn back(
+    pub(crate) fn resume(
         &self,
         state: &str,
-        whose: &Whose,
+        identity: &CallIdentity,
         mut answers: InputResponses,
-    ) -> Result<Back, ErrorData> {
+    ) -> Result<Resumed, ErrorData> {
         let mut table = self.table();
-        let known = table.get(state).is_some_and(|entry| entry.whose == *whose);
+        let known = table.get(state).is_some_and(|entry| entry.identity == *identity);
         let Some(mut entry) = known.then(|| table.remove(state)).flatten() else {
             let message =
                 "the requestState does not belong to this call; start the call again without it";
             return Err(ErrorData::invalid_params(message, None));
         };
-        answer(&mut entry.asked, &mut answers);
-        if entry.asked.is_empty() {
-            return Ok(Back::Answered(entry.running, entry.count));
+        answer(&mut entry.pending, &mut answers);
+        if entry.pending.is_empty() {
+            return Ok(Resumed::Answered(entry.running, entry.count));
         }
         entry.since = Instant::now();
         let result = entry.result(state);
         table.insert(state.to_owned(), entry);
-        Ok(Back::Incomplete(result))
+        Ok(Resumed::Incomplete(result))
     }
 
     /// Drops calls that waited too long for their clients.
@@ -236,15 +243,15 @@ impl Waiting {
 
 impl Entry {
     fn result(&self, state: &str) -> InputRequiredResult {
-        InputRequiredResult::new(Some(requests(&self.asked)), Some(state.to_owned()))
+        InputRequiredResult::new(Some(requests(&self.pending)), Some(state.to_owned()))
     }
 }
 
 /// Returns the questions as MCP requests.
-pub(crate) fn requests(asked: &BTreeMap<String, Asked>) -> InputRequests {
-    asked
+pub(crate) fn requests(pending: &BTreeMap<String, PendingQuestion>) -> InputRequests {
+    pending
         .iter()
-        .filter_map(|(name, asked)| Some((name.clone(), request(&asked.question)?)))
+        .filter_map(|(name, pending)| Some((name.clone(), request(&pending.question)?)))
         .collect()
 }
 
@@ -293,7 +300,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_question_keeps_its_name_out_of_what_is_asked(params in sa_hostile::json(WORDS), answer in sa_hostile::json(WORDS)) {
+        fn the_name_of_a_question_is_removed_from_its_params(params in sa_hostile::json(WORDS), answer in sa_hostile::json(WORDS)) {
             for what in [SAMPLING, ELICITATION, ROOTS, "other"] {
                 let mut question = Question { kind: what.into(), params: Passthrough::new(MCP, RawJson::of(&params)) };
                 let name = own_name(&mut question);

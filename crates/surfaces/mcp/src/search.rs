@@ -25,18 +25,18 @@ pub(crate) const FIND: &str = "find_tools";
 pub(crate) const CALL: &str = "call_tool";
 
 /// The default and the maximum number of tools that a search returns.
-const USUAL: usize = 10;
-const MOST: usize = 50;
+const DEFAULT: usize = 10;
+const MAX: usize = 50;
 /// The maximum number of cached indexes, one per set of scopes.
-const KEPT: usize = 16;
+const MAX_CACHED: usize = 16;
 /// The maximum length of a query.
 const MAX_QUERY: usize = 1_000;
 
 /// The cached indexes.
 #[derive(Default)]
-pub(crate) struct Search(Mutex<Vec<Kept>>);
+pub(crate) struct Search(Mutex<Vec<CachedIndex>>);
 
-struct Kept {
+struct CachedIndex {
     scopes: Vec<Scope>,
     revision: u64,
     index: Arc<Index>,
@@ -48,7 +48,7 @@ pub(crate) fn tools() -> Vec<Tool> {
         "type": "object",
         "properties": {
             "query": { "type": "string", "description": "What the tool should do, in a few words." },
-            "limit": { "type": "integer", "minimum": 1, "maximum": MOST, "description": "Maximum number of tools to return; 10 by default." },
+            "limit": { "type": "integer", "minimum": 1, "maximum": MAX, "description": "Maximum number of tools to return; 10 by default." },
         },
         "required": ["query"],
     });
@@ -118,13 +118,13 @@ impl Search {
             return Err(invalid(format!("\"query\" is longer than {MAX_QUERY} bytes").into()));
         }
         let limit = match field("limit") {
-            None | Some(Value::Null) => USUAL,
+            None | Some(Value::Null) => DEFAULT,
             Some(limit) => limit
                 .as_u64()
-                .filter(|limit| (1..=MOST as u64).contains(limit))
+                .filter(|limit| (1..=MAX as u64).contains(limit))
                 .and_then(|limit| usize::try_from(limit).ok())
                 .ok_or_else(|| {
-                    invalid(format!("\"limit\" must be a number from 1 to {MOST}").into())
+                    invalid(format!("\"limit\" must be a number from 1 to {MAX}").into())
                 })?,
         };
         let index = self.index(router, caller).await;
@@ -133,7 +133,7 @@ impl Search {
             |tool: &ToolView| tool.tool.for_models && policy.allows(&caller.principal, tool);
         let found = index.find(query, limit, offered);
         let bytes = found.iter().map(|view| view.tool.weight()).sum();
-        let told = || {
+        let rendered = || {
             let tools: Vec<Value> =
                 found.into_iter().map(crate::convert::tool).map(|tool| described(&tool)).collect();
             let result = json!({ "tools": tools });
@@ -141,40 +141,44 @@ impl Search {
             answer.structured_content = Some(result);
             answer
         };
-        Ok(offload::run_queued(bytes, told).await)
+        Ok(offload::run_queued(bytes, rendered).await)
     }
 
     /// Returns the index over the tools that these scopes currently show.
     async fn index(&self, router: &Router, caller: &Caller) -> Arc<Index> {
         let directory = router.directory();
         let revision = *directory.subscribe().borrow();
-        let lookup = |kept: &mut Vec<Kept>| {
-            let at = kept
+        let lookup = |cache: &mut Vec<CachedIndex>| {
+            let at = cache
                 .iter()
-                .position(|kept| kept.scopes == caller.scopes && kept.revision == revision)?;
+                .position(|cache| cache.scopes == caller.scopes && cache.revision == revision)?;
             // Recently used indexes are kept longest.
-            let used = kept.remove(at);
+            let used = cache.remove(at);
             let index = Arc::clone(&used.index);
-            kept.push(used);
+            cache.push(used);
             Some(index)
         };
-        if let Some(index) = lookup(&mut self.kept()) {
+        if let Some(index) = lookup(&mut self.cache()) {
             return index;
         }
         // The index is built without the lock, so that others can search meanwhile. It contains all
         // tools; the access rights are checked at each search.
         let all = directory.list(&caller.view(), None, usize::MAX - 1, |_| true);
         let index = Arc::new(offload::run_queued(all.weight(), || Index::new(all.tools)).await);
-        let mut kept = self.kept();
-        kept.retain(|kept| kept.revision == revision && kept.scopes != caller.scopes);
-        if kept.len() >= KEPT {
-            kept.remove(0);
+        let mut cache = self.cache();
+        cache.retain(|cache| cache.revision == revision && cache.scopes != caller.scopes);
+        if cache.len() >= MAX_CACHED {
+            cache.remove(0);
         }
-        kept.push(Kept { scopes: caller.scopes.clone(), revision, index: Arc::clone(&index) });
+        cache.push(CachedIndex {
+            scopes: caller.scopes.clone(),
+            revision,
+            index: Arc::clone(&index),
+        });
         index
     }
 
-    fn kept(&self) -> parking_lot::MutexGuard<'_, Vec<Kept>> {
+    fn cache(&self) -> parking_lot::MutexGuard<'_, Vec<CachedIndex>> {
         self.0.lock()
     }
 }
@@ -204,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_to_be_called_has_a_name_or_is_refused(given in sa_hostile::json(WORDS)) {
+        fn a_call_without_a_name_is_refused(given in sa_hostile::json(WORDS)) {
             let given = given.as_object().cloned();
             match unwrap(given.clone()) {
                 Ok((name, arguments)) => {

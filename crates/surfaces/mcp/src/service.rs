@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body;
 use crate::caller::Caller;
+use crate::fast_path::PlainCall;
 use crate::handler::McpHandler;
-use crate::news;
+use crate::json_answer::JsonAnswer;
+use crate::notifications;
 use crate::sessions::{Limits, Sessions};
 use crate::shared::Shared;
-use crate::short::PlainCall;
-use crate::sole::SoleAnswer;
-use crate::unasked;
-use crate::unread::Unread;
+use crate::tool_response;
+use crate::unreadable::UnreadableBody;
 
 /// The time that answers have to be sent when the gateway closes. All calls have ended by then, and
 /// endless streams end themselves.
@@ -91,13 +91,13 @@ impl Mcp {
     ) -> Self {
         let limits = Limits {
             idle: options.session_idle,
-            most: options.max_sessions,
+            max: options.max_sessions,
             resume: options.resume,
         };
         let sessions =
             Arc::new(Sessions::new(limits, Arc::clone(&router), notices.clone(), closing.clone()));
         let shared = Arc::new(Shared::new(router, notices, records, options, closing.clone()));
-        let over = shortly_after(closing.clone());
+        let over = delayed(closing.clone());
         let config = StreamableHttpServerConfig::default()
             .with_json_response(true)
             // Sessions send this hint themselves, to the clients that support it.
@@ -117,8 +117,8 @@ impl Mcp {
             alone,
         );
         let with_sessions = StreamableHttpService::new(make, Arc::clone(&sessions), config);
-        tokio::spawn(news::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
-        tokio::spawn(keep_house(Arc::clone(&sessions), Arc::clone(&shared), closing));
+        tokio::spawn(notifications::distribute(Arc::clone(&shared), Arc::clone(&sessions)));
+        tokio::spawn(sweep_expired(Arc::clone(&sessions), Arc::clone(&shared), closing));
         Self { stateless, with_sessions, sessions, shared, over }
     }
 
@@ -133,20 +133,20 @@ impl Mcp {
         // answer without blocking other tasks.
         let weight = Weight::default();
         request.extensions_mut().insert(weight.clone());
-        let sole = SoleAnswer::default();
-        request.extensions_mut().insert(sole.clone());
+        let json_answer = JsonAnswer::default();
+        request.extensions_mut().insert(json_answer.clone());
         let principal = Arc::clone(&caller.principal);
-        let unasked = unasked::call(&request, &caller);
+        let tool_response = tool_response::call(&request, &caller);
         request.extensions_mut().insert(caller);
         let request_of_session = match self.session_of(&request) {
             Ok(found) => found,
             Err((status, message)) => return plain(status, message),
         };
-        if let Some(call) = unasked {
+        if let Some(call) = tool_response {
             self.shared.router.start(call, None).outcome().await;
             return plain(StatusCode::ACCEPTED, String::new());
         }
-        let body = Unread::of(&request);
+        let body = UnreadableBody::of(&request);
         let request = request.map(Full::new);
         if !request_of_session {
             let response = Offloaded::once(
@@ -159,10 +159,10 @@ impl Mcp {
                 .await
                 .unwrap_or_else(|| written(response, weight));
         }
-        let takes_leave = request.method() == Method::DELETE;
+        let closes_session = request.method() == Method::DELETE;
         let handled = async {
             let response = PRINCIPAL.scope(principal, self.with_sessions.handle(request)).await;
-            let answer = sole.response(response.headers(), weight.clone(), &self.over);
+            let answer = json_answer.response(response.headers(), weight.clone(), &self.over);
             (response, answer)
         };
         let (mut response, answer) = Offloaded::once(weight.clone(), handled).await;
@@ -173,7 +173,7 @@ impl Mcp {
             return explained;
         }
         // The session has ended by now, and some clients treat "accepted" as an error.
-        if takes_leave && response.status() == StatusCode::ACCEPTED {
+        if closes_session && response.status() == StatusCode::ACCEPTED {
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
         written(response, weight)
@@ -207,7 +207,7 @@ impl Mcp {
         }
         if opens && named.is_none() {
             let caller = request.extensions().get::<Caller>();
-            let room = self.sessions.make_room(caller.map(|caller| &*caller.principal));
+            let room = self.sessions.make_capacity(caller.map(|caller| &*caller.principal));
             return room
                 .map(|()| true)
                 .map_err(|error| (StatusCode::TOO_MANY_REQUESTS, error.to_string()));
@@ -284,7 +284,7 @@ fn plain(status: StatusCode, message: String) -> Response<Body> {
 
 /// Returns the token that stops rmcp. It fires with a delay, because rmcp sends no answers after
 /// it, not even finished ones.
-fn shortly_after(closing: CancellationToken) -> CancellationToken {
+fn delayed(closing: CancellationToken) -> CancellationToken {
     let over = CancellationToken::new();
     let fired = over.clone();
     tokio::spawn(async move {
@@ -295,7 +295,7 @@ fn shortly_after(closing: CancellationToken) -> CancellationToken {
     over
 }
 
-async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {
+async fn sweep_expired(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: CancellationToken) {
     let every =
         sessions.idle().div_f32(4.0).clamp(Duration::from_millis(50), Duration::from_secs(30));
     let mut tasks_swept: Option<Instant> = None;
@@ -311,6 +311,6 @@ async fn keep_house(sessions: Arc<Sessions>, shared: Arc<Shared>, closing: Cance
             () = closing.cancelled() => return,
         }
         sessions.sweep();
-        shared.waiting.sweep();
+        shared.suspended.sweep();
     }
 }

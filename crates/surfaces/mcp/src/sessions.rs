@@ -8,7 +8,7 @@
 //! A client that loses the stream of a call may resume it, as the protocol specifies, and the call
 //! continues meanwhile. If the client does not return in time, the call is cancelled.
 
-mod watched;
+mod session_stream;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,10 +38,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::caller::Caller;
-use crate::news::Outbox;
+use crate::json_answer::{JsonAnswer, is_answer};
+use crate::notifications::Outbox;
 use crate::questions;
-use crate::sessions::watched::Watched;
-use crate::sole::{SoleAnswer, is_answer};
+use crate::sessions::session_stream::SessionStream;
 
 /// The delay after which a client should reopen its broken stream.
 const RETRY: Duration = Duration::from_secs(3);
@@ -60,7 +60,7 @@ pub(crate) struct Sessions {
 pub(crate) struct Limits {
     /// The idle timeout of a session.
     pub(crate) idle: Duration,
-    pub(crate) most: usize,
+    pub(crate) max: usize,
     /// The time that a client has to resume a call after its stream broke.
     pub(crate) resume: Duration,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Session {
     /// Its share of the budget of sessions, until it ends.
     permit: Mutex<Permit>,
     /// The list of tools in the view in which the owner opened the session.
-    shown: OnceLock<VisibleTools>,
+    visible_tools: OnceLock<VisibleTools>,
     pub(crate) outbox: Outbox,
     /// Fires when the session has ended; its streams then end.
     pub(crate) ended: CancellationToken,
@@ -93,7 +93,7 @@ pub(crate) struct Session {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum SessionsError {
     #[error("the session does not exist")]
     NotFound,
     #[error("{}; {}", .0.message, .0.hint)]
@@ -116,7 +116,7 @@ impl Sessions {
             what: "sessions of MCP clients",
             key: "mcp.max_sessions",
             remedy: "end unused sessions",
-            total: limits.most,
+            total: limits.max,
         });
         Self { table: Mutex::default(), router, notices, limits, budget, closing }
     }
@@ -128,7 +128,7 @@ impl Sessions {
 
     /// Opens a stream for notices: its owner counts as present and receives queued notices. It
     /// carries no answers that would delay the closing of the gateway.
-    fn listen(&self, session: &Session, mut stream: Watched) -> Watched {
+    fn listen(&self, session: &Session, mut stream: SessionStream) -> SessionStream {
         let (ended, closing) = (session.ended.clone(), self.closing.clone());
         stream.over = Box::pin(async move {
             tokio::select! {
@@ -137,7 +137,7 @@ impl Sessions {
             }
         });
         stream.reader_guard = session.owner.get().map(|owner| self.notices.add_reader(&owner.id));
-        session.remind(&self.notices);
+        session.queue_pending(&self.notices);
         stream
     }
 
@@ -150,17 +150,17 @@ impl Sessions {
 
     /// Makes sure that a principal may open one more session, by ending the least needed one if
     /// necessary. The session itself takes the permit, see [`Session::bind`].
-    pub(crate) fn make_room(&self, newcomer: Option<&Principal>) -> Result<(), Trouble> {
-        let holder = newcomer.map_or_else(Holder::anonymous, Principal::holder);
+    pub(crate) fn make_capacity(&self, opener: Option<&Principal>) -> Result<(), SessionsError> {
+        let holder = opener.map_or_else(Holder::anonymous, Principal::holder);
         let Err(refused) = self.budget.acquire(&holder, 1) else { return Ok(()) };
         let mut table = self.table();
-        let id = least_needed(&table, newcomer).ok_or(Trouble::Full(refused))?;
+        let id = to_evict_first(&table, opener).ok_or(SessionsError::Full(refused))?;
         let session = table.remove(&id);
         drop(table);
         if let Some(session) = session {
             session.end();
         }
-        self.budget.acquire(&holder, 1).map(drop).map_err(Trouble::Full)
+        self.budget.acquire(&holder, 1).map(drop).map_err(SessionsError::Full)
     }
 
     /// Ends the sessions that exceed the idle timeout.
@@ -178,7 +178,7 @@ impl Sessions {
     }
 
     /// Forwards a notice to the sessions that it concerns.
-    pub(crate) fn tell(&self, notice: &Arc<Notice>) {
+    pub(crate) fn notify(&self, notice: &Arc<Notice>) {
         let addressed: Vec<_> = {
             let table = self.table();
             let all = table.iter().filter(|(_, session)| session.is_addressed(notice));
@@ -186,7 +186,7 @@ impl Sessions {
         };
         // The check runs without the lock, because it may read the whole list of tools.
         for (id, session) in
-            addressed.into_iter().filter(|(_, session)| session.is_shown(notice, &self.router))
+            addressed.into_iter().filter(|(_, session)| session.is_visible(notice, &self.router))
         {
             // The client keeps a stream open and does not read it.
             if session.outbox.put(notice).is_err() {
@@ -197,10 +197,10 @@ impl Sessions {
     }
 
     /// Queues pending notices again for every session.
-    pub(crate) fn tell_pending(&self, notices: &Notices) {
+    pub(crate) fn notify_pending(&self, notices: &Notices) {
         let all: Vec<_> = self.table().values().cloned().collect();
         for session in all {
-            session.remind(notices);
+            session.queue_pending(notices);
         }
     }
 
@@ -223,8 +223,8 @@ impl Sessions {
         self.table().get(id).cloned()
     }
 
-    fn session(&self, id: &str) -> Result<Arc<Session>, Trouble> {
-        let session = self.get(id).ok_or(Trouble::NotFound)?;
+    fn session(&self, id: &str) -> Result<Arc<Session>, SessionsError> {
+        let session = self.get(id).ok_or(SessionsError::NotFound)?;
         session.touch();
         Ok(session)
     }
@@ -237,17 +237,16 @@ impl Sessions {
 /// Returns the session that has been idle for longest, of the principal that has the most idle
 /// ones, including the session about to open. So no client can end another's sessions by opening
 /// many.
-fn least_needed(
+fn to_evict_first(
     table: &HashMap<SessionId, Arc<Session>>,
-    newcomer: Option<&Principal>,
+    opener: Option<&Principal>,
 ) -> Option<SessionId> {
     let mut idle: HashMap<Option<&Arc<str>>, (usize, Duration, &SessionId)> = HashMap::new();
     for (id, session) in table {
         let Some(idle_for) = session.idle_for() else { continue };
         let owner = session.owner.get().map(|owner| &owner.id);
-        let about_to_come =
-            usize::from(owner.is_some() && owner == newcomer.map(|newcomer| &newcomer.id));
-        let (count, longest, which) = idle.entry(owner).or_insert((about_to_come, idle_for, id));
+        let opening = usize::from(owner.is_some() && owner == opener.map(|opener| &opener.id));
+        let (count, longest, which) = idle.entry(owner).or_insert((opening, idle_for, id));
         *count += 1;
         if idle_for > *longest {
             (*longest, *which) = (idle_for, id);
@@ -265,14 +264,14 @@ impl Session {
     }
 
     /// Returns whether the client can see the change.
-    fn is_shown(&self, notice: &Notice, router: &Router) -> bool {
-        match (&notice.body, self.shown.get()) {
+    fn is_visible(&self, notice: &Notice, router: &Router) -> bool {
+        match (&notice.body, self.visible_tools.get()) {
             (NoticeBody::Session { .. }, _) => true,
-            (NoticeBody::ToolsChanged { scope, .. }, Some(shown)) => {
-                shown.changed(router, scope.as_ref())
+            (NoticeBody::ToolsChanged { scope, .. }, Some(visible_tools)) => {
+                visible_tools.changed(router, scope.as_ref())
             }
-            (NoticeBody::DocumentsChanged { provider }, Some(shown)) => {
-                shown.documents_changed(provider.as_ref())
+            (NoticeBody::DocumentsChanged { provider }, Some(visible_tools)) => {
+                visible_tools.documents_changed(provider.as_ref())
             }
             (_, None) => false,
         }
@@ -302,7 +301,7 @@ impl Session {
         // The permit was checked before. If another session was faster since then, this one is not
         // counted.
         let _ = self.permit().transfer(&caller.principal.holder());
-        let _ = self.shown.set(VisibleTools::new(router, caller.view()));
+        let _ = self.visible_tools.set(VisibleTools::new(router, caller.view()));
         let (session, revoked) = (Arc::clone(self), caller.revoked.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -314,7 +313,7 @@ impl Session {
 
     /// Queues pending notices for the client. If the queue is full, the client receives them when
     /// it opens its stream again.
-    fn remind(&self, notices: &Notices) {
+    fn queue_pending(&self, notices: &Notices) {
         let Some(owner) = self.owner.get() else { return };
         for notice in notices.pending(owner) {
             if self.outbox.put(&Arc::new(notice)).is_err() {
@@ -325,7 +324,7 @@ impl Session {
 
     /// Returns whether the client supports events without data. Such events carry an id from which
     /// a stream can be resumed. Clients of older revisions treat them as broken messages.
-    fn takes_empty_events(&self) -> bool {
+    fn supports_empty_events(&self) -> bool {
         self.revision.get().is_some_and(|revision| *revision >= ProtocolVersion::V_2025_11_25)
     }
 
@@ -349,7 +348,10 @@ impl Session {
     }
 
     /// Forwards a request, and returns the stream of its responses.
-    async fn begin(self: &Arc<Self>, message: ClientJsonRpcMessage) -> Result<Watched, Trouble> {
+    async fn begin(
+        self: &Arc<Self>,
+        message: ClientJsonRpcMessage,
+    ) -> Result<SessionStream, SessionsError> {
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
@@ -369,7 +371,7 @@ impl Session {
     }
 
     /// Returns the answer to a request that reuses the id of a running one.
-    fn refuse(self: &Arc<Self>, id: RequestId) -> Watched {
+    fn refuse(self: &Arc<Self>, id: RequestId) -> SessionStream {
         let (sender, receiver) = mpsc::channel(1);
         let why = format!(
             "a request with the id {id} is already running; use a different id for each request"
@@ -383,18 +385,18 @@ impl Session {
         self: &Arc<Self>,
         inner: mpsc::Receiver<ServerSseMessage>,
         request: Option<(u64, RequestId)>,
-    ) -> Watched {
+    ) -> SessionStream {
         self.open.fetch_add(1, Ordering::AcqRel);
         let over = Box::pin(self.ended.clone().cancelled_owned());
-        Watched { inner, over, session: Arc::clone(self), request, reader_guard: None }
+        SessionStream { inner, over, session: Arc::clone(self), request, reader_guard: None }
     }
 }
 
 impl SessionManager for Sessions {
-    type Error = Trouble;
+    type Error = SessionsError;
     type Transport = WorkerTransport<LocalSessionWorker>;
 
-    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Trouble> {
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionsError> {
         let id: SessionId = Uuid::new_v4().to_string().into();
         let mut config = SessionConfig::default();
         // The surface enforces the idle timeout: rmcp would also end a session with a client that
@@ -408,7 +410,7 @@ impl SessionManager for Sessions {
             answers_questions: OnceLock::new(),
             // The principal is set a moment later, and its permit was already checked.
             permit: Mutex::new(self.budget.charge(&Holder::anonymous(), 1)),
-            shown: OnceLock::new(),
+            visible_tools: OnceLock::new(),
             outbox: Outbox::default(),
             ended: CancellationToken::new(),
             used: Mutex::new(Instant::now()),
@@ -425,12 +427,12 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         mut message: ClientJsonRpcMessage,
-    ) -> Result<ServerJsonRpcMessage, Trouble> {
+    ) -> Result<ServerJsonRpcMessage, SessionsError> {
         let session = self.session(id)?;
-        let mut sole = None;
+        let mut json_answer = None;
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             let extensions = request.request.extensions_mut();
-            sole = SoleAnswer::find(extensions).cloned();
+            json_answer = JsonAnswer::find(extensions).cloned();
             if let Some(caller) = Caller::find(extensions).cloned() {
                 session.bind(&caller, &self.router);
             }
@@ -446,17 +448,17 @@ impl SessionManager for Sessions {
         {
             let _ = session.revision.set(result.protocol_version.clone());
         }
-        if let Some(sole) = sole {
-            sole.set(Arc::new(answer.clone()));
+        if let Some(json_answer) = json_answer {
+            json_answer.set(Arc::new(answer.clone()));
         }
         Ok(answer)
     }
 
-    async fn has_session(&self, id: &SessionId) -> Result<bool, Trouble> {
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {
         Ok(self.session(id).is_ok_and(|session| !session.ended.is_cancelled()))
     }
 
-    async fn close_session(&self, id: &SessionId) -> Result<(), Trouble> {
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
         self.remove(id);
         Ok(())
     }
@@ -465,11 +467,11 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let session = self.session(id)?;
-        let (sole, only_answer) = match &message {
+        let (json_answer, only_answer) = match &message {
             ClientJsonRpcMessage::Request(request) => (
-                SoleAnswer::find(request.request.extensions()).cloned(),
+                JsonAnswer::find(request.request.extensions()).cloned(),
                 session.streams_only_the_answer(request),
             ),
             _ => (None, false),
@@ -477,12 +479,16 @@ impl SessionManager for Sessions {
         let mut stream = session.begin(message).await?;
         let mut first = stream.first().await;
         let mut rest = None;
-        match (sole, first.last().and_then(|event| event.message.clone()), stream.request_id()) {
-            (Some(sole), None, Some(id)) if only_answer => {
+        match (
+            json_answer,
+            first.last().and_then(|event| event.message.clone()),
+            stream.request_id(),
+        ) {
+            (Some(json_answer), None, Some(id)) if only_answer => {
                 first.clear();
-                sole.set_later(id, stream.boxed());
+                json_answer.set_later(id, stream.boxed());
             }
-            (Some(sole), Some(answer), _) if is_answer(&answer) => sole.set(answer),
+            (Some(json_answer), Some(answer), _) if is_answer(&answer) => json_answer.set(answer),
             _ => rest = Some(stream),
         }
         Ok(stream::iter(first).chain(stream::iter(rest).flatten()))
@@ -492,17 +498,17 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         message: ClientJsonRpcMessage,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SessionsError> {
         Ok(self.session(id)?.handle.push_message(message, None).await?)
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let session = self.session(id)?;
         let receiver = session.handle.establish_common_channel().await?;
-        let first = session.takes_empty_events().then(|| ServerSseMessage::priming("0", RETRY));
+        let first = session.supports_empty_events().then(|| ServerSseMessage::priming("0", RETRY));
         Ok(stream::iter(first).chain(self.listen(&session, session.watch(receiver.inner, None))))
     }
 
@@ -510,7 +516,7 @@ impl SessionManager for Sessions {
         &self,
         id: &SessionId,
         last_event_id: String,
-    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Trouble> {
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
         let session = self.session(id)?;
         let receiver = session.handle.resume(last_event_id.parse()?).await?;
         let request = receiver

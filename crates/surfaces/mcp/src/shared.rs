@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
 use crate::convert::Tools;
-use crate::questions::Waiting;
+use crate::questions::SuspendedCalls;
 use crate::search::Search;
 use crate::service::Options;
 use crate::tasks::Tasks;
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(crate) anybody: View,
     pub(crate) tools: Tools,
     pub(crate) search: Search,
-    pub(crate) waiting: Waiting,
+    pub(crate) suspended: SuspendedCalls,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) task_after: Duration,
     pub(crate) max_outbox_bytes: usize,
@@ -52,7 +52,7 @@ impl Shared {
             anybody: View::of(Arc::new(Principal::new("", "", Role::Agent))),
             tools: Tools::default(),
             search: Search::default(),
-            waiting: Waiting::default(),
+            suspended: SuspendedCalls::default(),
         }
     }
 

@@ -32,9 +32,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::call::{Running, Turn};
+use crate::call::{CallStep, Running};
 use crate::convert;
-use crate::questions::{self, Asked};
+use crate::questions::{self, PendingQuestion};
 use crate::service::Options;
 
 /// The buckets of tasks and of their results, by the same ids.
@@ -43,8 +43,8 @@ const RESULTS: &str = "mcp_task_results";
 /// The maximum size of a task without its result. Earlier versions stored results in the task.
 const TASK_BYTES: usize = 8 * 1024;
 /// The maximum number of running tasks, and of all stored tasks.
-const MOST_RUNNING: usize = 1_000;
-const MOST: usize = 10_000;
+const MAX_RUNNING: usize = 1_000;
+const MAX: usize = 10_000;
 /// The time for which a task is stored.
 const TTL: Duration = Duration::from_secs(24 * 3_600);
 /// The interval at which a client should poll.
@@ -62,16 +62,16 @@ pub(crate) struct Tasks {
 
 /// A running task.
 struct Live {
-    kept: Kept,
+    record: Record,
     /// The holder to which the result's size is charged.
     holder: Holder,
     cancelled: CancellationToken,
-    asked: Mutex<BTreeMap<String, Asked>>,
+    pending: Mutex<BTreeMap<String, PendingQuestion>>,
 }
 
 /// The stored record of a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Kept {
+struct Record {
     principal: Arc<str>,
     tool: String,
     created_ms: i64,
@@ -121,8 +121,8 @@ impl Tasks {
     }
 
     /// Returns whether another task may run; otherwise a call stays a call.
-    pub(crate) fn has_room(&self) -> bool {
-        self.running().len() < MOST_RUNNING
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.running().len() < MAX_RUNNING
     }
 
     /// Converts a call into a task. `count` is the number of its earlier questions.
@@ -135,7 +135,7 @@ impl Tasks {
     ) -> Result<CreateTaskResult, CallError> {
         let id = Uuid::now_v7().to_string();
         let now = clock::now_ms();
-        let kept = Kept {
+        let record = Record {
             principal: Arc::clone(&principal.id),
             tool: tool.to_owned(),
             created_ms: now,
@@ -143,16 +143,16 @@ impl Tasks {
             state: State::Working,
         };
         // The call continues while the handle is being stored.
-        let running = running.set_aside();
-        self.write(&id, &kept).await.map_err(|error| {
+        let running = running.detach();
+        self.write(&id, &record).await.map_err(|error| {
             CallError::new(CallErrorKind::Failed, format!("the task cannot be stored: {error}"))
         })?;
-        let task = kept.task(&id);
+        let task = record.task(&id);
         let live = Live {
-            kept,
+            record,
             holder: principal.holder(),
             cancelled: CancellationToken::new(),
-            asked: Mutex::default(),
+            pending: Mutex::default(),
         };
         let live = Arc::new(live);
         self.running().insert(id.clone(), Arc::clone(&live));
@@ -169,10 +169,10 @@ impl Tasks {
     ) {
         let state = loop {
             tokio::select! {
-                turn = running.alone() => match turn {
-                    Turn::Asks(asked) => live.asked().extend(questions::name(asked, &mut count)),
-                    Turn::Ended(finished) => break finished.render(move |finished| completed(&running, finished)).await,
-                    Turn::Cancelled => break State::Cancelled,
+                next_step = running.next_step_detached() => match next_step {
+                    CallStep::Asks(pending) => live.pending().extend(questions::name(pending, &mut count)),
+                    CallStep::Ended(finished) => break finished.render(move |finished| completed(&running, finished)).await,
+                    CallStep::Cancelled => break State::Cancelled,
                 },
                 // Dropping the call cancels it at the provider.
                 () = live.cancelled.cancelled() => break State::Cancelled,
@@ -181,8 +181,8 @@ impl Tasks {
             }
         };
         let state = self.store_result(&id, &live.holder, state).await;
-        let kept = Kept { state, updated_ms: clock::now_ms(), ..live.kept.clone() };
-        if let Err(error) = self.write(&id, &kept).await {
+        let record = Record { state, updated_ms: clock::now_ms(), ..live.record.clone() };
+        if let Err(error) = self.write(&id, &record).await {
             tracing::error!(task = %id, %error, "cannot store the outcome of an MCP task");
         }
         self.running().remove(&id);
@@ -219,19 +219,21 @@ impl Tasks {
         let running = self.running().get(id).cloned();
         if let Some(live) = running {
             live.of(principal)?;
-            let requests = questions::requests(&live.asked());
+            let requests = questions::requests(&live.pending());
             let payload = if requests.is_empty() {
                 TaskPayload::Working
             } else {
                 TaskPayload::InputRequired { input_requests: requests }
             };
-            return Ok(DetailedTask::new(live.kept.task(id), payload));
+            return Ok(DetailedTask::new(live.record.task(id), payload));
         }
-        let kept = self.records.get(BUCKET, id).await.map_err(unavailable)?;
-        let kept: Option<Kept> = kept.and_then(|record| serde_json::from_slice(&record.value).ok());
-        let kept = kept.filter(|kept| kept.principal == principal.id).ok_or_else(unknown)?;
-        let task = kept.task(id);
-        let state = match kept.state {
+        let record = self.records.get(BUCKET, id).await.map_err(unavailable)?;
+        let record: Option<Record> =
+            record.and_then(|record| serde_json::from_slice(&record.value).ok());
+        let record =
+            record.filter(|record| record.principal == principal.id).ok_or_else(unknown)?;
+        let task = record.task(id);
+        let state = match record.state {
             // A gateway that was killed may have stored the result, but not yet the end of the
             // task.
             State::Ended | State::Working => self.result(id).await.map_err(unavailable)?,
@@ -242,7 +244,7 @@ impl Tasks {
             Some(State::Failed(error)) => TaskPayload::Failed { error },
             Some(State::Cancelled) => TaskPayload::Cancelled,
             Some(State::Ended | State::Working) | None => {
-                TaskPayload::Failed { error: interrupted(&kept.tool) }
+                TaskPayload::Failed { error: interrupted(&record.tool) }
             }
         };
         Ok(DetailedTask::new(task, payload))
@@ -259,7 +261,7 @@ impl Tasks {
         match running {
             Some(live) => {
                 live.of(principal)?;
-                questions::answer(&mut live.asked(), &mut answers);
+                questions::answer(&mut live.pending(), &mut answers);
                 Ok(())
             }
             // A task that has ended ignores answers, and a missing task is an error.
@@ -283,39 +285,41 @@ impl Tasks {
     /// Charges the results of an earlier run. It reads no results, because all of them together may
     /// exceed the memory.
     pub(crate) async fn sweep(&self) -> Result<(), StoreError> {
-        self.sweep_to(MOST).await
+        self.sweep_to(MAX).await
     }
 
-    async fn sweep_to(&self, most: usize) -> Result<(), StoreError> {
+    async fn sweep_to(&self, max: usize) -> Result<(), StoreError> {
         self.move_results().await?;
         let sizes: HashMap<_, _> = self.records.sizes(RESULTS).await?.into_iter().collect();
         let all = self.records.list(BUCKET).await?;
         let since_ms = self.trimmer.since_ms(TTL);
         let (count, at_most) = (all.len(), round_limit(all.len() as u64));
         // Ids begin with their creation time, so that the oldest come first.
-        let ended: Vec<(String, Option<Kept>)> = all
+        let ended: Vec<(String, Option<Record>)> = all
             .into_iter()
             .filter(|(id, _)| !self.running().contains_key(id))
             .map(|(id, record)| (id, serde_json::from_slice(&record.value).ok()))
             .collect();
-        let owner = |kept: &Option<Kept>| kept.as_ref().map(|kept| Arc::clone(&kept.principal));
+        let owner =
+            |record: &Option<Record>| record.as_ref().map(|record| Arc::clone(&record.principal));
         let owners: Vec<_> =
-            ended.iter().map(|(_, kept)| owner(kept).unwrap_or_default()).collect();
+            ended.iter().map(|(_, record)| owner(record).unwrap_or_default()).collect();
         let running = count - ended.len();
-        let crowding: HashSet<usize> =
-            to_evict(owners.iter().map(|owner| (&**owner, 1)), most.saturating_sub(running))
+        let evicted: HashSet<usize> =
+            to_evict(owners.iter().map(|owner| (&**owner, 1)), max.saturating_sub(running))
                 .into_iter()
                 .collect();
         let mut deleted = Trimmed::default();
-        for (position, (id, kept)) in ended.into_iter().enumerate() {
-            let aged = |kept: &Kept| since_ms.is_some_and(|since_ms| kept.created_ms < since_ms);
-            if crowding.contains(&position) {
+        for (position, (id, record)) in ended.into_iter().enumerate() {
+            let aged =
+                |record: &Record| since_ms.is_some_and(|since_ms| record.created_ms < since_ms);
+            if evicted.contains(&position) {
                 deleted.over_limit += 1;
-            } else if kept.as_ref().is_none_or(aged) && deleted.aged < at_most {
+            } else if record.as_ref().is_none_or(aged) && deleted.aged < at_most {
                 deleted.aged += 1;
             } else {
-                if let (Some(size), Some(kept)) = (sizes.get(&id), kept) {
-                    let charge = || self.budget.charge(&Holder::named(kept.principal), *size);
+                if let (Some(size), Some(record)) = (sizes.get(&id), record) {
+                    let charge = || self.budget.charge(&Holder::named(record.principal), *size);
                     self.stored().entry(id).or_insert_with(charge);
                 }
                 continue;
@@ -336,11 +340,11 @@ impl Tasks {
             self.records.sizes(BUCKET).await?.into_iter().filter(|(_, size)| *size > TASK_BYTES);
         for (id, _) in large {
             let Some(record) = self.records.get(BUCKET, &id).await? else { continue };
-            let Ok(mut kept) = serde_json::from_slice::<Kept>(&record.value) else { continue };
-            let value = serde_json::to_vec(&kept.state).unwrap_or_default().into();
+            let Ok(mut record) = serde_json::from_slice::<Record>(&record.value) else { continue };
+            let value = serde_json::to_vec(&record.state).unwrap_or_default().into();
             self.records.put(RESULTS, &id, value, Expect::Anything).await?;
-            kept.state = State::Ended;
-            self.write(&id, &kept).await?;
+            record.state = State::Ended;
+            self.write(&id, &record).await?;
         }
         Ok(())
     }
@@ -350,8 +354,8 @@ impl Tasks {
         Ok(result.and_then(|record| serde_json::from_slice(&record.value).ok()))
     }
 
-    async fn write(&self, id: &str, kept: &Kept) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(kept).unwrap_or_default().into();
+    async fn write(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(record).unwrap_or_default().into();
         self.records.put(BUCKET, id, value, Expect::Anything).await.map(drop)
     }
 
@@ -367,15 +371,15 @@ impl Tasks {
 impl Live {
     /// Returns an error if the task belongs to another principal: for that one it does not exist.
     fn of(&self, principal: &Principal) -> Result<(), ErrorData> {
-        if self.kept.principal == principal.id { Ok(()) } else { Err(unknown()) }
+        if self.record.principal == principal.id { Ok(()) } else { Err(unknown()) }
     }
 
-    fn asked(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, Asked>> {
-        self.asked.lock()
+    fn pending(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, PendingQuestion>> {
+        self.pending.lock()
     }
 }
 
-impl Kept {
+impl Record {
     fn task(&self, id: &str) -> Task {
         let time = |ms| Timestamp::from_millisecond(ms).unwrap_or_default().to_string();
         Task::new(id, TaskStatus::Working, time(self.created_ms), time(self.updated_ms))

@@ -60,7 +60,7 @@ async fn an_answer_that_nothing_was_streamed_before_is_json() {
 }
 
 #[tokio::test]
-async fn what_comes_before_the_answer_is_streamed_without_empty_events_for_older_clients() {
+async fn messages_before_the_answer_are_streamed_without_empty_events_for_older_clients() {
     let surface = Surface::new();
     for revision in OLDER.into_iter().chain([PRIMED]) {
         let (session, _) = surface.open(revision).await;
@@ -189,7 +189,7 @@ async fn a_silent_call_that_fails_or_ends_with_its_session_is_an_error_in_the_js
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_a_silent_call_cancels_it() {
+async fn a_disconnect_cancels_a_silent_call() {
     let surface = Surface::new();
     let (session, _) = surface.open(OLDER[0]).await;
     let header = [("mcp-session-id", &*session)];

@@ -20,7 +20,7 @@ async fn result(response: Response<Body>) -> Value {
 }
 
 #[tokio::test]
-async fn a_result_is_checked_by_the_listed_schema_by_every_way() {
+async fn both_paths_check_a_result_by_the_listed_schema() {
     let surface = Surface::new();
     let (session, _) = surface.open("2025-06-18").await;
     let stateless =

@@ -89,7 +89,7 @@ fn a_clock_that_stays_where_it_jumped_to_is_trusted_after_a_day() {
 }
 
 #[test]
-fn an_operator_s_word_is_enough_until_the_next_jump() {
+fn a_confirmed_clock_is_trusted_until_the_next_jump() {
     let mut machine = Machine::new(None);
     assert!(machine.after(0, 0));
     assert!(!machine.after(MINUTE_MS, 400 * DAY_MS));
@@ -119,7 +119,7 @@ fn a_restart_does_not_make_a_wrong_clock_right() {
 }
 
 #[test]
-fn a_machine_that_runs_for_hours_at_a_time_gets_its_day_together() {
+fn short_runs_add_up_to_a_steady_day() {
     let mut machine = Machine::remembers(START_MS - 9 * DAY_MS);
     assert!(!machine.after(0, 0), "after a holiday");
     for _ in 0..2 {
@@ -130,7 +130,7 @@ fn a_machine_that_runs_for_hours_at_a_time_gets_its_day_together() {
 }
 
 #[test]
-fn a_doubt_says_what_happened() {
+fn a_clock_problem_names_its_cause() {
     let say = |cause, by_ms| ClockProblem { cause, by_ms, trusted_in_ms: 0 }.to_string();
     assert_eq!(
         say(Cause::Jumped, 400 * DAY_MS),

@@ -6,9 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use sa_core::call::Updates;
 use sa_core::directory::{Attach, Registration};
-use sa_core::{
-    Call, Catalog, Grant, Outcome, Output, Provider, ProviderId, RawJson, Schema, Scope, Tool,
-};
+use sa_core::{Call, Catalog, Grant, Outcome, Provider, ProviderId, RawJson, Schema, Scope, Tool};
 use serde_json::{Value, json};
 
 use crate::kit::Server;

@@ -93,35 +93,36 @@ fn schema(json: &Value) -> Schema {
 
 #[test]
 fn a_tool_with_an_output_schema_has_structured_content() {
-    let made = |given: &Value, listed: Option<Schema>| {
+    let converted = |given: &Value, listed: Option<Schema>| {
         let outcome = Ok(sa_http::blocks::output(RawJson::of(given), Vec::new()));
-        let made = result_of(&outcome, "t", || listed);
-        (made.structured_content, made.is_error == Some(true), made.content.len())
+        let converted = result_of(&outcome, "t", || listed);
+        (converted.structured_content, converted.is_error == Some(true), converted.content.len())
     };
     let any = || Some(schema(&json!({ "type": "object" })));
     let image =
         json!({ "content": [{ "type": "image", "data": "AA==", "mimeType": "image/png" }] });
-    assert_eq!(made(&image, any()), (Some(image.clone()), false, 1));
-    assert_eq!(made(&image, None), (None, false, 1));
-    assert_eq!(made(&json!({ "a": 1 }), any()), (Some(json!({ "a": 1 })), false, 1));
+    assert_eq!(converted(&image, any()), (Some(image.clone()), false, 1));
+    assert_eq!(converted(&image, None), (None, false, 1));
+    assert_eq!(converted(&json!({ "a": 1 }), any()), (Some(json!({ "a": 1 })), false, 1));
     // What is promised and cannot be had is an error, with the result in it.
-    assert_eq!(made(&json!("text"), any()), (None, true, 2));
-    assert_eq!(made(&json!("text"), None), (None, false, 1));
+    assert_eq!(converted(&json!("text"), any()), (None, true, 2));
+    assert_eq!(converted(&json!("text"), None), (None, false, 1));
     let numbers = || Some(schema(&json!({ "type": "object", "required": ["n"] })));
-    assert_eq!(made(&image, numbers()), (None, true, 2));
+    assert_eq!(converted(&image, numbers()), (None, true, 2));
     let failed = Err(CallError::new(CallErrorKind::Failed, "no"));
     let failed = result_of(&failed, "t", || panic!("not needed"));
     assert_eq!(failed.structured_content, None);
 }
 
 #[test]
-fn a_result_that_does_not_fit_the_output_schema_is_an_error_that_holds_it() {
+fn a_result_that_violates_the_output_schema_is_an_error_that_contains_it() {
     let numbers = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-    let made = |outcome: &Outcome| {
-        let made = result_of(outcome, "node.count", || Some(schema(&numbers)));
-        serde_json::to_value(made).unwrap()
+    let converted = |outcome: &Outcome| {
+        let converted = result_of(outcome, "node.count", || Some(schema(&numbers)));
+        serde_json::to_value(converted).unwrap()
     };
-    let plain = |given: &Value| made(&Ok(sa_http::blocks::output(RawJson::of(given), Vec::new())));
+    let plain =
+        |given: &Value| converted(&Ok(sa_http::blocks::output(RawJson::of(given), Vec::new())));
     let fits = plain(&json!({ "n": 1 }));
     assert_eq!((&fits["structuredContent"], &fits["isError"]), (&json!({ "n": 1 }), &json!(false)));
     for given in [json!({ "n": "1" }), json!({ "_truncated": true, "partial": "{\"n\":1" })] {
@@ -136,7 +137,7 @@ fn a_result_that_does_not_fit_the_output_schema_is_an_error_that_holds_it() {
     let passed_through = |result: Value| {
         let mut output = Output::json(RawJson::of(&json!({})));
         output.passthrough = Some(Passthrough::new(MCP, RawJson::of(&result)));
-        made(&Ok(output))
+        converted(&Ok(output))
     };
     let text = json!([{ "type": "text", "text": "one" }]);
     let wrong = passed_through(json!({ "content": text, "structuredContent": { "n": "one" } }));
@@ -168,7 +169,7 @@ fn an_output_schema_that_cannot_be_used_is_not_listed() {
 }
 
 #[test]
-fn a_provider_may_say_that_its_blocks_are_an_error() {
+fn blocks_may_be_marked_as_an_error() {
     let given = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
     let converted = result(&Ok(sa_http::blocks::output(RawJson::of(&given), Vec::new())));
     assert_eq!(converted.is_error, Some(true));
@@ -176,7 +177,7 @@ fn a_provider_may_say_that_its_blocks_are_an_error() {
 }
 
 #[test]
-fn every_file_that_came_along_is_a_block() {
+fn every_attachment_is_a_block() {
     let attach = |mime: &str, name: Option<&str>, data: &[u8]| Attachment {
         mime_type: mime.into(),
         name: name.map(Into::into),
@@ -249,12 +250,12 @@ proptest::proptest! {
         let wrapped = json!({ "content": [content] });
         for content in [content, wrapped] {
             let output = sa_http::blocks::output(RawJson::of(&content), Vec::new());
-            let told = result(&Ok(output.clone()));
-            let written = serde_json::to_value(&told).unwrap();
+            let rendered = result(&Ok(output.clone()));
+            let written = serde_json::to_value(&rendered).unwrap();
             proptest::prop_assert!(serde_json::from_value::<CallToolResult>(written).is_ok());
             // The short way says the same as the long one.
             if let Some(plain) = plain(&Ok(output.clone())) {
-                proptest::prop_assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::to_value(&told).unwrap());
+                proptest::prop_assert_eq!(serde_json::to_value(plain).unwrap(), serde_json::to_value(&rendered).unwrap());
             }
             let passthrough = Passthrough::new(MCP, RawJson::of(&returned));
             let outcome = if failed {

@@ -56,10 +56,10 @@ impl Index {
         keep: impl Fn(&ToolView) -> bool,
     ) -> Vec<&ToolView> {
         let mut scores: HashMap<u32, f32> = HashMap::new();
-        let mut asked = words(query);
-        asked.sort();
-        asked.dedup();
-        for word in &asked {
+        let mut terms = words(query);
+        terms.sort();
+        terms.dedup();
+        for word in &terms {
             self.score(word, &mut scores);
         }
         for (number, score) in &mut scores {
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    fn office() -> Index {
+    fn sample_index() -> Index {
         Index::new(vec![
             view("calendar__createEvent", "Adds an event to a calendar."),
             view("mail__send_message", "Sends a mail to somebody, with files if you like."),
@@ -235,13 +235,13 @@ mod tests {
 
     #[track_caller]
     fn check(query: &str, first: &str) {
-        let index = office();
+        let index = sample_index();
         let found = index.find(query, 10, |_| true);
         assert_eq!(found.first().map(|tool| &*tool.name), Some(first), "{query}");
     }
 
     #[test]
-    fn what_fits_best_comes_first() {
+    fn the_best_match_comes_first() {
         check("send mail", "mail__send_message");
         check("sending a message", "mail__send_message");
         check("create events", "calendar__createEvent");
@@ -276,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_fits_or_may_be_seen() {
-        assert!(office().find("zebra", 10, |_| true).is_empty());
-        assert!(office().find("", 10, |_| true).is_empty());
+    fn no_match_or_no_permission_finds_nothing() {
+        assert!(sample_index().find("zebra", 10, |_| true).is_empty());
+        assert!(sample_index().find("", 10, |_| true).is_empty());
         assert!(
-            office()
+            sample_index()
                 .find("mail", 10, |tool| !tool.name.contains("mail")
                     && !tool.name.contains("weather"))
                 .is_empty()
         );
-        assert_eq!(office().find("mail", 1, |_| true).len(), 1);
+        assert_eq!(sample_index().find("mail", 1, |_| true).len(), 1);
     }
 
     #[track_caller]

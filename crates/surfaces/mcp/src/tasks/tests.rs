@@ -33,14 +33,14 @@ fn tasks(dir: &std::path::Path, wall_ms: i64, bytes: usize) -> (Arc<Tasks>, Stor
 async fn end(tasks: &Tasks, id: &str, principal: &Principal, created_ms: i64, bytes: usize) {
     let result = json!({ "text": "x".repeat(bytes) }).as_object().cloned().unwrap();
     let state = tasks.store_result(id, &principal.holder(), State::Completed(result)).await;
-    let kept = Kept {
+    let record = Record {
         principal: Arc::clone(&principal.id),
         tool: "t".into(),
         created_ms,
         updated_ms: created_ms,
         state,
     };
-    tasks.write(id, &kept).await.unwrap();
+    tasks.write(id, &record).await.unwrap();
 }
 
 async fn text(tasks: &Tasks, id: &str, principal: &Principal) -> Result<usize, String> {
@@ -52,7 +52,7 @@ async fn text(tasks: &Tasks, id: &str, principal: &Principal) -> Result<usize, S
 }
 
 #[tokio::test]
-async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
+async fn results_share_a_budget_and_a_task_fails_beyond_it() {
     let dir = tempfile::tempdir().unwrap();
     let now = 400 * DAY_MS;
     let (greedy, modest) =
@@ -61,8 +61,8 @@ async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
     for number in 0..20 {
         end(&first, &format!("g{number}"), &greedy, now, 70_000).await;
     }
-    let kept = first.budget().used();
-    assert!((700_000..750_000).contains(&kept), "{kept}: above three quarters it gets no more");
+    let record = first.budget().used();
+    assert!((700_000..750_000).contains(&record), "{record}: above three quarters it gets no more");
     assert_eq!(text(&first, "g9", &greedy).await, Ok(70_000));
     let refused = text(&first, "g10", &greedy).await.unwrap_err();
     assert!(
@@ -79,7 +79,7 @@ async fn results_share_a_budget_and_one_that_finds_no_room_fails_its_task() {
     // The next run charges the existing results, and releases them with the tasks.
     let (second, store) = tasks(dir.path(), now, 1_000_000);
     second.sweep().await.unwrap();
-    assert_eq!((second.budget().used(), second.budget().held_by(&greedy.holder())), (used, kept));
+    assert_eq!((second.budget().used(), second.budget().held_by(&greedy.holder())), (used, record));
     drop(second);
     store.shutdown().await.unwrap();
     let (third, store) = tasks(dir.path(), now + 2 * DAY_MS, 1_000_000);
@@ -176,14 +176,14 @@ async fn a_sweep_reads_no_results_and_those_of_earlier_versions_one_at_a_time() 
         end(&before, &format!("new{number}"), &owner, now, 100_000).await;
         let result = json!({ "text": "y".repeat(50_000) }).as_object().cloned().unwrap();
         let state = State::Completed(result);
-        let kept = Kept {
+        let record = Record {
             principal: "p".into(),
             tool: "t".into(),
             created_ms: now,
             updated_ms: now,
             state,
         };
-        before.write(&format!("old{number}"), &kept).await.unwrap();
+        before.write(&format!("old{number}"), &record).await.unwrap();
     }
     let counted = Arc::new(Counted(store, AtomicUsize::default()));
     let trimmer = Arc::clone(&before.trimmer);
@@ -196,8 +196,8 @@ async fn a_sweep_reads_no_results_and_those_of_earlier_versions_one_at_a_time() 
         closing: CancellationToken::new(),
     };
     sweeper.sweep().await.unwrap();
-    let most = counted.1.load(Ordering::Relaxed);
-    assert!(most < 60_000, "{most} bytes were read at once");
+    let max = counted.1.load(Ordering::Relaxed);
+    assert!(max < 60_000, "{max} bytes were read at once");
     let used = sweeper.budget().used();
     assert!(used > 1_500_000, "{used}");
     assert_eq!(text(&sweeper, "old3", &owner).await, Ok(50_000));
@@ -207,14 +207,14 @@ async fn a_sweep_reads_no_results_and_those_of_earlier_versions_one_at_a_time() 
 proptest! {
     /// For any stored bytes, a task is read as it was written, or does not exist.
     #[test]
-    fn a_task_that_was_kept_is_read_or_is_not_there(text in sa_hostile::nearly(json!({
+    fn a_stored_task_is_read_or_missing(text in sa_hostile::nearly(json!({
         "principal": "p", "tool": "t", "created_ms": 1_700_000_000_000_i64, "updated_ms": 5, "state": { "completed": { "content": [] } },
     })), ms: i64) {
-        if let Ok(mut kept) = serde_json::from_str::<Kept>(&text) {
-            kept.updated_ms = ms;
-            let again: Kept = serde_json::from_slice(&serde_json::to_vec(&kept).unwrap()).unwrap();
-            prop_assert_eq!(format!("{again:?}"), format!("{kept:?}"));
-            let task = serde_json::to_value(kept.task("id")).unwrap();
+        if let Ok(mut record) = serde_json::from_str::<Record>(&text) {
+            record.updated_ms = ms;
+            let again: Record = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
+            prop_assert_eq!(format!("{again:?}"), format!("{record:?}"));
+            let task = serde_json::to_value(record.task("id")).unwrap();
             prop_assert!(task["createdAt"].as_str().is_some_and(|time| time.parse::<Timestamp>().is_ok()), "{task}");
         }
     }

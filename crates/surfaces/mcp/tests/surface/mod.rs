@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const NEWER: &str = "2026-07-28";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `text` returns as many bytes as `bytes` says, `short` too, with an output schema that allows
+/// `text` returns as many bytes as `bytes` says, `fast_path` too, with an output schema that allows
 /// three; `report` reports progress first, `wait` waits for [`Surface::release`] and fails with a
 /// protocol error if `fails` says so, and `late` waits, too, with the same output schema.
 #[derive(Default)]

@@ -15,10 +15,10 @@ use sa_core::ReaderGuard;
 use tokio::sync::mpsc;
 
 use super::Session;
-use crate::sole::{KEEP_ALIVE, is_answer};
+use crate::json_answer::{KEEP_ALIVE, is_answer};
 
 /// A stream to the client. It detects when the client leaves before its end.
-pub(super) struct Watched {
+pub(super) struct SessionStream {
     pub(super) inner: mpsc::Receiver<ServerSseMessage>,
     pub(super) over: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     pub(super) session: Arc<Session>,
@@ -28,7 +28,7 @@ pub(super) struct Watched {
     pub(super) reader_guard: Option<ReaderGuard>,
 }
 
-impl Stream for Watched {
+impl Stream for SessionStream {
     type Item = ServerSseMessage;
 
     fn poll_next(
@@ -42,7 +42,7 @@ impl Stream for Watched {
             };
             match &polled {
                 Poll::Ready(Some(event))
-                    if event.message.is_none() && !self.session.takes_empty_events() => {}
+                    if event.message.is_none() && !self.session.supports_empty_events() => {}
                 _ => break polled,
             }
         };
@@ -59,7 +59,7 @@ impl Stream for Watched {
     }
 }
 
-impl Watched {
+impl SessionStream {
     /// Returns the request that is still to be answered.
     pub(super) fn request_id(&self) -> Option<RequestId> {
         self.request.as_ref().map(|(_, id)| id.clone())
@@ -83,7 +83,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for SessionStream {
     fn drop(&mut self) {
         self.session.touch();
         self.session.open.fetch_sub(1, Ordering::AcqRel);

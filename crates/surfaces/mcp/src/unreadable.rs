@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::short::respond;
+use crate::fast_path::respond;
 
 /// The methods that the gateway answers in every revision.
 const METHODS: [&str; 8] = [
@@ -37,9 +37,9 @@ const METHODS: [&str; 8] = [
 const MAX_ID: usize = 256;
 
 /// The body of a request with a JSON content type, kept in case it turns out to be unreadable.
-pub(crate) struct Unread(Option<Bytes>);
+pub(crate) struct UnreadableBody(Option<Bytes>);
 
-impl Unread {
+impl UnreadableBody {
     pub(crate) fn of(request: &Request<Bytes>) -> Self {
         let says_json = |headers: &HeaderMap| {
             let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -107,32 +107,33 @@ mod tests {
 
     #[track_caller]
     fn check(body: &str, code: ErrorCode, id: Option<i64>) {
-        let told = explained(body.as_bytes());
+        let answer = explained(body.as_bytes());
         assert_eq!(
-            (told.error.code, told.id),
+            (answer.error.code, answer.id),
             (code, id.map(RequestId::Number)),
             "{body}: {}",
-            told.error.message
+            answer.error.message
         );
     }
 
     #[test]
-    fn params_that_cannot_be_read_are_no_unknown_method() {
-        let told = |method: &str, params: Value| custom(&CustomRequest::new(method, Some(params)));
+    fn unreadable_params_are_not_an_unknown_method() {
+        let answer =
+            |method: &str, params: Value| custom(&CustomRequest::new(method, Some(params)));
         for arguments in [json!([1]), json!("x"), json!(1)] {
-            let told = told("tools/call", json!({ "name": "a", "arguments": arguments }));
-            assert_eq!(told.code, ErrorCode::INVALID_PARAMS, "{told}");
+            let answer = answer("tools/call", json!({ "name": "a", "arguments": arguments }));
+            assert_eq!(answer.code, ErrorCode::INVALID_PARAMS, "{answer}");
             assert!(
-                told.message.contains("tools/call") && told.message.contains("expected"),
-                "{told}"
+                answer.message.contains("tools/call") && answer.message.contains("expected"),
+                "{answer}"
             );
         }
-        assert_eq!(told("prompts/get", json!(1)).code, ErrorCode::INVALID_PARAMS);
-        assert_eq!(told("tools/cal", json!({})).code, ErrorCode::METHOD_NOT_FOUND);
+        assert_eq!(answer("prompts/get", json!(1)).code, ErrorCode::INVALID_PARAMS);
+        assert_eq!(answer("tools/cal", json!({})).code, ErrorCode::METHOD_NOT_FOUND);
     }
 
     #[test]
-    fn whoever_asked_is_told_what_is_wrong() {
+    fn unreadable_messages_get_an_error_with_their_id() {
         let call = |arguments: &str| {
             let params = format!(r#"{{"name":"a","arguments":{arguments}}}"#);
             format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
@@ -147,13 +148,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_cannot_be_read_is_told_in_few_words(
+        fn errors_for_unreadable_messages_are_short(
             text in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a", "arguments": {} } })),
             list in sa_hostile::list(&["2.0", "tools/call"]), noise in sa_hostile::noise(),
         ) {
             for body in [text.as_bytes(), list.as_bytes(), &noise] {
-                let told = serde_json::to_string(&explained(body)).unwrap();
-                prop_assert!(told.len() < sa_hostile::SHORT, "{} bytes", told.len());
+                let answer = serde_json::to_string(&explained(body)).unwrap();
+                prop_assert!(answer.len() < sa_hostile::SHORT, "{} bytes", answer.len());
             }
         }
     }

@@ -26,23 +26,23 @@ const LEVEL: LoggingLevel = LoggingLevel::Info;
 /// Receives every notice, and forwards it to the sessions that it is for.
 pub(crate) async fn distribute(shared: Arc<Shared>, sessions: Arc<Sessions>) {
     let (notices, closing) = (&shared.notices, &shared.closing);
-    let mut news = notices.subscribe();
+    let mut receiver = notices.subscribe();
     loop {
         let notice = tokio::select! {
-            notice = news.recv() => notice,
+            notice = receiver.recv() => notice,
             () = closing.cancelled() => return,
         };
         match notice {
-            Ok(notice) => sessions.tell(&notice),
+            Ok(notice) => sessions.notify(&notice),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
                 // The missed notices may include a change of a list; requesting it once too often
                 // does no harm.
                 tracing::warn!(missed, "MCP sessions missed notices");
                 let tools = NoticeBody::ToolsChanged { revision: 0, scope: None };
                 for body in [tools, NoticeBody::DocumentsChanged { provider: None }] {
-                    sessions.tell(&Arc::new(Notice { to: None, body }));
+                    sessions.notify(&Arc::new(Notice { to: None, body }));
                 }
-                sessions.tell_pending(notices);
+                sessions.notify_pending(notices);
             }
             Err(broadcast::error::RecvError::Closed) => return,
         }
@@ -92,10 +92,10 @@ impl Outbox {
 
     /// Sends queued notices to the client, one after the other.
     pub(crate) async fn deliver(&self, peer: Peer<RoleServer>) {
-        let Some(mut news) = self.receive.lock().take() else {
+        let Some(mut receiver) = self.receive.lock().take() else {
             return;
         };
-        while let Some(notice) = news.recv().await {
+        while let Some(notice) = receiver.recv().await {
             match &notice.body {
                 NoticeBody::ToolsChanged { .. } => {
                     // The flag is cleared before the notification: a later change needs another
@@ -108,7 +108,7 @@ impl Outbox {
                     peer.notify_resource_list_changed().await.ok();
                     peer.notify_prompt_list_changed().await.ok();
                 }
-                body @ NoticeBody::Session { .. } => tell(&peer, body).await,
+                body @ NoticeBody::Session { .. } => send_event(&peer, body).await,
             }
         }
     }
@@ -116,7 +116,7 @@ impl Outbox {
 
 /// The events in the principal's sessions, during one of its calls.
 pub(crate) struct Listener {
-    news: broadcast::Receiver<Arc<Notice>>,
+    receiver: broadcast::Receiver<Arc<Notice>>,
     /// The events that were queued before.
     pending: std::vec::IntoIter<Notice>,
     principal: Arc<Principal>,
@@ -126,43 +126,43 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn new(notices: &Notices, principal: Arc<Principal>, level: LogLevel) -> Self {
-        let (news, reader_guard) = (notices.subscribe(), notices.add_reader(&principal.id));
+        let (receiver, reader_guard) = (notices.subscribe(), notices.add_reader(&principal.id));
         let pending = notices.pending(&principal).into_iter();
-        Self { news, pending, principal, level, _reader_guard: reader_guard }
+        Self { receiver, pending, principal, level, _reader_guard: reader_guard }
     }
 
     /// Sends events to the client while it is polled.
     pub(crate) async fn deliver(&mut self, peer: &Peer<RoleServer>) {
         for notice in self.pending.by_ref() {
-            tell(peer, &notice.body).await;
+            send_event(peer, &notice.body).await;
         }
         loop {
-            let notice = match self.news.recv().await {
+            let notice = match self.receiver.recv().await {
                 Ok(notice) => notice,
                 Err(broadcast::error::RecvError::Lagged(_)) => continue,
                 Err(broadcast::error::RecvError::Closed) => return,
             };
             if self.wants(&notice) {
-                tell(peer, &notice.body).await;
+                send_event(peer, &notice.body).await;
             }
         }
     }
 
     fn wants(&self, notice: &Notice) -> bool {
-        let mine = notice.to.as_ref().is_some_and(|to| *to == self.principal.id);
+        let is_for_principal = notice.to.as_ref().is_some_and(|to| *to == self.principal.id);
         // A request for a tool needs an answer, so it is sent at every level.
-        let loud_enough = match &notice.body {
+        let is_at_level = match &notice.body {
             NoticeBody::Session { kind: SessionNoticeKind::CallerToolRequest, .. } => true,
             NoticeBody::Session { kind: SessionNoticeKind::Event, .. } => {
                 self.level <= LogLevel::Info
             }
             NoticeBody::ToolsChanged { .. } | NoticeBody::DocumentsChanged { .. } => false,
         };
-        mine && loud_enough
+        is_for_principal && is_at_level
     }
 }
 
-async fn tell(peer: &Peer<RoleServer>, body: &NoticeBody) {
+async fn send_event(peer: &Peer<RoleServer>, body: &NoticeBody) {
     let NoticeBody::Session { kind, data, .. } = body else { return };
     let logger = match kind {
         SessionNoticeKind::CallerToolRequest => "oubliette.caller_tool",
@@ -182,7 +182,7 @@ pub(crate) async fn follow(
 ) {
     let (wants, sink) = (context.accepted(), context.sink());
     let mut notices = shared.notices.subscribe();
-    let shown = VisibleTools::new(&shared.router, view);
+    let visible_tools = VisibleTools::new(&shared.router, view);
     let mut watched = FuturesUnordered::new();
     for uri in wants.resource_subscriptions.iter().flatten() {
         // A document that cannot be watched counts as unchanged.
@@ -191,19 +191,19 @@ pub(crate) async fn follow(
         }
     }
     loop {
-        let told = tokio::select! {
-            changed = lists_changed(&mut notices, &shown, &shared.router) => {
-                let mut told = Ok(());
+        let sent = tokio::select! {
+            changed = lists_changed(&mut notices, &visible_tools, &shared.router) => {
+                let mut sent = Ok(());
                 if changed.tools && wants.tools_list_changed == Some(true) {
-                    told = sink.notify_tool_list_changed().await;
+                    sent = sink.notify_tool_list_changed().await;
                 }
-                if told.is_ok() && changed.documents && wants.resources_list_changed == Some(true) {
-                    told = sink.notify_resource_list_changed().await;
+                if sent.is_ok() && changed.documents && wants.resources_list_changed == Some(true) {
+                    sent = sink.notify_resource_list_changed().await;
                 }
-                if told.is_ok() && changed.documents && wants.prompts_list_changed == Some(true) {
-                    told = sink.notify_prompt_list_changed().await;
+                if sent.is_ok() && changed.documents && wants.prompts_list_changed == Some(true) {
+                    sent = sink.notify_prompt_list_changed().await;
                 }
-                told
+                sent
             }
             Some((uri, watch)) = watched.next() => match watch {
                 Some(watch) => {
@@ -213,7 +213,7 @@ pub(crate) async fn follow(
                 None => Ok(()),
             },
         };
-        if told.is_err() {
+        if sent.is_err() {
             return;
         }
     }
@@ -233,23 +233,23 @@ struct ListsChanged {
 /// Resolves when the lists of tools or documents that the client can see have changed.
 async fn lists_changed(
     notices: &mut broadcast::Receiver<Arc<Notice>>,
-    shown: &VisibleTools,
+    visible_tools: &VisibleTools,
     router: &Router,
 ) -> ListsChanged {
     loop {
         let (tools, documents) = match notices.recv().await {
             Ok(notice) => match &notice.body {
                 NoticeBody::ToolsChanged { scope, .. } => {
-                    (shown.changed(router, scope.as_ref()), false)
+                    (visible_tools.changed(router, scope.as_ref()), false)
                 }
                 NoticeBody::DocumentsChanged { provider } => {
-                    (false, shown.documents_changed(provider.as_ref()))
+                    (false, visible_tools.documents_changed(provider.as_ref()))
                 }
                 NoticeBody::Session { .. } => (false, false),
             },
             // The missed notices may include a change of each list.
             Err(broadcast::error::RecvError::Lagged(_)) => {
-                (shown.changed(router, None), shown.documents_changed(None))
+                (visible_tools.changed(router, None), visible_tools.documents_changed(None))
             }
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         };

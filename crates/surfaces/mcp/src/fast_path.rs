@@ -29,10 +29,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::call::{Client, Running, Turn};
+use crate::call::{CallStep, Client, Running};
 use crate::caller::Caller;
 use crate::convert;
-use crate::questions::{self, Whose};
+use crate::questions::{self, CallIdentity};
 use crate::shared::Shared;
 use crate::trace::trace;
 
@@ -104,27 +104,27 @@ impl PlainCall {
         let (tool, args) = (request.tool.clone(), request.args.clone());
         let principal = Arc::clone(&request.view.principal.id);
         let mut running = Running::start(shared, request, client);
-        let made = match running.alone().await {
-            Turn::Ended(finished) => {
-                return finished.render(move |finished| told(&running, finished, id)).await;
+        let response = match running.next_step_detached().await {
+            CallStep::Ended(finished) => {
+                return finished.render(move |finished| render(&running, finished, id)).await;
             }
-            Turn::Asks(asked) => {
+            CallStep::Asks(pending) => {
                 let mut count = 0;
-                let asked = questions::name(asked, &mut count);
+                let pending = questions::name(pending, &mut count);
                 // The arguments are parsed like on the long path, because a client that is asked a
                 // question returns on that path.
                 let arguments = serde_json::from_str(args.as_str()).unwrap_or_default();
-                let whose = Whose { principal, tool, arguments };
-                Ok(shared.waiting.set_aside(whose, count, running, asked))
+                let identity = CallIdentity { principal, tool, arguments };
+                Ok(shared.suspended.suspend(identity, count, running, pending))
             }
-            Turn::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
+            CallStep::Cancelled => Err(ErrorData::internal_error("cancelled", None)),
         };
-        whole(made, id)
+        full_response(response, id)
     }
 }
 
 /// Returns the answer to a call that has ended.
-fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
+fn render(running: &Running, finished: &Finished, id: RequestId) -> Response<Answer> {
     let fits = |schema: &Schema| {
         finished.outcome.as_ref().is_ok_and(|output| schema.result_error(&output.content).is_none())
     };
@@ -135,12 +135,12 @@ fn told(running: &Running, finished: &Finished, id: RequestId) -> Response<Answe
         Some(result) => {
             respond(StatusCode::OK, &JsonRpcResponse { jsonrpc: JsonRpcVersion2_0, id, result })
         }
-        None => whole(running.answer(finished, true), id),
+        None => full_response(running.answer(finished, true), id),
     }
 }
 
-fn whole(made: Result<CallToolResponse, ErrorData>, id: RequestId) -> Response<Answer> {
-    let message = match made {
+fn full_response(response: Result<CallToolResponse, ErrorData>, id: RequestId) -> Response<Answer> {
+    let message = match response {
         Ok(response) => ServerJsonRpcMessage::response(ServerResult::from(response), id),
         Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
     };
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_with_nothing_unusual_goes_the_short_way() {
+    fn only_a_plain_request_uses_the_fast_path() {
         check(|_| {}, true);
         check(|body| body["id"] = json!("x"), true);
         check(|body| drop(body["params"].as_object_mut().unwrap().remove("arguments")), true);
@@ -332,28 +332,27 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_goes_the_long_way_wherever_it_stands() {
+    fn an_unreadable_request_uses_the_long_path() {
         let usual = body(|_| {});
-        for (place, odd) in [
+        for (place, unusual) in [
             (r#""x":1"#, r#""x":1e999"#),
             (r#""name":"c""#, r#""name":"\ud800""#),
             ("{}", r#"{"x":-1e999}"#),
         ] {
-            let odd = usual.replacen(place, odd, 1);
-            assert_ne!(odd, usual);
-            assert!(Body::parse(odd.as_bytes()).is_none(), "{odd}");
+            let unusual = usual.replacen(place, unusual, 1);
+            assert_ne!(unusual, usual);
+            assert!(Body::parse(unusual.as_bytes()).is_none(), "{unusual}");
         }
         let deep =
             usual.replacen("{}", &format!("{{\"x\":{}{}}}", "[".repeat(120), "]".repeat(120)), 1);
         assert!(Body::parse(deep.as_bytes()).is_none());
-        let odd = [usual.replacen('c', "\u{e9}", 1).into_bytes(), usual.clone().into_bytes()].map(
-            |mut bytes| {
+        let unusual = [usual.replacen('c', "\u{e9}", 1).into_bytes(), usual.clone().into_bytes()]
+            .map(|mut bytes| {
                 let at = bytes.iter().rposition(|byte| *byte == b'1').unwrap();
                 bytes[at] = 0xff;
                 bytes
-            },
-        );
-        assert!(odd.iter().all(|bytes| Body::parse(bytes).is_none()));
+            });
+        assert!(unusual.iter().all(|bytes| Body::parse(bytes).is_none()));
         assert!(Body::parse(usual.as_bytes()).is_some());
     }
 
@@ -374,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_usual_headers_go_the_short_way() {
+    fn only_plain_headers_use_the_fast_path() {
         let value = HeaderValue::from_static;
         check_headers(|_| {}, true);
         check_headers(|headers| drop(headers.insert("x-else", value("1"))), true);
@@ -401,7 +400,7 @@ mod tests {
     proptest::proptest! {
         /// The long path reads a plain request in the same way.
         #[test]
-        fn what_is_taken_for_plain_is_read_alike_by_the_protocols_own_reader(
+        fn the_long_path_reads_plain_requests_in_the_same_way(
             text in sa_hostile::nearly(usual()), noise in sa_hostile::noise(), list in sa_hostile::list(&["2.0", "initialize"]),
         ) {
             let _ = Body::parse(&noise);
@@ -410,8 +409,8 @@ mod tests {
             // A request with arguments that are not an object is later left to the long path.
             let is_plain = |body: &Body<'_>| body.params.0.arguments.is_none_or(|written| written.get().starts_with('{'));
             if let Some(body) = Body::parse(text.as_bytes()).filter(is_plain) {
-                let whole: rmcp::model::ClientJsonRpcMessage = serde_json::from_str(&text).unwrap();
-                let JsonRpcMessage::Request(request) = whole else { panic!("{text} is no request") };
+                let full_response: rmcp::model::ClientJsonRpcMessage = serde_json::from_str(&text).unwrap();
+                let JsonRpcMessage::Request(request) = full_response else { panic!("{text} is no request") };
                 let rmcp::model::ClientRequest::CallToolRequest(call) = request.request else { panic!("{text} is no call") };
                 proptest::prop_assert_eq!(&request.id, &body.id);
                 proptest::prop_assert_eq!(&*call.params.name, &*body.params.0.name);

@@ -20,7 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::offloaded;
-use crate::short::respond;
+use crate::fast_path::respond;
 
 const SESSION_ID: &str = "mcp-session-id";
 /// Tells nginx not to collect the response, which would hold the whitespace back.
@@ -35,14 +35,14 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(4);
 /// Carries the answer from the session to the HTTP response, because rmcp converts every answer of
 /// a session into a stream. It is stored in the extensions of the request.
 #[derive(Clone, Default)]
-pub(crate) struct SoleAnswer(Arc<Mutex<Option<Answer>>>);
+pub(crate) struct JsonAnswer(Arc<Mutex<Option<Answer>>>);
 
 enum Answer {
     Ready(Arc<ServerJsonRpcMessage>),
     Later(Later),
 }
 
-impl SoleAnswer {
+impl JsonAnswer {
     pub(crate) fn find(extensions: &Extensions) -> Option<&Self> {
         extensions.get::<Parts>().and_then(|parts| parts.extensions.get::<Self>())
     }
