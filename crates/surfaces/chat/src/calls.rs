@@ -11,14 +11,14 @@ use sa_core::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::formats::{Answer, Wanted};
-use crate::result::Shown;
+use crate::formats::{Answer, ToolCall};
+use crate::result::RenderedResult;
 
 /// The maximum length, in characters, of the excerpts of results and progress messages in events.
-const MAX_TOLD: usize = 2_000;
+const MAX_EVENT_TEXT: usize = 2_000;
 
 /// The maximum number of queued events about running calls.
-pub(crate) const NEWS: usize = 64;
+pub(crate) const EVENT_QUEUE: usize = 64;
 
 /// The caller, and its view of the tools.
 #[derive(Debug, Clone)]
@@ -34,41 +34,41 @@ pub(crate) struct Runner<'a> {
     pub(crate) router: &'a Arc<Router>,
     pub(crate) caller: &'a Caller,
     pub(crate) surface: &'static str,
-    pub(crate) at_once: usize,
+    pub(crate) max_parallel: usize,
     pub(crate) max_result_bytes: usize,
 }
 
 /// A call and its tool; `None` if the tool does not exist.
 #[derive(Debug)]
 pub(crate) struct Order {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ToolCall,
     pub(crate) tool: Option<Arc<str>>,
 }
 
 /// The outcome of a call.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct FinishedCall {
     pub(crate) answer: Answer,
     pub(crate) call: Option<CallId>,
     pub(crate) duration: Duration,
 }
 
-impl Carried {
+impl FinishedCall {
     /// Returns the event that reports the result.
-    pub(crate) fn news(&self) -> Value {
-        let Answer { wanted, shown } = &self.answer;
-        let mut news = json!({
-            "event": "tool_result", "id": wanted.id, "name": wanted.name, "ok": !shown.is_error,
+    pub(crate) fn event(&self) -> Value {
+        let Answer { wanted, rendered } = &self.answer;
+        let mut event = json!({
+            "event": "tool_result", "id": wanted.id, "name": wanted.name, "ok": !rendered.is_error,
             "duration_ms": self.duration.as_millis() as u64,
-            "result": beginning(&shown.text),
+            "result": beginning(&rendered.text),
         });
         if let Some(call) = self.call {
-            news["call_id"] = json!(call.to_string());
+            event["call_id"] = json!(call.to_string());
         }
-        if let Some(reason) = shown.reason {
-            news["reason"] = json!(reason);
+        if let Some(reason) = rendered.reason {
+            event["reason"] = json!(reason);
         }
-        news
+        event
     }
 }
 
@@ -78,23 +78,24 @@ impl Runner<'_> {
     pub(crate) async fn run(
         &self,
         orders: Vec<Order>,
-        news: Option<&mpsc::Sender<Value>>,
-    ) -> Vec<Carried> {
-        let running =
-            stream::iter(orders).map(|order| self.one(order, news)).buffered(self.at_once.max(1));
+        events: Option<&mpsc::Sender<Value>>,
+    ) -> Vec<FinishedCall> {
+        let running = stream::iter(orders)
+            .map(|order| self.one(order, events))
+            .buffered(self.max_parallel.max(1));
         running.collect().await
     }
 
-    async fn one(&self, order: Order, news: Option<&mpsc::Sender<Value>>) -> Carried {
+    async fn one(&self, order: Order, events: Option<&mpsc::Sender<Value>>) -> FinishedCall {
         let Order { wanted, tool } = order;
-        let carried = match (&tool, &wanted.arguments) {
+        let finished_call = match (&tool, &wanted.arguments) {
             (None, _) => {
                 let words = format!(
                     "not_found: there is no tool \"{}\" (use one of the offered tools)",
                     wanted.name
                 );
-                Carried {
-                    answer: Answer { wanted, shown: Shown::error(&words) },
+                FinishedCall {
+                    answer: Answer { wanted, rendered: RenderedResult::error(&words) },
                     call: None,
                     duration: Duration::ZERO,
                 }
@@ -103,39 +104,39 @@ impl Runner<'_> {
                 let words = format!(
                     "invalid_args: {why} (call it again with one JSON object that matches its schema)"
                 );
-                Carried {
-                    answer: Answer { wanted, shown: Shown::error(&words) },
+                FinishedCall {
+                    answer: Answer { wanted, rendered: RenderedResult::error(&words) },
                     call: None,
                     duration: Duration::ZERO,
                 }
             }
             (Some(tool), Ok(arguments)) => {
                 let request = self.request(tool, arguments.clone());
-                let sink = news.map(|news| {
+                let sink = events.map(|events| {
                     let (id, name) = (wanted.id.clone().unwrap_or_default(), wanted.name.clone());
-                    Arc::new(Progress { id, name, news: news.clone() }) as Arc<dyn UpdateSink>
+                    Arc::new(Progress { id, name, events: events.clone() }) as Arc<dyn UpdateSink>
                 });
                 let call = self.router.start(request, sink);
-                if let Some(news) = news {
+                if let Some(events) = events {
                     let started = json!({ "event": "tool_call", "id": wanted.id, "name": wanted.name,
                         "arguments": arguments.as_str(), "call_id": call.id().to_string() });
-                    let _ = news.send(started).await;
+                    let _ = events.send(started).await;
                 }
                 let finished = call.outcome().await;
-                let shown = finished
-                    .render(|finished| Shown::of(&finished.outcome, self.max_result_bytes))
+                let rendered = finished
+                    .render(|finished| RenderedResult::of(&finished.outcome, self.max_result_bytes))
                     .await;
-                Carried {
-                    answer: Answer { wanted, shown },
+                FinishedCall {
+                    answer: Answer { wanted, rendered },
                     call: Some(finished.id),
                     duration: finished.duration,
                 }
             }
         };
-        if let Some(news) = news {
-            let _ = news.send(carried.news()).await;
+        if let Some(events) = events {
+            let _ = events.send(finished_call.event()).await;
         }
-        carried
+        finished_call
     }
 
     fn request(&self, tool: &str, args: RawJson) -> CallRequest {
@@ -156,13 +157,13 @@ impl Runner<'_> {
 }
 
 fn beginning(text: &str) -> &str {
-    text.char_indices().nth(MAX_TOLD).map_or(text, |(end, _)| &text[..end])
+    text.char_indices().nth(MAX_EVENT_TEXT).map_or(text, |(end, _)| &text[..end])
 }
 
 struct Progress {
     id: Value,
     name: String,
-    news: mpsc::Sender<Value>,
+    events: mpsc::Sender<Value>,
 }
 
 impl UpdateSink for Progress {
@@ -173,7 +174,7 @@ impl UpdateSink for Progress {
             let message = message.as_deref().map(beginning);
             let report = json!({ "event": "tool_progress", "id": self.id, "name": self.name,
                 "progress": progress, "total": total, "message": message });
-            let _ = self.news.try_send(report);
+            let _ = self.events.try_send(report);
         }
         Ok(())
     }
@@ -189,8 +190,8 @@ mod tests {
     /// Returns the queued events after a tool has reported this number of times, with messages of
     /// this length.
     fn waiting(times: usize, chars: usize) -> Vec<Value> {
-        let (news, mut waiting) = mpsc::channel(NEWS);
-        let sink = Progress { id: json!("1"), name: "slow".into(), news };
+        let (events, mut waiting) = mpsc::channel(EVENT_QUEUE);
+        let sink = Progress { id: json!("1"), name: "slow".into(), events };
         for _ in 0..times {
             let message = Some("é".repeat(chars));
             sink.send(Update::Progress { progress: 1.0, total: None, message }).unwrap();
@@ -199,30 +200,32 @@ mod tests {
     }
 
     #[test]
-    fn much_is_cut() {
-        let waiting = waiting(2 * NEWS, 1 << 16);
-        let bytes: usize = waiting.iter().map(|news| news.to_string().len()).sum();
+    fn a_long_update_is_truncated() {
+        let waiting = waiting(2 * EVENT_QUEUE, 1 << 16);
+        let bytes: usize = waiting.iter().map(|event| event.to_string().len()).sum();
         assert!(
-            waiting.len() == NEWS && bytes < NEWS * 3 * MAX_TOLD,
+            waiting.len() == EVENT_QUEUE && bytes < EVENT_QUEUE * 3 * MAX_EVENT_TEXT,
             "{} with {bytes} bytes",
             waiting.len()
         );
     }
 
     #[test]
-    fn little_is_told_as_it_was_said() {
+    fn a_short_update_is_sent_unchanged() {
         assert_eq!(waiting(1, 5)[0]["message"], "ééééé");
     }
 
     #[test]
     fn the_reason_of_a_failure_is_reported() {
         let error = sa_core::CallError::new(sa_core::CallErrorKind::Failed, "no key");
-        let wanted = Wanted { id: None, name: "a".into(), arguments: Ok(RawJson::empty_object()) };
-        let news = |error| {
-            let answer = Answer { wanted: wanted.clone(), shown: Shown::of(&Err(error), 1_000) };
-            Carried { answer, call: None, duration: Duration::ZERO }.news()
+        let wanted =
+            ToolCall { id: None, name: "a".into(), arguments: Ok(RawJson::empty_object()) };
+        let event = |error| {
+            let answer =
+                Answer { wanted: wanted.clone(), rendered: RenderedResult::of(&Err(error), 1_000) };
+            FinishedCall { answer, call: None, duration: Duration::ZERO }.event()
         };
-        assert_eq!(news(error.clone()).get("reason"), None);
-        assert_eq!(news(error.with_reason("settings_invalid"))["reason"], "settings_invalid");
+        assert_eq!(event(error.clone()).get("reason"), None);
+        assert_eq!(event(error.with_reason("settings_invalid"))["reason"], "settings_invalid");
     }
 }

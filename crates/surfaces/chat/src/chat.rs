@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::calls::Caller;
 use crate::error::ChatError;
 use crate::memory::Memory;
-use crate::request::Asked;
+use crate::request::ChatRequest;
 use crate::responses::translate_events;
 use crate::run::Run;
 use crate::server;
@@ -106,12 +106,13 @@ impl Chat {
     /// future cancels everything.
     pub async fn complete(
         &self,
-        asked: Asked,
+        chat_request: ChatRequest,
         caller: &Caller,
     ) -> Result<(String, usize), ChatError> {
-        let responses = asked.responses.clone();
+        let responses = chat_request.responses.clone();
         // The part of the budget is held until the answer is written.
-        let (answer, left_out, _answers) = Run::prepare(self, asked, caller).await?.whole().await?;
+        let (answer, left_out, _answers) =
+            Run::prepare(self, chat_request, caller).await?.whole().await?;
         let answer = match responses {
             None => Value::Object(answer),
             Some(settings) => settings.response(answer),
@@ -121,18 +122,28 @@ impl Chat {
 
     /// Sends an answer in pieces. Ends early if the reader disconnects; dropping the future cancels
     /// everything.
-    pub async fn stream(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
-        let Some(settings) = asked.responses.clone() else {
-            return self.stream_chunks(asked, caller, events).await;
+    pub async fn stream(
+        &self,
+        chat_request: ChatRequest,
+        caller: &Caller,
+        events: &mpsc::Sender<Event>,
+    ) {
+        let Some(settings) = chat_request.responses.clone() else {
+            return self.stream_chunks(chat_request, caller, events).await;
         };
         let (sender, chunks) = mpsc::channel(1);
-        let run = async move { self.stream_chunks(asked, caller, &sender).await };
+        let run = async move { self.stream_chunks(chat_request, caller, &sender).await };
         tokio::join!(run, translate_events(&settings, chunks, events));
     }
 
     /// Sends the pieces as chunks of a chat completion.
-    async fn stream_chunks(&self, asked: Asked, caller: &Caller, events: &mpsc::Sender<Event>) {
-        let run = match Run::prepare(self, asked, caller).await {
+    async fn stream_chunks(
+        &self,
+        chat_request: ChatRequest,
+        caller: &Caller,
+        events: &mpsc::Sender<Event>,
+    ) {
+        let run = match Run::prepare(self, chat_request, caller).await {
             Ok(run) => run,
             Err(error) => return drop(events.send(Event::Failed(error)).await),
         };

@@ -5,7 +5,7 @@ use sa_text::excerpt;
 use serde_json::json;
 
 /// The maximum length of a quoted message of another server.
-const MAX_WORDS: usize = 1_000;
+const MAX_MESSAGE_CHARS: usize = 1_000;
 
 /// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,13 +73,13 @@ impl From<Refused> for ChatError {
 
 /// Quotes another server's message: truncated, without control characters, and without the secrets
 /// that it was sent.
-pub(crate) fn quoted(words: &str, secrets: &[&str]) -> String {
-    let mut words = words.to_owned();
+pub(crate) fn quoted(text: &str, secrets: &[&str]) -> String {
+    let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        words = words.replace(secret, sa_text::mask::MASK);
+        text = text.replace(secret, sa_text::mask::MASK);
     }
-    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    excerpt(MAX_WORDS, words.trim()).into_owned()
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    excerpt(MAX_MESSAGE_CHARS, text.trim()).into_owned()
 }
 
 #[cfg(test)]
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_others_are_harmless() {
+    fn quoted_errors_are_escaped_and_masked() {
         assert_eq!(
             quoted("Incorrect key sk-1 given:\n\x1b[1msk-1 ", &["sk-1", ""]),
             "Incorrect key *** given:  [1m***"
         );
-        assert_eq!(quoted(&"ä".repeat(3_000), &[]).chars().count(), MAX_WORDS + 1);
+        assert_eq!(quoted(&"ä".repeat(3_000), &[]).chars().count(), MAX_MESSAGE_CHARS + 1);
     }
 }

@@ -7,15 +7,15 @@ use sa_limits::offload;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::calls::{Caller, Carried, Order, Runner};
+use crate::available_tools;
+use crate::calls::{Caller, FinishedCall, Order, Runner};
 use crate::error::ChatError;
 use crate::formats::{Answer, Definition, Format, definitions, detect, messages, wanted};
-use crate::offer;
 use crate::request::Choice;
 
 /// The maximum number of calls in a reply; no reply has more.
 const MAX_CALLS: usize = 128;
-const AT_ONCE: usize = 16;
+const MAX_PARALLEL: usize = 16;
 const MAX_RESULT: usize = 1 << 20;
 
 /// Definitions and calls of the gateway's tools in the formats of several model vendors.
@@ -94,10 +94,10 @@ impl Functions {
     /// separated by commas, in which `*` matches any characters.
     pub async fn list(&self, format: Format, view: &View, tools: Option<&str>) -> String {
         let choice = tools.map(Choice::of_header);
-        let tools = offer::tools(&self.router, view, |name| {
+        let tools = available_tools::tools(&self.router, view, |name| {
             choice.as_ref().is_none_or(|choice| choice.includes(name))
         });
-        offload::run_queued(offer::weight(&tools), || {
+        offload::run_queued(available_tools::weight(&tools), || {
             definitions(format, &defined(format, tools)).to_string()
         })
         .await
@@ -105,14 +105,19 @@ impl Functions {
 
     /// Runs the calls of a reply, and returns the messages to append. A call that fails has a
     /// result like any other.
-    pub async fn execute(&self, asked: Execute, caller: &Caller) -> Result<String, ChatError> {
-        let format = asked.format.or_else(|| detect(&asked.reply)).ok_or_else(|| {
-            ChatError::invalid(
-                "format",
-                "the format of the reply cannot be detected: set \"format\"",
-            )
-        })?;
-        let calls = wanted(format, &asked.reply);
+    pub async fn execute(
+        &self,
+        chat_request: Execute,
+        caller: &Caller,
+    ) -> Result<String, ChatError> {
+        let format =
+            chat_request.format.or_else(|| detect(&chat_request.reply)).ok_or_else(|| {
+                ChatError::invalid(
+                    "format",
+                    "the format of the reply cannot be detected: set \"format\"",
+                )
+            })?;
+        let calls = wanted(format, &chat_request.reply);
         if calls.len() > MAX_CALLS {
             return Err(ChatError::invalid(
                 "reply",
@@ -120,9 +125,10 @@ impl Functions {
             ));
         }
         let (left, calls): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|call| asked.leave.contains(&call.name));
-        let tools = offer::tools(&self.router, &caller.view, |_| true);
-        let tools = offload::run_queued(offer::weight(&tools), || defined(format, tools)).await;
+            calls.into_iter().partition(|call| chat_request.leave.contains(&call.name));
+        let tools = available_tools::tools(&self.router, &caller.view, |_| true);
+        let tools =
+            offload::run_queued(available_tools::weight(&tools), || defined(format, tools)).await;
         let orders = calls.into_iter().map(|wanted| {
             let tool = tools
                 .iter()
@@ -137,28 +143,29 @@ impl Functions {
             router: &self.router,
             caller,
             surface: "functions",
-            at_once: AT_ONCE,
+            max_parallel: MAX_PARALLEL,
             max_result_bytes: MAX_RESULT,
         };
-        let carried = runner.run(orders.collect(), None).await;
-        let made: Vec<Value> = carried
+        let finished_call = runner.run(orders.collect(), None).await;
+        let events: Vec<Value> = finished_call
             .iter()
-            .map(|carried| {
-                let mut news = carried.news();
-                if let Some(fields) = news.as_object_mut() {
+            .map(|finished_call| {
+                let mut event = finished_call.event();
+                if let Some(fields) = event.as_object_mut() {
                     fields.remove("event");
                     fields.remove("result");
                 }
-                news
+                event
             })
             .collect();
-        let weight = carried.iter().map(|carried| carried.answer.shown.weight()).sum();
+        let weight =
+            finished_call.iter().map(|finished_call| finished_call.answer.rendered.weight()).sum();
         let answers: Vec<Answer> =
-            carried.into_iter().map(|Carried { answer, .. }| answer).collect();
+            finished_call.into_iter().map(|FinishedCall { answer, .. }| answer).collect();
         let left: Vec<Value> =
             left.iter().map(|call| json!({ "id": call.id, "name": call.name })).collect();
         let written = || {
-            let mut done = json!({ "format": format.as_str(), "messages": messages(format, &answers), "calls": made });
+            let mut done = json!({ "format": format.as_str(), "messages": messages(format, &answers), "calls": events });
             if !left.is_empty() {
                 done["left"] = json!(left);
             }

@@ -21,7 +21,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::{Api, Asked, Caller, Chat, ChatError, Event};
+use crate::{Api, Caller, Chat, ChatError, ChatRequest, Event};
 
 /// The state of the handlers.
 #[derive(Debug, Clone, FromRef)]
@@ -131,9 +131,10 @@ async fn answer(
     body: Bytes,
 ) -> Result<Response, Problem> {
     let tree = count_tree(&routes.http, &identity.principal.holder(), &body)?;
-    let asked = Asked::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
+    let chat_request =
+        ChatRequest::read(api, &body, headers.get(TOOLS).and_then(|value| value.to_str().ok()));
     drop(body);
-    let answer = async { run(routes, identity, headers, asked?, tree).await };
+    let answer = async { run(routes, identity, headers, chat_request?, tree).await };
     Ok(answer.await.unwrap_or_else(|error| failed(&error)))
 }
 
@@ -161,30 +162,30 @@ async fn run(
     Routes { http, chat, closing }: Routes,
     identity: Identity,
     headers: &HeaderMap,
-    asked: Asked,
+    chat_request: ChatRequest,
     tree: Option<Permit>,
 ) -> Result<Response, ChatError> {
-    let caller = caller(&http, &identity, asked.scopes(), headers)?;
-    if !asked.is_stream() {
+    let caller = caller(&http, &identity, chat_request.scopes(), headers)?;
+    if !chat_request.is_stream() {
         return tokio::select! {
-            answer = chat.complete(asked, &caller) => answer.map(|(answer, left_out)| counted(json(answer), left_out)),
+            answer = chat.complete(chat_request, &caller) => answer.map(|(answer, left_out)| counted(json(answer), left_out)),
             error = ended(&closing, &identity) => Err(error),
         };
     }
     // Holds one event, so the reader sets the pace and a disconnect is noticed at once.
-    let (events, mut news) = mpsc::channel(1);
+    let (events, mut receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let _tree = tree;
         let error = tokio::select! {
-            () = chat.stream(asked, &caller, &events) => return,
+            () = chat.stream(chat_request, &caller, &events) => return,
             // Dropping the stream cancels its calls.
             () = events.closed() => return,
             error = ended(&closing, &identity) => error,
         };
         let _ = events.send(Event::Failed(error)).await;
     });
-    match news.recv().await {
-        Some(Event::Started { left_out }) => Ok(counted(sse(news), left_out)),
+    match receiver.recv().await {
+        Some(Event::Started { left_out }) => Ok(counted(sse(receiver), left_out)),
         Some(Event::Failed(error)) => Err(error),
         _ => Err(ChatError::new(
             500,

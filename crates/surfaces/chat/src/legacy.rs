@@ -9,7 +9,7 @@ use crate::request::raw;
 
 /// The placeholder id of a call of the older form next to calls of the newer one, until it gets its
 /// own id.
-pub(crate) const BESIDE: &str = "function_call of the older form";
+pub(crate) const LEGACY_CALL_ID: &str = "function_call of the older form";
 
 /// The fields of a message that determine its form.
 #[derive(Debug, Deserialize)]
@@ -44,9 +44,9 @@ pub(crate) fn to_modern(messages: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
     let convert = |(place, message): (usize, Box<RawValue>)| {
         let Some(peek) = Peek::of(&message) else { return message };
         let called = peek.is("assistant") && peek.function_call.is_some();
-        if peek.tool_calls.is_some_and(|calls| calls.get().contains(BESIDE)) {
+        if peek.tool_calls.is_some_and(|calls| calls.get().contains(LEGACY_CALL_ID)) {
             last_id = format!("fc{place:07}");
-            let text = message.get().replacen(BESIDE, &last_id, 1);
+            let text = message.get().replacen(LEGACY_CALL_ID, &last_id, 1);
             return RawValue::from_string(text).unwrap_or(message);
         }
         if !called && !peek.is("function") {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn round_trip() {
         let call = json!({ "name": "f", "arguments": "{}" });
         let old = json!([
             { "role": "user", "content": "x" },

@@ -7,6 +7,7 @@
 //! of several model vendors, and runs the calls of a model's reply.
 
 mod answers;
+mod available_tools;
 mod calls;
 mod chat;
 mod error;
@@ -15,7 +16,6 @@ mod formats;
 pub mod http;
 mod legacy;
 mod memory;
-mod offer;
 mod request;
 mod responses;
 mod result;
@@ -32,6 +32,6 @@ pub use chat::{Chat, Event};
 pub use error::ChatError;
 pub use execute::{Execute, Functions, unknown_format};
 pub use formats::Format;
-pub use request::{Api, Asked};
+pub use request::{Api, ChatRequest};
 pub use settings::Settings;
 pub use spec::{ApiKey, Spec};

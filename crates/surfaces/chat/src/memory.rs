@@ -16,13 +16,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::legacy::{BESIDE, Peek};
+use crate::legacy::{LEGACY_CALL_ID, Peek};
 use crate::request::raw;
 
-const MAX_KEPT: usize = 4_096;
+const MAX_ENTRIES: usize = 4_096;
 const MAX_BYTES: usize = 64 << 20;
 const MAX_EACH: usize = 8 << 20;
-const KEPT_FOR: Duration = Duration::from_secs(3_600);
+const TTL: Duration = Duration::from_secs(3_600);
 
 /// The messages and calls that the client does not know.
 #[derive(Debug, Default)]
@@ -52,10 +52,10 @@ impl Hidden {
 type Key = (Arc<str>, String);
 
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Mutex<Kept>);
+pub(crate) struct Memory(Mutex<Table>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Table {
     entries: HashMap<Key, (Instant, Arc<Hidden>)>,
     order: VecDeque<Key>,
     bytes: usize,
@@ -72,25 +72,25 @@ impl Memory {
             return;
         }
         let hidden = Arc::new(hidden);
-        let mut kept = self.0.lock();
+        let mut table = self.0.lock();
         for place in places {
             let key = (Arc::clone(principal), place);
-            kept.bytes += hidden.bytes();
+            table.bytes += hidden.bytes();
             if let Some((_, old)) =
-                kept.entries.insert(key.clone(), (Instant::now(), Arc::clone(&hidden)))
+                table.entries.insert(key.clone(), (Instant::now(), Arc::clone(&hidden)))
             {
-                kept.bytes -= old.bytes();
+                table.bytes -= old.bytes();
             } else {
-                kept.order.push_back(key);
+                table.order.push_back(key);
             }
         }
-        kept.forget();
+        table.forget();
     }
 
     fn find(&self, principal: &Arc<str>, place: String) -> Option<Arc<Hidden>> {
-        let mut kept = self.0.lock();
-        kept.forget();
-        kept.entries.get(&(Arc::clone(principal), place)).map(|(_, hidden)| Arc::clone(hidden))
+        let mut table = self.0.lock();
+        table.forget();
+        table.entries.get(&(Arc::clone(principal), place)).map(|(_, hidden)| Arc::clone(hidden))
     }
 
     /// Returns the client's messages with the stored hidden parts inserted.
@@ -137,11 +137,11 @@ impl Memory {
     }
 }
 
-impl Kept {
+impl Table {
     fn forget(&mut self) {
         let now = Instant::now();
         while let Some(oldest) = self.order.front() {
-            if self.entries.get(oldest).is_some_and(|kept| now.duration_since(kept.0) < KEPT_FOR) {
+            if self.entries.get(oldest).is_some_and(|table| now.duration_since(table.0) < TTL) {
                 break;
             }
             if let Some((_, hidden)) = self.entries.remove(oldest) {
@@ -149,8 +149,8 @@ impl Kept {
             }
             self.order.pop_front();
         }
-        if self.order.len() > MAX_KEPT {
-            self.evict(MAX_KEPT, |_| 1);
+        if self.order.len() > MAX_ENTRIES {
+            self.evict(MAX_ENTRIES, |_| 1);
         }
         if self.bytes > MAX_BYTES {
             self.evict(MAX_BYTES, Hidden::bytes);
@@ -242,7 +242,7 @@ fn with_calls(message: &RawValue, calls: &[Value]) -> Box<RawValue> {
     let own = match (fields.remove("tool_calls"), fields.remove("function_call")) {
         (Some(Value::Array(own)), _) => own,
         (_, Some(call)) => {
-            vec![serde_json::json!({ "id": BESIDE, "type": "function", "function": call })]
+            vec![serde_json::json!({ "id": LEGACY_CALL_ID, "type": "function", "function": call })]
         }
         _ => Vec::new(),
     };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_an_id_is_known_by_what_leads_up_to_it() {
+    fn a_call_without_an_id_is_found_by_its_position() {
         let a = digest(
             &raws(&json!([{ "role": "user", "content": "x", "name": null }])),
             r#"{"name":"f","arguments":"{}"}"#,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_put_back_once() {
+    fn an_entry_is_restored_once() {
         let memory = Memory::default();
         let me: Arc<str> = "me".into();
         memory.keep(&me, ["theirs".to_owned()].into_iter(), hidden());
@@ -348,7 +348,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_conversation_breaks_what_puts_calls_back(
+        fn every_conversation_can_be_restored(
             messages in proptest::collection::vec(sa_hostile::json(&["role", "assistant", "tool", "tool_calls", "function_call", "id", "theirs", "name"]), 0..6),
         ) {
             let memory = Memory::default();
@@ -364,26 +364,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_old_or_too_much_is_forgotten() {
+    async fn old_and_excess_entries_are_evicted() {
         let memory = Memory::default();
         let me: Arc<str> = "me".into();
-        memory.keep(&me, (0..MAX_KEPT + 10).map(|place| place.to_string()), hidden());
+        memory.keep(&me, (0..MAX_ENTRIES + 10).map(|place| place.to_string()), hidden());
         assert!(memory.find(&me, "0".into()).is_none());
-        assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_some());
-        tokio::time::advance(KEPT_FOR).await;
-        assert!(memory.find(&me, (MAX_KEPT + 9).to_string()).is_none());
+        assert!(memory.find(&me, (MAX_ENTRIES + 9).to_string()).is_some());
+        tokio::time::advance(TTL).await;
+        assert!(memory.find(&me, (MAX_ENTRIES + 9).to_string()).is_none());
         assert_eq!(memory.0.lock().bytes, 0);
     }
 
     #[test]
-    fn a_principal_that_keeps_much_evicts_only_its_own() {
+    fn a_principal_evicts_only_its_own_entries() {
         let memory = Memory::default();
         let (greedy, modest): (Arc<str>, Arc<str>) = ("greedy".into(), "modest".into());
         let place = |number: usize| std::iter::once(number.to_string());
         memory.keep(&modest, place(0), hidden());
         // By their number.
-        memory.keep(&greedy, (0..MAX_KEPT + 10).map(|number| number.to_string()), hidden());
-        assert_eq!(memory.0.lock().order.len(), MAX_KEPT);
+        memory.keep(&greedy, (0..MAX_ENTRIES + 10).map(|number| number.to_string()), hidden());
+        assert_eq!(memory.0.lock().order.len(), MAX_ENTRIES);
         assert!(memory.find(&modest, "0".into()).is_some());
         assert!(memory.find(&greedy, "10".into()).is_none());
         assert!(memory.find(&greedy, "11".into()).is_some());

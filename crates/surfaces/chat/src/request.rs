@@ -33,7 +33,7 @@ pub enum Api {
 
 /// A request for an answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ChatRequest {
     pub(crate) model: String,
     pub(crate) stream: bool,
     /// Whether the client wants the token usage at the end of a stream.
@@ -94,7 +94,7 @@ impl Choice {
     }
 }
 
-impl Asked {
+impl ChatRequest {
     /// Reads the body of a request. The header's choice of `tools` is used if the body has none.
     pub fn read(api: Api, body: &[u8], tools: Option<&str>) -> Result<Self, ChatError> {
         if body.trim_ascii_start().first() != Some(&b'{') {
@@ -273,8 +273,8 @@ pub(crate) fn raw(value: &Value) -> Box<RawValue> {
 mod tests {
     use super::*;
 
-    fn read(body: &Value) -> Result<Asked, ChatError> {
-        Asked::read(Api::ChatCompletions, body.to_string().as_bytes(), None)
+    fn read(body: &Value) -> Result<ChatRequest, ChatError> {
+        ChatRequest::read(Api::ChatCompletions, body.to_string().as_bytes(), None)
     }
 
     #[track_caller]
@@ -314,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_readers_is_not_passed_on() {
+    fn invalid_schemas_are_not_forwarded() {
         let deep = format!("{}{}", "[".repeat(MAX_NESTING), "]".repeat(MAX_NESTING));
         let is_read = |field: &str, value: &str| {
             let body = format!(
                 r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"{field}":{value}}}"#
             );
-            Asked::read(Api::ChatCompletions, body.as_bytes(), None).is_ok()
+            ChatRequest::read(Api::ChatCompletions, body.as_bytes(), None).is_ok()
         };
         let mut fields =
             vec![("user", r#""\ud800""#), ("temperature", "1e999"), ("metadata", &deep)];
@@ -330,33 +330,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_stays_as_it_was_written() {
+    fn unknown_fields_are_unchanged() {
         let body = r#"{"model":"m","messages":[{"role":"user","content":"x"}],"seed":18446744073709551617.10,"x":{"b":1,"a":2}}"#;
-        let asked = Asked::read(Api::ChatCompletions, body.as_bytes(), None).unwrap();
-        assert_eq!(asked.fields["seed"].get(), "18446744073709551617.10");
-        assert_eq!(asked.fields["x"].get(), r#"{"b":1,"a":2}"#);
-        assert_eq!(asked.fields.len(), 2);
+        let chat_request = ChatRequest::read(Api::ChatCompletions, body.as_bytes(), None).unwrap();
+        assert_eq!(chat_request.fields["seed"].get(), "18446744073709551617.10");
+        assert_eq!(chat_request.fields["x"].get(), r#"{"b":1,"a":2}"#);
+        assert_eq!(chat_request.fields.len(), 2);
     }
 
     #[test]
     fn the_older_form_becomes_the_newer_one() {
-        let asked = read(&json!({ "model": "m", "messages": [{ "role": "user" }],
+        let chat_request = read(&json!({ "model": "m", "messages": [{ "role": "user" }],
             "functions": [{ "name": "f", "parameters": {} }], "function_call": { "name": "f" } }))
         .unwrap();
-        assert!(asked.legacy && asked.own.contains("f"));
+        assert!(chat_request.legacy && chat_request.own.contains("f"));
         assert_eq!(
-            asked.tools,
+            chat_request.tools,
             [json!({ "type": "function", "function": { "name": "f", "parameters": {} } })]
         );
-        assert_eq!(asked.choice, Some(json!({ "type": "function", "function": { "name": "f" } })));
+        assert_eq!(
+            chat_request.choice,
+            Some(json!({ "type": "function", "function": { "name": "f" } }))
+        );
     }
 
     #[test]
     fn a_choice_forces_one_round_only() {
         let choice = |choice: Value| {
-            let asked =
+            let chat_request =
                 read(&json!({ "model": "m", "messages": [{}], "tool_choice": choice })).unwrap();
-            asked.choice(false).map(Cow::into_owned)
+            chat_request.choice(false).map(Cow::into_owned)
         };
         assert_eq!(choice(json!("required")), Some(json!("auto")));
         assert_eq!(choice(json!("none")), Some(json!("none")));
@@ -416,21 +419,21 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_body_breaks_the_reader(
+        fn every_body_can_be_read(
             noise in sa_hostile::noise(), nearly in sa_hostile::nearly(usual()), choice in sa_hostile::json(WORDS),
             header in sa_hostile::text(&["a", ",", "none", "all", "*", " "]), list in sa_hostile::list(&["all"]),
         ) {
-            proptest::prop_assert!(Asked::read(Api::ChatCompletions, list.as_bytes(), None).is_err());
+            proptest::prop_assert!(ChatRequest::read(Api::ChatCompletions, list.as_bytes(), None).is_err());
             let extended = format!(r#"{{"model":"m","messages":[{{}}],"switchboard":{list}}}"#);
-            proptest::prop_assert!(Asked::read(Api::ChatCompletions, extended.as_bytes(), None).is_err());
+            proptest::prop_assert!(ChatRequest::read(Api::ChatCompletions, extended.as_bytes(), None).is_err());
             let forced = json!({ "model": "m", "messages": [{}], "tool_choice": choice }).to_string();
             for body in [noise, nearly.into_bytes(), forced.into_bytes()] {
-                match Asked::read(Api::ChatCompletions, &body, Some(&header)) {
-                    Ok(asked) => {
-                        proptest::prop_assert!((1..=MAX_MESSAGES).contains(&asked.messages.len()));
-                        proptest::prop_assert!(asked.tools.len() <= MAX_TOOLS);
+                match ChatRequest::read(Api::ChatCompletions, &body, Some(&header)) {
+                    Ok(chat_request) => {
+                        proptest::prop_assert!((1..=MAX_MESSAGES).contains(&chat_request.messages.len()));
+                        proptest::prop_assert!(chat_request.tools.len() <= MAX_TOOLS);
                         // A tool choice is never dropped after the first round.
-                        proptest::prop_assert_eq!(asked.choice(true).is_some(), asked.choice(false).is_some());
+                        proptest::prop_assert_eq!(chat_request.choice(true).is_some(), chat_request.choice(false).is_some());
                     }
                     Err(error) => {
                         proptest::prop_assert_eq!(error.status, 400);

@@ -12,7 +12,7 @@ const MAX_IMAGE: usize = 20 << 20;
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct RenderedResult {
     pub(crate) text: String,
     pub(crate) images: Vec<Image>,
     pub(crate) is_error: bool,
@@ -29,9 +29,9 @@ pub(crate) struct Image {
     pub(crate) data: String,
 }
 
-impl Shown {
+impl RenderedResult {
     pub(crate) fn of(outcome: &Outcome, max_bytes: usize) -> Self {
-        let mut shown = match outcome {
+        let mut rendered = match outcome {
             Ok(output) => Self::output(output),
             Err(error) => Self {
                 mcp: mcp(error.passthrough()),
@@ -39,8 +39,8 @@ impl Shown {
                 ..Self::error(&error.for_models())
             },
         };
-        cut(&mut shown.text, max_bytes);
-        shown
+        cut(&mut rendered.text, max_bytes);
+        rendered
     }
 
     /// Returns the size in bytes.
@@ -49,12 +49,12 @@ impl Shown {
     }
 
     /// Creates an error with a message that the model can act on.
-    pub(crate) fn error(words: &str) -> Self {
-        Self { text: format!("Error: {words}"), is_error: true, ..Self::default() }
+    pub(crate) fn error(message: &str) -> Self {
+        Self { text: format!("Error: {message}"), is_error: true, ..Self::default() }
     }
 
     fn output(output: &Output) -> Self {
-        let mut shown = Self { mcp: mcp(output.passthrough.as_ref()), ..Self::default() };
+        let mut rendered = Self { mcp: mcp(output.passthrough.as_ref()), ..Self::default() };
         let mut texts: Vec<String> = Vec::new();
         if output.blocks.is_empty() {
             texts.push(text(&output.content));
@@ -63,7 +63,7 @@ impl Shown {
             match block {
                 Block::Text(text) => texts.push(text.clone()),
                 Block::Image { data, mime_type } => {
-                    texts.extend(shown.image(mime_type, || data.clone(), data.len()));
+                    texts.extend(rendered.image(mime_type, || data.clone(), data.len()));
                 }
                 Block::Other(json) => texts.push(other(json)),
             }
@@ -72,7 +72,7 @@ impl Shown {
             let encode = || base64::prelude::BASE64_STANDARD.encode(&attachment.data);
             let size = attachment.data.len();
             if attachment.mime_type.starts_with("image/") {
-                texts.extend(shown.image(&attachment.mime_type, encode, size));
+                texts.extend(rendered.image(&attachment.mime_type, encode, size));
             } else {
                 let name = attachment.name.as_deref().unwrap_or("a file");
                 texts.push(format!(
@@ -82,11 +82,11 @@ impl Shown {
             }
         }
         texts.retain(|text| !text.is_empty());
-        shown.text = texts.join("\n");
-        if shown.text.is_empty() && shown.images.is_empty() {
-            shown.text = "(no output)".into();
+        rendered.text = texts.join("\n");
+        if rendered.text.is_empty() && rendered.images.is_empty() {
+            rendered.text = "(no output)".into();
         }
-        shown
+        rendered
     }
 
     /// Adds an image, or returns a note if it cannot be shown.
@@ -154,8 +154,8 @@ mod tests {
     #[track_caller]
     fn check(result: Value, text: &str, images: usize) {
         let output = sa_http::blocks::output(RawJson::of(&result), Vec::new());
-        let shown = Shown::of(&Ok(output), 1_000);
-        assert_eq!((shown.text.as_str(), shown.images.len()), (text, images), "{result}");
+        let rendered = RenderedResult::of(&Ok(output), 1_000);
+        assert_eq!((rendered.text.as_str(), rendered.images.len()), (text, images), "{result}");
     }
 
     #[test]
@@ -173,25 +173,25 @@ mod tests {
     }
 
     #[test]
-    fn what_came_along_is_shown_or_named() {
+    fn attachments_are_rendered_or_named() {
         let attach =
             |mime: &str| Attachment { mime_type: mime.into(), name: None, data: vec![0].into() };
         let attachments = vec![attach("image/png"), attach("application/zip")];
         let output = Output { attachments, ..Output::json(RawJson::parse("1").unwrap()) };
-        let mut shown = Shown::of(&Ok(output), 1_000);
-        assert_eq!(shown.text, "1\n[a file, application/zip, 1 bytes, is not shown]");
-        assert_eq!(shown.images, [Image { mime_type: "image/png".into(), data: "AA==".into() }]);
-        shown.without_images();
-        assert!(shown.images.is_empty() && shown.text.contains("does not support images"));
+        let mut rendered = RenderedResult::of(&Ok(output), 1_000);
+        assert_eq!(rendered.text, "1\n[a file, application/zip, 1 bytes, is not shown]");
+        assert_eq!(rendered.images, [Image { mime_type: "image/png".into(), data: "AA==".into() }]);
+        rendered.without_images();
+        assert!(rendered.images.is_empty() && rendered.text.contains("does not support images"));
     }
 
     #[test]
     fn errors_and_long_results() {
         let error =
             CallError::new(CallErrorKind::InvalidArgs, "missing \"q\"").hint("see the schema");
-        let shown = Shown::of(&Err(error), 1_000);
-        assert_eq!(shown.text, "Error: invalid_args: missing \"q\"; see the schema");
+        let rendered = RenderedResult::of(&Err(error), 1_000);
+        assert_eq!(rendered.text, "Error: invalid_args: missing \"q\"; see the schema");
         let long = Output::json(RawJson::of(&json!("ä".repeat(100))));
-        assert_eq!(Shown::of(&Ok(long), 5).text, "ää\n… [cut: 5 of 200 bytes are shown]");
+        assert_eq!(RenderedResult::of(&Ok(long), 5).text, "ää\n… [cut: 5 of 200 bytes are shown]");
     }
 }

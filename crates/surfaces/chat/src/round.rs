@@ -48,7 +48,7 @@ impl Call {
     }
 
     /// Returns the same call with the id that the client knows.
-    pub(crate) fn known_as(&self, id: &str) -> Self {
+    pub(crate) fn with_id(&self, id: &str) -> Self {
         Self { id: id.to_owned(), ..self.clone() }
     }
 

@@ -18,16 +18,16 @@ use tokio::time::Instant;
 
 use self::stop::Stop;
 use crate::answers::Answers;
-use crate::calls::{Caller, Carried, NEWS, Order, Runner};
+use crate::available_tools;
+use crate::calls::{Caller, EVENT_QUEUE, FinishedCall, Order, Runner};
 use crate::chat::{Chat, Event};
 use crate::error::ChatError;
-use crate::formats::{Answer, Wanted, openai_messages, openai_tool};
+use crate::formats::{Answer, ToolCall, openai_messages, openai_tool};
 use crate::legacy;
 use crate::memory::{Hidden, digest};
-use crate::offer;
-use crate::request::{Asked, raw};
+use crate::request::{ChatRequest, raw};
 use crate::round::{Call, MAX_CALLS, Round, new_id};
-use crate::server::{Begun, Server};
+use crate::server::{Server, StartedAnswer};
 use crate::stream::{Forward, send};
 use crate::usage::Usage;
 
@@ -37,13 +37,13 @@ const RETRIES: u32 = 3;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// The time that a reader has to receive the end of an answer.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of one answer in progress.
 pub(crate) struct Run<'a> {
     chat: &'a Chat,
     caller: &'a Caller,
-    asked: Asked,
+    chat_request: ChatRequest,
     server: Server<'a>,
     /// The definitions of all tools, the client's first.
     tools: Vec<Value>,
@@ -59,11 +59,11 @@ pub(crate) struct Run<'a> {
     deadline: Instant,
     max_rounds: u32,
     rounds: u32,
-    carried: usize,
+    calls_made: usize,
     usage: Usage,
     texts: Vec<String>,
     /// The gateway's calls, for clients that want to know them.
-    news: Vec<Value>,
+    call_events: Vec<Value>,
     /// The last whole answer.
     last: Option<Map<String, Value>>,
     answers: Answers,
@@ -80,7 +80,7 @@ struct End {
 impl<'a> Run<'a> {
     pub(crate) async fn prepare(
         chat: &'a Chat,
-        mut asked: Asked,
+        mut chat_request: ChatRequest,
         caller: &'a Caller,
     ) -> Result<Self, ChatError> {
         let refused = |error: sa_core::CallError| {
@@ -88,29 +88,33 @@ impl<'a> Run<'a> {
         };
         let principal = &caller.view.principal;
         chat.router.policy().authorise_role(principal).map_err(refused)?;
-        let (name, spec) = chat.model(&asked.model, principal)?;
+        let (name, spec) = chat.model(&chat_request.model, principal)?;
         let wanted = |tool: &str| {
-            let chosen = asked.extension.tools.as_ref().is_none_or(|choice| choice.includes(tool));
-            chosen && spec.offers(tool) && !asked.own.contains(tool)
+            let chosen =
+                chat_request.extension.tools.as_ref().is_none_or(|choice| choice.includes(tool));
+            chosen && spec.offers(tool) && !chat_request.own.contains(tool)
         };
-        let mut ours = offer::tools(&chat.router, &caller.view, wanted);
-        let room = spec.max_tools.saturating_sub(asked.tools.len());
-        let left_out = ours.len().saturating_sub(room);
-        ours.truncate(room);
-        if asked.answers > 1 && !ours.is_empty() {
+        let mut gateway_calls = available_tools::tools(&chat.router, &caller.view, wanted);
+        let room = spec.max_tools.saturating_sub(chat_request.tools.len());
+        let left_out = gateway_calls.len().saturating_sub(room);
+        gateway_calls.truncate(room);
+        if chat_request.answers > 1 && !gateway_calls.is_empty() {
             return Err(ChatError::invalid(
                 "n",
                 "the gateway calls tools for one answer at a time: omit n, or send \"switchboard\": {\"tools\": \"none\"}",
             ));
         }
-        let mut tools = std::mem::take(&mut asked.tools);
-        let weight = offer::weight(&ours);
-        let defined = || ours.iter().map(|tool| openai_tool(&tool.name, tool)).collect::<Vec<_>>();
+        let mut tools = std::mem::take(&mut chat_request.tools);
+        let weight = available_tools::weight(&gateway_calls);
+        let defined =
+            || gateway_calls.iter().map(|tool| openai_tool(&tool.name, tool)).collect::<Vec<_>>();
         tools.extend(offload::run_queued(weight, defined).await);
-        let offered =
-            ours.iter().map(|tool| (tool.name.to_string(), Arc::clone(&tool.name))).collect();
-        let messages = chat.memory.restore(&principal.id, asked.messages.clone());
-        let limit = asked
+        let offered = gateway_calls
+            .iter()
+            .map(|tool| (tool.name.to_string(), Arc::clone(&tool.name)))
+            .collect();
+        let messages = chat.memory.restore(&principal.id, chat_request.messages.clone());
+        let limit = chat_request
             .extension
             .timeout_ms
             .map_or(spec.timeout(), |ms| spec.timeout().min(Duration::from_millis(ms)));
@@ -125,33 +129,34 @@ impl<'a> Run<'a> {
             messages: legacy::to_modern(messages),
             added: Vec::new(),
             deadline: Instant::now() + limit,
-            max_rounds: asked
+            max_rounds: chat_request
                 .extension
                 .max_rounds
                 .map_or(spec.max_rounds, |rounds| rounds.clamp(1, spec.max_rounds)),
             rounds: 0,
-            carried: 0,
+            calls_made: 0,
             usage: Usage::default(),
             texts: Vec::new(),
-            news: Vec::new(),
+            call_events: Vec::new(),
             last: None,
             answers: Answers::of(chat.answers.share(&principal.holder())),
-            asked,
+            chat_request,
         })
     }
 
     /// Returns the whole answer.
     pub(crate) async fn whole(mut self) -> Result<(Map<String, Value>, usize, Answers), ChatError> {
         if self.only_relays() {
-            let begun = within(self.deadline, self.server.ask(self.body().await?, false)).await??;
+            let started =
+                within(self.deadline, self.server.ask(self.body().await?, false)).await??;
             let deadline = self.deadline;
-            let answer = within(deadline, begun.whole(&mut self.answers)).await??;
+            let answer = within(deadline, started.whole(&mut self.answers)).await??;
             return Ok((answer, self.left_out, self.answers));
         }
         let started = Instant::now();
         let end = match tokio::time::timeout_at(self.deadline, self.go(&mut None)).await {
-            Ok(end) => end.map_err(|error| self.settled(error))?,
-            Err(_) => self.out_of_time(started, self.last.is_some())?,
+            Ok(end) => end.map_err(|error| self.with_usage_recorded(error))?,
+            Err(_) => self.timed_out(started, self.last.is_some())?,
         };
         Ok((self.answer(end), self.left_out, self.answers))
     }
@@ -159,60 +164,64 @@ impl<'a> Run<'a> {
     /// Sends the answer in pieces.
     pub(crate) async fn stream(mut self, events: &mpsc::Sender<Event>) -> Result<(), ChatError> {
         if self.only_relays() {
-            let begun = within(self.deadline, self.server.ask(self.body().await?, true)).await??;
+            let started =
+                within(self.deadline, self.server.ask(self.body().await?, true)).await??;
             send(events, Event::Started { left_out: self.left_out }).await?;
-            return within(self.deadline, pieces::relay(begun, events, &mut self.answers)).await?;
+            return within(self.deadline, pieces::relay(started, events, &mut self.answers))
+                .await?;
         }
-        let own = std::mem::take(&mut self.asked.own);
-        let mut forward = Some(Forward::new(events, self.asked.legacy, &own));
+        let own = std::mem::take(&mut self.chat_request.own);
+        let mut forward = Some(Forward::new(events, self.chat_request.legacy, &own));
         let started = Instant::now();
         let result = tokio::time::timeout_at(self.deadline, self.go(&mut forward)).await;
         let Some(mut forward) = forward else { return Ok(()) };
         let end = match result {
-            Ok(end) => end.map_err(|error| self.settled(error))?,
-            Err(_) => self.out_of_time(started, forward.has_begun() || self.carried > 0)?,
+            Ok(end) => end.map_err(|error| self.with_usage_recorded(error))?,
+            Err(_) => self.timed_out(started, forward.has_started() || self.calls_made > 0)?,
         };
         // The end is sent even after the deadline, but the time for a reader that does not read is
         // limited.
         let last = async {
-            if let Some(stop) = end.stopped.filter(|_| !forward.has_said()) {
+            if let Some(stop) = end.stopped.filter(|_| !forward.has_text()) {
                 forward.delta(json!({ "content": stop.note() }), Value::Null).await?;
             }
-            if end.stopped.is_some() || self.asked.extension.events {
+            if end.stopped.is_some() || self.chat_request.extension.events {
                 let about = self.about(&end);
                 forward.extra("switchboard", about).await?;
             }
             forward.delta(json!({}), json!(end.finish)).await?;
-            match self.usage.sum().filter(|_| self.asked.include_usage) {
+            match self.usage.sum().filter(|_| self.chat_request.include_usage) {
                 Some(usage) => forward.extra("usage", usage.clone()).await,
                 None => Ok(()),
             }
         };
-        tokio::time::timeout(LAST_WORDS, last).await.unwrap_or(Ok(()))
+        tokio::time::timeout(CLOSE_TIMEOUT, last).await.unwrap_or(Ok(()))
     }
 
     /// Returns whether request and answer are passed on unchanged. A translation needs well-formed
     /// chunks, which the loop writes.
     fn only_relays(&self) -> bool {
-        let same_form = self.asked.legacy == self.server.spec.legacy_functions
-            && self.asked.responses.is_none();
-        self.offered.is_empty() && same_form
+        let is_same_form = self.chat_request.legacy == self.server.spec.legacy_functions
+            && self.chat_request.responses.is_none();
+        self.offered.is_empty() && is_same_form
     }
 
     async fn go(&mut self, forward: &mut Option<Forward<'_>>) -> Result<End, ChatError> {
         loop {
             self.rounds += 1;
-            let (round, mut theirs) = self.round(forward).await?;
+            let (round, mut client_calls) = self.round(forward).await?;
             self.usage.add(round.usage.as_ref());
             if !round.text().is_empty() {
                 self.texts.push(round.text().to_owned());
             }
-            let (own, ours): (Vec<&Call>, Vec<&Call>) =
-                round.calls.iter().partition(|call| self.is_theirs(forward.as_ref(), &call.name));
+            let (own, gateway_calls): (Vec<&Call>, Vec<&Call>) = round
+                .calls
+                .iter()
+                .partition(|call| self.is_for_client(forward.as_ref(), &call.name));
             if forward.is_none() {
-                let most = if self.asked.legacy { 1 } else { usize::MAX };
-                theirs =
-                    own.iter().take(most).map(|call| call.known_as(&new_id(&call.id))).collect();
+                let most = if self.chat_request.legacy { 1 } else { usize::MAX };
+                client_calls =
+                    own.iter().take(most).map(|call| call.with_id(&new_id(&call.id))).collect();
             }
             // A truncated answer may have ended in the middle of a call.
             let cut = matches!(round.finish.as_deref(), Some("length" | "content_filter"));
@@ -222,39 +231,43 @@ impl<'a> Run<'a> {
                     .clone()
                     .filter(|finish| finish != "tool_calls")
                     .unwrap_or_else(|| "stop".into());
-                return Ok(End { finish, calls: theirs, stopped: None });
+                return Ok(End { finish, calls: client_calls, stopped: None });
             }
             // The calls are not run in part, because the model would take a part for the whole.
             let stop = if round.overflowed {
                 Some(Stop::Calls(MAX_CALLS))
             } else {
-                self.limit(ours.len())
+                self.limit(gateway_calls.len())
             };
-            if let (Some(stop), true) = (stop, theirs.is_empty()) {
-                return Ok(End { finish: "length".into(), calls: theirs, stopped: Some(stop) });
+            if let (Some(stop), true) = (stop, client_calls.is_empty()) {
+                return Ok(End {
+                    finish: "length".into(),
+                    calls: client_calls,
+                    stopped: Some(stop),
+                });
             }
             let orders: Vec<Order> = if stop.is_some() {
                 Vec::new()
             } else {
-                ours.iter().map(|call| self.order(call)).collect()
+                gateway_calls.iter().map(|call| self.order(call)).collect()
             };
-            let answers = self.carry_out(orders, forward).await?;
+            let answers = self.execute_calls(orders, forward).await?;
             let (results, images) = openai_messages(&answers);
             let calls: Vec<Value> = if answers.is_empty() {
                 Vec::new()
             } else {
-                ours.iter().map(|call| call.to_value()).collect()
+                gateway_calls.iter().map(|call| call.to_value()).collect()
             };
-            if !theirs.is_empty() {
+            if !client_calls.is_empty() {
                 let hidden = Hidden {
                     before: std::mem::take(&mut self.added),
                     calls,
                     results: results.iter().map(raw).collect(),
                     after: images.as_ref().map(raw),
                 };
-                self.remember(&theirs, hidden);
-                let finish = if self.asked.legacy { "function_call" } else { "tool_calls" };
-                return Ok(End { finish: finish.into(), calls: theirs, stopped: None });
+                self.remember(&client_calls, hidden);
+                let finish = if self.chat_request.legacy { "function_call" } else { "tool_calls" };
+                return Ok(End { finish: finish.into(), calls: client_calls, stopped: None });
             }
             let mut message = round.message.clone();
             message.insert("tool_calls".into(), Value::Array(calls));
@@ -263,8 +276,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn is_theirs(&self, forward: Option<&Forward<'_>>, name: &str) -> bool {
-        forward.map_or_else(|| self.asked.own.contains(name), |forward| forward.owns(name))
+    fn is_for_client(&self, forward: Option<&Forward<'_>>, name: &str) -> bool {
+        forward.map_or_else(|| self.chat_request.own.contains(name), |forward| forward.owns(name))
     }
 
     /// Returns the limit that would be exceeded by this number of calls and another round.
@@ -274,7 +287,7 @@ impl<'a> Run<'a> {
         match () {
             () if calls == 0 => None,
             () if self.rounds >= self.max_rounds => Some(Stop::Rounds(self.max_rounds)),
-            () if self.carried + calls > spec.max_tool_calls => {
+            () if self.calls_made + calls > spec.max_tool_calls => {
                 Some(Stop::Calls(spec.max_tool_calls))
             }
             () if tokens > 0 && self.usage.total() >= tokens => Some(Stop::Tokens(tokens)),
@@ -283,49 +296,52 @@ impl<'a> Run<'a> {
     }
 
     fn order(&self, call: &Call) -> Order {
-        let wanted = Wanted::new(Some(json!(call.id)), call.name.clone(), &call.arguments);
+        let wanted = ToolCall::new(Some(json!(call.id)), call.name.clone(), &call.arguments);
         Order { tool: self.offered.get(&call.name).cloned(), wanted }
     }
 
     /// Runs the gateway's calls, and reports them to the client if it wants to know them.
-    async fn carry_out(
+    async fn execute_calls(
         &mut self,
         orders: Vec<Order>,
         forward: &mut Option<Forward<'_>>,
     ) -> Result<Vec<Answer>, ChatError> {
         let spec = self.server.spec;
-        let at_once = if self.asked.parallel { spec.max_parallel } else { 1 };
+        let max_parallel = if self.chat_request.parallel { spec.max_parallel } else { 1 };
         let (router, max_result_bytes) = (&self.chat.router, spec.max_result_bytes);
         let runner =
-            Runner { router, caller: self.caller, surface: "chat", at_once, max_result_bytes };
-        self.carried += orders.len();
-        let carried: Vec<Carried> = match forward.as_mut().filter(|_| self.asked.extension.events) {
+            Runner { router, caller: self.caller, surface: "chat", max_parallel, max_result_bytes };
+        self.calls_made += orders.len();
+        let finished_call: Vec<FinishedCall> = match forward
+            .as_mut()
+            .filter(|_| self.chat_request.extension.events)
+        {
             None => runner.run(orders, None).await,
             Some(forward) => {
-                let (sender, mut news) = mpsc::channel(NEWS);
+                let (sender, mut receiver) = mpsc::channel(EVENT_QUEUE);
                 let mut running = std::pin::pin!(runner.run(orders, Some(&sender)));
-                let carried = loop {
+                let finished_call = loop {
                     tokio::select! {
                         biased;
-                        Some(item) = news.recv() => forward.extra("switchboard", item).await?,
-                        carried = &mut running => break carried,
+                        Some(item) = receiver.recv() => forward.extra("switchboard", item).await?,
+                        finished_call = &mut running => break finished_call,
                     }
                 };
-                while let Ok(item) = news.try_recv() {
+                while let Ok(item) = receiver.try_recv() {
                     forward.extra("switchboard", item).await?;
                 }
-                carried
+                finished_call
             }
         };
-        self.news.extend(carried.iter().map(Carried::news));
-        let shown = |carried: Carried| {
-            let mut answer = carried.answer;
+        self.call_events.extend(finished_call.iter().map(FinishedCall::event));
+        let rendered = |finished_call: FinishedCall| {
+            let mut answer = finished_call.answer;
             if !spec.images {
-                answer.shown.without_images();
+                answer.rendered.without_images();
             }
             answer
         };
-        Ok(carried.into_iter().map(shown).collect())
+        Ok(finished_call.into_iter().map(rendered).collect())
     }
 
     /// Runs one round. Also returns the client's calls in it that have been passed on.
@@ -333,10 +349,10 @@ impl<'a> Run<'a> {
         &mut self,
         forward: &mut Option<Forward<'_>>,
     ) -> Result<(Round, Vec<Call>), ChatError> {
-        let begun = self.ask(forward.is_some()).await?;
+        let started = self.ask(forward.is_some()).await?;
         match forward {
             None => {
-                let answer = begun.whole(&mut self.answers).await?;
+                let answer = started.whole(&mut self.answers).await?;
                 let round = Round::of(&answer);
                 self.last = Some(answer);
                 Ok((round, Vec::new()))
@@ -346,19 +362,19 @@ impl<'a> Run<'a> {
                     forward.started(self.left_out).await?;
                 }
                 forward.new_round();
-                pieces::forward(begun, forward, &mut self.answers).await
+                pieces::forward(started, forward, &mut self.answers).await
             }
         }
     }
 
     /// Asks the model. Once tools have run, temporary errors of the server are retried.
-    async fn ask(&self, stream: bool) -> Result<Begun, ChatError> {
+    async fn ask(&self, stream: bool) -> Result<StartedAnswer, ChatError> {
         let body = self.body().await?;
         let mut delay = FIRST_DELAY;
         for _ in 0..RETRIES {
             match self.server.ask(body.clone(), stream).await {
                 Err(error)
-                    if self.carried > 0
+                    if self.calls_made > 0
                         && error.retry.is_none()
                         && matches!(error.status, 429 | 502..=504) =>
                 {
@@ -378,32 +394,33 @@ impl<'a> Run<'a> {
 
     /// Stores the messages that the client does not see, until it returns with the results of its
     /// calls.
-    fn remember(&self, theirs: &[Call], hidden: Hidden) {
+    fn remember(&self, client_calls: &[Call], hidden: Hidden) {
         let principal = &self.caller.view.principal.id;
-        if self.asked.legacy {
-            let call = json!({ "name": theirs[0].name, "arguments": theirs[0].arguments });
-            let place = digest(&self.asked.messages, &call.to_string());
+        if self.chat_request.legacy {
+            let call =
+                json!({ "name": client_calls[0].name, "arguments": client_calls[0].arguments });
+            let place = digest(&self.chat_request.messages, &call.to_string());
             return self.chat.memory.keep(principal, std::iter::once(place), hidden);
         }
-        self.chat.memory.keep(principal, theirs.iter().map(|call| call.id.clone()), hidden);
+        self.chat.memory.keep(principal, client_calls.iter().map(|call| call.id.clone()), hidden);
     }
 
     /// Adapts an error for the client: once tools have run, starting again would run them twice.
-    fn settled(&self, error: ChatError) -> ChatError {
-        if self.carried == 0 {
+    fn with_usage_recorded(&self, error: ChatError) -> ChatError {
+        if self.calls_made == 0 {
             return error;
         }
         let message =
-            format!("{} ({} tool calls were made for this answer)", error.message, self.carried);
+            format!("{} ({} tool calls were made for this answer)", error.message, self.calls_made);
         ChatError { message, retry: Some(false), ..error }
     }
 
-    fn out_of_time(&self, started: Instant, partly: bool) -> Result<End, ChatError> {
+    fn timed_out(&self, started: Instant, partly: bool) -> Result<End, ChatError> {
         let stop = Stop::Deadline(self.deadline.duration_since(started));
         if partly {
             return Ok(End { finish: "length".into(), calls: Vec::new(), stopped: Some(stop) });
         }
-        Err(self.settled(ChatError::server(504, "deadline", stop.words())))
+        Err(self.with_usage_recorded(ChatError::server(504, "deadline", stop.words())))
     }
 }
 

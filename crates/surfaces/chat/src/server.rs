@@ -19,7 +19,7 @@ pub(crate) const MAX_ANSWER: usize = 64 << 20;
 /// The maximum size of an event of a stream. An image in base64 fits.
 const MAX_EVENT: usize = 32 << 20;
 /// The maximum size of an error's body that is read.
-const MAX_COMPLAINT: usize = 64 * 1024;
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Creates the HTTP client for all servers. It uses no proxy of the environment and follows no
@@ -45,7 +45,7 @@ pub(crate) struct Server<'a> {
 
 /// An answer that has begun.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct StartedAnswer {
     response: Response,
     idle: Duration,
     name: String,
@@ -57,7 +57,11 @@ pub(crate) struct Begun {
 impl Server<'_> {
     /// Sends a request and waits for the head of the answer. A server sends nothing before a whole
     /// answer is complete, so only streaming detects a dead server early.
-    pub(crate) async fn ask(&self, body: Vec<u8>, stream: bool) -> Result<Begun, ChatError> {
+    pub(crate) async fn ask(
+        &self,
+        body: Vec<u8>,
+        stream: bool,
+    ) -> Result<StartedAnswer, ChatError> {
         let unusable = |why: String| {
             let message = format!("the key of the model \"{}\" cannot be used: {why}", self.name);
             ChatError::new(500, "server_error", "model_misconfigured", message).retry(false)
@@ -84,7 +88,7 @@ impl Server<'_> {
         if response.status() != StatusCode::OK {
             return Err(self.refused(response, &secrets).await);
         }
-        Ok(Begun {
+        Ok(StartedAnswer {
             response,
             idle: timeout,
             name: self.name.to_owned(),
@@ -119,24 +123,26 @@ impl Server<'_> {
     async fn refused(&self, mut response: Response, secrets: &[SecretString]) -> ChatError {
         let status = response.status();
         let retry_after = retry_after(response.headers());
-        let said = async {
-            let mut said = Vec::new();
+        let body = async {
+            let mut body = Vec::new();
             while let Ok(Some(bytes)) = response.chunk().await {
-                said.extend_from_slice(&bytes);
-                if said.len() > MAX_COMPLAINT {
+                body.extend_from_slice(&bytes);
+                if body.len() > MAX_ERROR_BYTES {
                     break;
                 }
             }
-            said
+            body
         };
-        let said = tokio::time::timeout(self.spec.idle_timeout(), said).await.unwrap_or_default();
-        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
-        let of = |field: &str| said["error"][field].as_str().map(|words| quote(words, secrets));
-        let words =
-            of("message").or_else(|| said["error"].as_str().map(|words| quote(words, secrets)));
+        let body = tokio::time::timeout(self.spec.idle_timeout(), body).await.unwrap_or_default();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let of = |field: &str| {
+            body["error"][field].as_str().map(|message| without_secrets(message, secrets))
+        };
+        let message = of("message")
+            .or_else(|| body["error"].as_str().map(|message| without_secrets(message, secrets)));
         let name = self.name;
-        let with = |what: &str| match &words {
-            Some(words) => format!("the server of the model \"{name}\" {what}: {words}"),
+        let with = |what: &str| match &message {
+            Some(message) => format!("the server of the model \"{name}\" {what}: {message}"),
             None => format!("the server of the model \"{name}\" {what} ({})", status.as_u16()),
         };
         match status.as_u16() {
@@ -176,7 +182,7 @@ impl Server<'_> {
     }
 }
 
-impl Begun {
+impl StartedAnswer {
     /// Reads the whole of an answer that is not a stream.
     pub(crate) async fn whole(
         mut self,
@@ -190,7 +196,7 @@ impl Begun {
             answers.receive(body.len() + bytes.len())?;
             body.extend_from_slice(&bytes);
             if body.len() > MAX_ANSWER {
-                return Err(self.rubbish("its answer is too large"));
+                return Err(self.invalid("its answer is too large"));
             }
         }
         // The parsed values are counted first: many small ones take far more memory than their
@@ -209,11 +215,11 @@ impl Begun {
             Ok(Value::Object(answer))
                 if answer.contains_key("error") && !answer.contains_key("choices") =>
             {
-                Err(self.complaint(&Value::Object(answer)))
+                Err(self.error_of(&Value::Object(answer)))
             }
             Ok(Value::Object(answer)) if has_choice(&answer) => Ok(answer),
-            Ok(_) => Err(self.rubbish("its answer has no choices")),
-            Err(error) => Err(self.rubbish(&format!("its answer is not valid JSON: {error}"))),
+            Ok(_) => Err(self.invalid("its answer has no choices")),
+            Err(error) => Err(self.invalid(&format!("its answer is not valid JSON: {error}"))),
         }
     }
 
@@ -229,11 +235,11 @@ impl Begun {
     }
 
     /// Returns such an answer as the only piece of a stream.
-    pub(crate) async fn into_piece(
+    pub(crate) async fn into_chunk(
         self,
         answers: &mut Answers,
     ) -> Result<Map<String, Value>, ChatError> {
-        self.whole(answers).await.map(as_piece)
+        self.whole(answers).await.map(as_chunk)
     }
 
     /// Returns the data of the next event, or `None` at the end of the stream. The event counts
@@ -245,7 +251,7 @@ impl Begun {
         let mut pending = 0;
         loop {
             let event = self.events.next_event();
-            match event.map_err(|too_long| self.rubbish(&format!("in its stream, {too_long}")))? {
+            match event.map_err(|too_long| self.invalid(&format!("in its stream, {too_long}")))? {
                 // Some servers send empty events as keep-alives.
                 Some(event) if event.data.is_empty() => {}
                 Some(event) => return Ok(Some(event.data)),
@@ -281,23 +287,23 @@ impl Begun {
         ChatError::server(502, "upstream_cut_off", message)
     }
 
-    pub(crate) fn rubbish(&self, why: &str) -> ChatError {
+    pub(crate) fn invalid(&self, why: &str) -> ChatError {
         let message =
             format!("the server of the model \"{}\" returned an invalid answer: {why}", self.name);
         ChatError::server(502, "upstream_bad_answer", message)
     }
 
     /// Converts an error that the server reports after it began to answer.
-    pub(crate) fn complaint(&self, said: &Value) -> ChatError {
-        let words = said["error"]["message"]
+    pub(crate) fn error_of(&self, body: &Value) -> ChatError {
+        let message = body["error"]["message"]
             .as_str()
-            .or_else(|| said["error"].as_str())
+            .or_else(|| body["error"].as_str())
             .unwrap_or("it gave no reason");
-        let words = quote(words, &self.secrets);
+        let message = without_secrets(message, &self.secrets);
         ChatError::server(
             502,
             "upstream_failed",
-            format!("the server of the model \"{}\" failed: {words}", self.name),
+            format!("the server of the model \"{}\" failed: {message}", self.name),
         )
     }
 }
@@ -307,7 +313,7 @@ fn has_choice(answer: &Map<String, Value>) -> bool {
 }
 
 /// Converts a whole answer into the only piece of a stream.
-fn as_piece(mut answer: Map<String, Value>) -> Map<String, Value> {
+fn as_chunk(mut answer: Map<String, Value>) -> Map<String, Value> {
     let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
     for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
         let mut delta = choice.remove("message").unwrap_or_default();
@@ -329,9 +335,9 @@ fn silent(name: &str, timeout: Duration) -> ChatError {
     ChatError::server(504, "upstream_timeout", message)
 }
 
-fn quote(words: &str, secrets: &[SecretString]) -> String {
+fn without_secrets(message: &str, secrets: &[SecretString]) -> String {
     let secrets: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
-    quoted(words, &secrets)
+    quoted(message, &secrets)
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<String> {
@@ -368,12 +374,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_breaks_what_makes_a_piece_of_it(choices in sa_hostile::json(WORDS), more in sa_hostile::json(WORDS)) {
+        fn every_answer_is_converted_to_a_chunk(choices in sa_hostile::json(WORDS), more in sa_hostile::json(WORDS)) {
             for choices in [choices.clone(), json!([choices]), json!([{ "message": choices }, more])] {
                 let answer = Map::from_iter([("choices".to_owned(), choices)]);
                 if has_choice(&answer) {
                     let whole = Round::of(&answer);
-                    let piece = as_piece(answer.clone());
+                    let piece = as_chunk(answer.clone());
                     let mut pieces = Round::default();
                     pieces.take(&piece);
                     pieces.end();
@@ -395,7 +401,7 @@ mod tests {
         }
         let odd =
             json!([{ "message": "hello" }, 7, { "message": { "tool_calls": [1, { "id": "a" }] } }]);
-        let piece = as_piece(Map::from_iter([("choices".to_owned(), odd)]));
+        let piece = as_chunk(Map::from_iter([("choices".to_owned(), odd)]));
         let calls = json!([1, { "id": "a", "index": 0 }]);
         assert_eq!(
             piece["choices"],

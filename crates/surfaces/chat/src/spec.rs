@@ -184,11 +184,12 @@ impl ApiKey {
         };
         let key = SecretString::from(text.trim().to_owned());
         drop(text);
-        let shown = key.expose_secret();
-        if shown.len() > MAX_ITEM || !shown.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
+        let rendered = key.expose_secret();
+        if rendered.len() > MAX_ITEM || !rendered.chars().all(|c| c.is_ascii_graphic() || c == ' ')
+        {
             return Err("the key contains a line break or another invalid character".into());
         }
-        Ok((!shown.is_empty()).then_some(key))
+        Ok((!rendered.is_empty()).then_some(key))
     }
 }
 
@@ -251,12 +252,12 @@ mod tests {
     #[test]
     fn a_key_is_not_shown_and_a_reference_is() {
         let spec = |key: &str| Spec { api_key: ApiKey::new(key), ..at("http://a") };
-        let shown = |spec: &Spec| format!("{spec:?} {}", serde_json::to_string(spec).unwrap());
-        assert!(!shown(&spec("sk-canary")).contains("canary"));
-        assert!(shown(&spec("env:OPENAI_API_KEY")).contains("env:OPENAI_API_KEY"));
-        let slipped = [("X-Key: canary".to_owned(), ApiKey::default())].into();
-        let told = Spec { headers: slipped, ..at("http://a") }.check("m").unwrap_err();
-        assert!(!told.contains("canary"), "{told}");
+        let rendered = |spec: &Spec| format!("{spec:?} {}", serde_json::to_string(spec).unwrap());
+        assert!(!rendered(&spec("sk-canary")).contains("canary"));
+        assert!(rendered(&spec("env:OPENAI_API_KEY")).contains("env:OPENAI_API_KEY"));
+        let misplaced = [("X-Key: canary".to_owned(), ApiKey::default())].into();
+        let message = Spec { headers: misplaced, ..at("http://a") }.check("m").unwrap_err();
+        assert!(!message.contains("canary"), "{message}");
     }
 
     #[test]

@@ -21,12 +21,12 @@ pub(crate) struct Forward<'a> {
     own: &'a HashSet<String>,
     /// The common fields of the first piece; the pieces of all rounds repeat them.
     about: Map<String, Value>,
-    begun: bool,
+    started: bool,
     /// Whether any text was forwarded, and whether the next text begins a new round after it.
-    said: bool,
+    has_sent_text: bool,
     parted: bool,
     slots: Vec<Slot>,
-    handed: usize,
+    passed_on: usize,
 }
 
 /// The forwarding state of a call in the round.
@@ -60,21 +60,21 @@ impl<'a> Forward<'a> {
             legacy,
             own,
             about: Map::new(),
-            begun: false,
-            said: false,
+            started: false,
+            has_sent_text: false,
             parted: false,
             slots: Vec::new(),
-            handed: 0,
+            passed_on: 0,
         }
     }
 
     /// Returns whether any part of an answer was sent to the client.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun
+    pub(crate) fn has_started(&self) -> bool {
+        self.started
     }
 
-    pub(crate) fn has_said(&self) -> bool {
-        self.said
+    pub(crate) fn has_text(&self) -> bool {
+        self.has_sent_text
     }
 
     pub(crate) fn owns(&self, name: &str) -> bool {
@@ -88,7 +88,7 @@ impl<'a> Forward<'a> {
 
     pub(crate) fn new_round(&mut self) {
         self.slots.clear();
-        self.parted = self.said;
+        self.parted = self.has_sent_text;
     }
 
     /// Forwards a piece that the round has already processed.
@@ -114,7 +114,7 @@ impl<'a> Forward<'a> {
             let mut delta = choice["delta"].as_object().cloned().unwrap_or_default();
             delta.remove("tool_calls");
             delta.remove("function_call");
-            if self.begun {
+            if self.started {
                 delta.remove("role");
             }
             match delta.get("content") {
@@ -123,13 +123,13 @@ impl<'a> Forward<'a> {
                         let text = format!("\n\n{text}");
                         delta.insert("content".into(), json!(text));
                     }
-                    self.said = true;
+                    self.has_sent_text = true;
                 }
-                _ if self.begun => drop(delta.remove("content")),
+                _ if self.started => drop(delta.remove("content")),
                 _ => {}
             }
             if !delta.is_empty() {
-                self.begun = true;
+                self.started = true;
                 choice["delta"] = Value::Object(delta);
                 choice["finish_reason"] = Value::Null;
                 piece.insert("choices".into(), json!([choice]));
@@ -147,14 +147,15 @@ impl<'a> Forward<'a> {
             let whole = end || !call.arguments.is_empty() || place + 1 < round.calls.len();
             if self.slots[place].owner == Owner::Unknown && whole {
                 // The older form allows one call per message.
-                let theirs = self.own.contains(&call.name) && !(self.legacy && self.handed > 0);
-                self.slots[place].owner = if theirs {
-                    Owner::Client { index: self.handed, id: new_id(&call.id) }
+                let client_calls =
+                    self.own.contains(&call.name) && !(self.legacy && self.passed_on > 0);
+                self.slots[place].owner = if client_calls {
+                    Owner::Client { index: self.passed_on, id: new_id(&call.id) }
                 } else {
                     Owner::Other
                 };
-                if theirs {
-                    self.handed += 1;
+                if client_calls {
+                    self.passed_on += 1;
                     self.head(place, call).await?;
                 }
             }
@@ -180,7 +181,7 @@ impl<'a> Forward<'a> {
             json!({ "function_call": { "name": call.name, "arguments": "" } })
         } else {
             let (kind, text) = call.words();
-            let mut head = call.known_as(id).to_value();
+            let mut head = call.with_id(id).to_value();
             head["index"] = json!(index);
             head[kind] = json!({ "name": call.name, text: "" });
             json!({ "tool_calls": [head] })
@@ -192,16 +193,16 @@ impl<'a> Forward<'a> {
     /// ids.
     pub(crate) async fn end_round(&mut self, round: &Round) -> Result<Vec<Call>, ChatError> {
         self.calls(round, true).await?;
-        let handed = self.slots.iter().zip(&round.calls).filter_map(|(slot, call)| {
+        let passed_on = self.slots.iter().zip(&round.calls).filter_map(|(slot, call)| {
             let Owner::Client { id, .. } = &slot.owner else { return None };
-            Some(call.known_as(id))
+            Some(call.with_id(id))
         });
-        Ok(handed.collect())
+        Ok(passed_on.collect())
     }
 
     /// Sends a piece with this delta.
     pub(crate) async fn delta(&mut self, mut delta: Value, finish: Value) -> Result<(), ChatError> {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.started, true) {
             delta["role"] = json!("assistant");
         }
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });

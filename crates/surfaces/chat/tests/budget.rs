@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use sa_chat::{Api, Asked, Caller, Chat, ChatError, Event, Spec};
+use sa_chat::{Api, Caller, Chat, ChatError, ChatRequest, Event, Spec};
 use sa_core::audit::NoJournal;
 use sa_core::{
     Directory, Notices, Policy, Principal, Role, Router, RouterOptions, TraceContext, View,
@@ -61,15 +61,16 @@ impl Gateway {
     }
 
     async fn complete(&self, principal: &str, model: &str) -> Result<String, ChatError> {
-        let asked = asked(Api::ChatCompletions, model, false);
-        self.chat.complete(asked, &caller(principal)).await.map(|(answer, _)| answer)
+        let chat_request = chat_request(Api::ChatCompletions, model, false);
+        self.chat.complete(chat_request, &caller(principal)).await.map(|(answer, _)| answer)
     }
 
     /// Reads a stream to its end. Returns the number of its bytes, or the text of its error.
     async fn stream(&self, api: Api, principal: &str, model: &str) -> Result<usize, String> {
         let (sender, mut events) = mpsc::channel(1);
         let caller = caller(principal);
-        let run = async move { self.chat.stream(asked(api, model, true), &caller, &sender).await };
+        let run =
+            async move { self.chat.stream(chat_request(api, model, true), &caller, &sender).await };
         let read = async {
             let mut bytes = 0;
             while let Some(event) = events.recv().await {
@@ -97,13 +98,13 @@ impl Gateway {
     }
 }
 
-fn asked(api: Api, model: &str, stream: bool) -> Asked {
+fn chat_request(api: Api, model: &str, stream: bool) -> ChatRequest {
     let (field, text) = match api {
         Api::ChatCompletions => ("messages", json!([{ "role": "user", "content": "hi" }])),
         Api::Responses => ("input", json!("hi")),
     };
     let body = json!({ "model": model, "stream": stream, field: text }).to_string();
-    Asked::read(api, body.as_bytes(), None).unwrap()
+    ChatRequest::read(api, body.as_bytes(), None).unwrap()
 }
 
 fn caller(principal: &str) -> Caller {

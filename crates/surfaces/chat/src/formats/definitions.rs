@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_has_its_own_words() {
+    fn each_format_is_written_in_its_own_form() {
         let schema = json!({ "type": "object", "properties": { "q": { "type": "string" } }, "required": ["q"] });
         let search = || tool("search", Some(schema.clone()), Some("Searches."));
         let function =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_says_nothing_of_itself_is_defined_all_the_same() {
+    fn a_tool_without_a_description_is_defined() {
         let bare = || tool("9lives", None, None);
         let empty = json!({ "type": "object", "properties": {} });
         let function = json!({ "name": "9lives", "parameters": empty });

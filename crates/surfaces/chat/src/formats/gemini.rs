@@ -13,7 +13,7 @@ const MAX_REPEATED: usize = 2 << 20;
 /// The number of types without `null`.
 const TYPES: usize = 6;
 /// Fields that are copied unchanged.
-const KEPT: [&str; 13] = [
+const SUPPORTED_FIELDS: [&str; 13] = [
     "title",
     "description",
     "nullable",
@@ -131,7 +131,7 @@ impl Work<'_> {
     ) -> Map<String, Value> {
         let mut out: Map<String, Value> = fields
             .iter()
-            .filter(|(name, _)| KEPT.contains(&name.as_str()))
+            .filter(|(name, _)| SUPPORTED_FIELDS.contains(&name.as_str()))
             .map(|(n, v)| (n.clone(), v.clone()))
             .collect();
         let kind = kind(fields);
@@ -158,8 +158,9 @@ impl Work<'_> {
             } else if kind != "STRING" {
                 // Only texts may be enumerated; other values are listed in the description.
                 let list: Vec<String> = values.iter().map(ToString::to_string).collect();
-                let said = out.get("description").and_then(Value::as_str).unwrap_or_default();
-                let text = format!("{said} One of {}.", list.join(", "));
+                let description =
+                    out.get("description").and_then(Value::as_str).unwrap_or_default();
+                let text = format!("{description} One of {}.", list.join(", "));
                 out.insert("description".into(), json!(text.trim()));
             }
         }
@@ -228,10 +229,10 @@ fn choices(fields: &Map<String, Value>) -> (Vec<Value>, bool) {
 }
 
 fn kind(fields: &Map<String, Value>) -> &'static str {
-    let said = fields.get("type").and_then(Value::as_str).map(str::to_ascii_lowercase);
+    let declared = fields.get("type").and_then(Value::as_str).map(str::to_ascii_lowercase);
     let example =
         fields.get("const").or_else(|| fields.get("enum").and_then(|values| values.get(0)));
-    match (said.as_deref(), example) {
+    match (declared.as_deref(), example) {
         (Some("object"), _) => "OBJECT",
         (Some("array"), _) => "ARRAY",
         (Some("integer"), _) => "INTEGER",
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gemini_lacks_is_written_in_what_it_has() {
+    fn unsupported_schemas_are_expressed_with_supported_fields() {
         check(
             json!({ "type": "string", "format": "uri", "minLength": 1 }),
             json!({ "type": "STRING", "minLength": 1 }),
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_not_written_out_a_thousand_times() {
+    fn a_long_reference_is_expanded_a_limited_number_of_times() {
         let long = json!({ "type": "string", "description": "x".repeat(60_000) });
         let references: Map<String, Value> =
             (0..1_000).map(|n| (format!("p{n}"), json!({ "$ref": "#/$defs/long" }))).collect();

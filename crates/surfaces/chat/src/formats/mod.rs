@@ -7,7 +7,7 @@ mod results;
 mod schema;
 
 pub(crate) use definitions::{Definition, definitions, openai_tool};
-pub(crate) use reply::{Wanted, detect, wanted};
+pub(crate) use reply::{ToolCall, detect, wanted};
 pub(crate) use results::{Answer, messages, openai_messages};
 
 /// A vendor's format for tools and their calls.

@@ -7,7 +7,7 @@ use super::Format;
 
 /// A call that a model requests.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct ToolCall {
     /// The call's id in the reply; some formats and servers leave it out.
     pub(crate) id: Option<Value>,
     pub(crate) name: String,
@@ -50,7 +50,7 @@ pub(crate) fn detect(reply: &Value) -> Option<Format> {
 }
 
 /// Returns the calls of a reply: of a whole response, of its message, or of a bare list of calls.
-pub(crate) fn wanted(format: Format, reply: &Value) -> Vec<Wanted> {
+pub(crate) fn wanted(format: Format, reply: &Value) -> Vec<ToolCall> {
     match format {
         Format::OpenAi => {
             let calls = list(reply, &["/choices/0/message/tool_calls", "/tool_calls", ""]);
@@ -112,20 +112,20 @@ fn name(call: &Value) -> Option<String> {
     call["name"].as_str().map(ToOwned::to_owned)
 }
 
-fn of_text(id: Option<&Value>, name: String, arguments: &Value) -> Wanted {
+fn of_text(id: Option<&Value>, name: String, arguments: &Value) -> ToolCall {
     match arguments {
-        Value::String(text) => Wanted::new(id.cloned(), name, text),
+        Value::String(text) => ToolCall::new(id.cloned(), name, text),
         // Some servers send the arguments as an object instead of a text.
         other => of_object(id, name, other),
     }
 }
 
-fn of_object(id: Option<&Value>, name: String, arguments: &Value) -> Wanted {
+fn of_object(id: Option<&Value>, name: String, arguments: &Value) -> ToolCall {
     let arguments = if arguments.is_null() { &json!({}) } else { arguments };
-    Wanted::new(id.cloned(), name, &arguments.to_string())
+    ToolCall::new(id.cloned(), name, &arguments.to_string())
 }
 
-impl Wanted {
+impl ToolCall {
     /// Creates a call with its arguments as the model wrote them, which may not be valid JSON.
     pub(crate) fn new(id: Option<Value>, name: String, arguments: &str) -> Self {
         let id = id.filter(|id| !id.is_null() && *id != json!(""));
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn arguments_that_are_no_object_are_noticed() {
         let arguments = |text: &str| {
-            Wanted::new(None, "f".into(), text).arguments.map(|json| json.as_str().to_owned())
+            ToolCall::new(None, "f".into(), text).arguments.map(|json| json.as_str().to_owned())
         };
         assert_eq!(arguments(""), Ok("{}".into()));
         assert_eq!(arguments(" null "), Ok("{}".into()));
@@ -250,7 +250,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_reply_breaks_the_reader(reply in sa_hostile::json(WORDS)) {
+        fn every_reply_can_be_read(reply in sa_hostile::json(WORDS)) {
             for reply in [reply.clone(), json!([reply]), json!({ "choices": [{ "message": reply }] })] {
                 let _ = detect(&reply);
                 for wanted in Format::ALL.into_iter().flat_map(|format| wanted(format, &reply)) {

@@ -27,7 +27,7 @@ pub(crate) struct FunctionsQuery {
     channel: Option<String>,
 }
 
-type Asked = Result<Query<FunctionsQuery>, axum::extract::rejection::QueryRejection>;
+type ChatRequest = Result<Query<FunctionsQuery>, axum::extract::rejection::QueryRejection>;
 
 /// Lists the definitions of the tools that the token may use, for a request to a model.
 #[utoipa::path(get, path = "/v1/functions", tag = "chat", params(FunctionsQuery),
@@ -36,7 +36,7 @@ pub(crate) async fn list(
     State(Routes { http, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
-    query: Asked,
+    query: ChatRequest,
 ) -> Response {
     let listed = async {
         let query = read(query)?;
@@ -65,19 +65,19 @@ pub(crate) async fn execute(
     State(Routes { http, .. }): State<Routes>,
     Extension(identity): Extension<Identity>,
     headers: HeaderMap,
-    query: Asked,
+    query: ChatRequest,
     Payload(body): Payload,
 ) -> Response {
     let executed = async {
         let format = format(read(query)?.format.as_deref())?;
-        let asked = Execute::read(&body, format)?;
-        let caller = caller(&http, &identity, asked.scopes(), &headers)?;
-        Functions::new(Arc::clone(&http.router)).execute(asked, &caller).await
+        let chat_request = Execute::read(&body, format)?;
+        let caller = caller(&http, &identity, chat_request.scopes(), &headers)?;
+        Functions::new(Arc::clone(&http.router)).execute(chat_request, &caller).await
     };
     executed.await.map_or_else(|error| failed(&error), json)
 }
 
-fn read(query: Asked) -> Result<FunctionsQuery, ChatError> {
+fn read(query: ChatRequest) -> Result<FunctionsQuery, ChatError> {
     query.map(|Query(query)| query).map_err(|error| ChatError::invalid("", error.body_text()))
 }
 

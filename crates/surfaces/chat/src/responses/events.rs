@@ -26,7 +26,7 @@ struct Writer<'a> {
     events: &'a mpsc::Sender<Event>,
     response: Map<String, Value>,
     sequence: u64,
-    begun: bool,
+    started: bool,
     items: Vec<Item>,
     finish_reason: Option<String>,
     usage: Option<Value>,
@@ -49,7 +49,7 @@ impl<'a> Writer<'a> {
             events,
             response: settings.begin(),
             sequence: 0,
-            begun: false,
+            started: false,
             items: Vec::new(),
             finish_reason: None,
             usage: None,
@@ -63,12 +63,12 @@ impl<'a> Writer<'a> {
                     self.chunk(&serde_json::from_str(&chunk).unwrap_or_default()).await?;
                 }
                 Event::Done => return self.complete().await,
-                Event::Failed(error) if self.begun => return self.fail(&error).await,
+                Event::Failed(error) if self.started => return self.fail(&error).await,
                 // The client receives it as the status of the HTTP response.
                 failed @ Event::Failed(_) => return send(self.events, failed).await,
                 Event::Started { left_out } => {
                     send(self.events, Event::Started { left_out }).await?;
-                    self.begun = true;
+                    self.started = true;
                     self.lifecycle("response.created").await?;
                     self.lifecycle("response.in_progress").await?;
                 }
@@ -87,7 +87,7 @@ impl<'a> Writer<'a> {
             end if end["event"] == "end" => {
                 drop(self.response.insert("switchboard".into(), end.clone()));
             }
-            news => self.emit("switchboard", json!({ "switchboard": news })).await?,
+            event => self.emit("switchboard", json!({ "switchboard": event })).await?,
         }
         let choice = &chunk["choices"][0];
         if let Some(reason) = choice["finish_reason"].as_str() {
@@ -274,11 +274,11 @@ mod tests {
             sender.send(chunk).await.unwrap();
         }
         drop(sender);
-        let (events, mut came) = mpsc::channel(100);
+        let (events, mut translated) = mpsc::channel(100);
         translate(&Settings::of(&crate::request::Fields::new()), receiver, &events).await;
         drop(events);
         let mut named = Vec::new();
-        while let Some(event) = came.recv().await {
+        while let Some(event) = translated.recv().await {
             match event {
                 Event::Named { name, data } => {
                     let data: Value = serde_json::from_str(&data).unwrap();

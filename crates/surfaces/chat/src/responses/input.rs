@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_with_its_place() {
+    fn unsupported_fields_are_refused_with_their_path() {
         check_refused(json!({ "type": "item_reference", "id": "msg_1" }), "input[0].type");
         check_refused(json!({ "type": "computer_call" }), "input[0].type");
         check_refused(json!("hello"), "input[0].type");

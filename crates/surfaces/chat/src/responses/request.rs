@@ -8,7 +8,7 @@ use crate::error::ChatError;
 use crate::request::{Fields, optional, raw, required};
 
 /// Fields that have the same name in chat completions.
-const SAME: [&str; 11] = [
+const UNCHANGED_FIELDS: [&str; 11] = [
     "model",
     "parallel_tool_calls",
     "prompt_cache_key",
@@ -70,7 +70,7 @@ pub(crate) fn translate(mut fields: Fields) -> Result<(Fields, Settings), ChatEr
     }
     for (name, value) in fields {
         match name.as_str() {
-            same if SAME.contains(&same) => drop(chat.insert(name, value)),
+            same if UNCHANGED_FIELDS.contains(&same) => drop(chat.insert(name, value)),
             ignored if IGNORED.contains(&ignored) => {}
             _ if matches!(value.get(), "false" | "0") => {}
             "previous_response_id" | "conversation" => {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn unsupported_fields_are_refused_by_name() {
         check_refused("previous_response_id", json!("resp_1"), "previous_response_id");
         check_refused("conversation", json!({ "id": "conv_1" }), "conversation");
         check_refused("background", json!(true), "background");

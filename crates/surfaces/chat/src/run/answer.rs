@@ -16,15 +16,15 @@ impl Run<'_> {
         message.remove("function_call");
         message.insert("role".into(), json!("assistant"));
         if self.rounds > 1 || end.stopped.is_some() {
-            let said = self.texts.join("\n\n");
-            let content = if said.is_empty() {
+            let text = self.texts.join("\n\n");
+            let content = if text.is_empty() {
                 end.stopped.map(|stop| json!(stop.note()))
             } else {
-                Some(json!(said))
+                Some(json!(text))
             };
             message.insert("content".into(), content.unwrap_or_default());
         }
-        if let (Some(call), true) = (end.calls.first(), self.asked.legacy) {
+        if let (Some(call), true) = (end.calls.first(), self.chat_request.legacy) {
             message.insert(
                 "function_call".into(),
                 json!({ "name": call.name, "arguments": call.arguments }),
@@ -38,9 +38,9 @@ impl Run<'_> {
         if let Some(usage) = self.usage.sum() {
             answer.insert("usage".into(), usage.clone());
         }
-        if end.stopped.is_some() || self.asked.extension.events {
+        if end.stopped.is_some() || self.chat_request.extension.events {
             let mut about = self.about(&end);
-            about["calls"] = Value::Array(std::mem::take(&mut self.news));
+            about["calls"] = Value::Array(std::mem::take(&mut self.call_events));
             answer.insert("switchboard".into(), about);
         }
         answer
@@ -49,7 +49,7 @@ impl Run<'_> {
     /// Returns the report of the gateway's calls, for clients that asked for it or need it.
     pub(super) fn about(&self, end: &End) -> Value {
         let mut about =
-            json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.carried });
+            json!({ "event": "end", "rounds": self.rounds, "tool_calls": self.calls_made });
         if let Some(stop) = end.stopped {
             about["stopped"] = json!({ "reason": stop.code(), "message": stop.words() });
         }

@@ -32,12 +32,12 @@ impl Run<'_> {
         let unwritable =
             |error: serde_json::Error| ChatError::invalid("messages", error.to_string());
         let mut body: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
-        for (name, value) in &self.asked.fields {
+        for (name, value) in &self.chat_request.fields {
             body.insert(name, value.clone());
         }
         body.insert("model", raw(&json!(spec.model(self.server.name))));
         body.insert("messages", messages.map_err(unwritable)?);
-        let choice = self.asked.choice(self.rounds <= 1).map(Cow::into_owned);
+        let choice = self.chat_request.choice(self.rounds <= 1).map(Cow::into_owned);
         if spec.legacy_functions {
             body.remove("parallel_tool_calls");
             let functions: Vec<&Value> = self
@@ -62,13 +62,14 @@ impl Run<'_> {
                 body.insert("tool_choice", raw(&choice));
             }
         }
-        if self.asked.stream && spec.max_total_tokens > 0 && !self.asked.include_usage {
-            let said = self
-                .asked
+        if self.chat_request.stream && spec.max_total_tokens > 0 && !self.chat_request.include_usage
+        {
+            let given = self
+                .chat_request
                 .fields
                 .get("stream_options")
-                .and_then(|said| serde_json::from_str(said.get()).ok());
-            let mut options: Value = said.filter(Value::is_object).unwrap_or_else(|| json!({}));
+                .and_then(|given| serde_json::from_str(given.get()).ok());
+            let mut options: Value = given.filter(Value::is_object).unwrap_or_else(|| json!({}));
             options["include_usage"] = json!(true);
             body.insert("stream_options", raw(&options));
         }

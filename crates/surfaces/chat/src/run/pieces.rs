@@ -9,36 +9,36 @@ use crate::answers::{Answers, weight};
 use crate::chat::Event;
 use crate::error::ChatError;
 use crate::round::{Call, Round};
-use crate::server::{Begun, MAX_ANSWER};
+use crate::server::{MAX_ANSWER, StartedAnswer};
 use crate::stream::{Forward, send};
 
 /// Reads the pieces of a round and forwards them.
 pub(super) async fn forward(
-    mut begun: Begun,
+    mut started: StartedAnswer,
     forward: &mut Forward<'_>,
     answers: &mut Answers,
 ) -> Result<(Round, Vec<Call>), ChatError> {
     let mut round = Round::default();
     let mut done = false;
-    if begun.is_whole() {
-        let piece = begun.into_piece(answers).await?;
+    if started.is_whole() {
+        let piece = started.into_chunk(answers).await?;
         round.take(&piece);
         forward.piece(piece, &round).await?;
-        let handed = forward.end_round(&round).await?;
+        let passed_on = forward.end_round(&round).await?;
         round.end();
-        return Ok((round, handed));
+        return Ok((round, passed_on));
     }
     let mut bytes = 0;
-    while let Some(data) = begun.event(answers).await? {
+    while let Some(data) = started.event(answers).await? {
         if data == "[DONE]" {
             done = true;
             break;
         }
         bytes += data.len();
         if bytes > MAX_ANSWER {
-            return Err(begun.rubbish("its answer is too large"));
+            return Err(started.invalid("its answer is too large"));
         }
-        let piece = parse(&begun, &data, answers)?;
+        let piece = parse(&started, &data, answers)?;
         drop(data);
         let kept = piece.get("choices").map_or(0, weight);
         round.take(&piece);
@@ -46,29 +46,29 @@ pub(super) async fn forward(
         answers.keep(kept);
     }
     if !done && round.finish.is_none() {
-        return Err(begun.cut());
+        return Err(started.cut());
     }
-    let handed = forward.end_round(&round).await?;
+    let passed_on = forward.end_round(&round).await?;
     round.end();
-    Ok((round, handed))
+    Ok((round, passed_on))
 }
 
 /// Forwards a stream unchanged, except for errors.
 pub(super) async fn relay(
-    mut begun: Begun,
+    mut started: StartedAnswer,
     events: &mpsc::Sender<Event>,
     answers: &mut Answers,
 ) -> Result<(), ChatError> {
-    if begun.is_whole() {
-        let piece = Value::Object(begun.into_piece(answers).await?);
+    if started.is_whole() {
+        let piece = Value::Object(started.into_chunk(answers).await?);
         return send(events, Event::Data(piece.to_string())).await;
     }
     let mut finished = false;
-    while let Some(data) = begun.event(answers).await? {
+    while let Some(data) = started.event(answers).await? {
         if data == "[DONE]" {
             return Ok(());
         }
-        let piece = parse(&begun, &data, answers)?;
+        let piece = parse(&started, &data, answers)?;
         finished |=
             piece.get("choices").is_some_and(|choices| choices[0]["finish_reason"].is_string());
         drop(piece);
@@ -77,11 +77,11 @@ pub(super) async fn relay(
         // It waits for its reader, while the next one is received.
         answers.keep_only(bytes);
     }
-    if finished { Ok(()) } else { Err(begun.cut()) }
+    if finished { Ok(()) } else { Err(started.cut()) }
 }
 
 fn parse(
-    begun: &Begun,
+    started: &StartedAnswer,
     data: &str,
     answers: &mut Answers,
 ) -> Result<Map<String, Value>, ChatError> {
@@ -92,9 +92,9 @@ fn parse(
         Ok(Value::Object(piece))
             if piece.contains_key("error") && !piece.contains_key("choices") =>
         {
-            Err(begun.complaint(&Value::Object(piece)))
+            Err(started.error_of(&Value::Object(piece)))
         }
         Ok(Value::Object(piece)) => Ok(piece),
-        Ok(_) | Err(_) => Err(begun.rubbish("an event of its stream is not a JSON object")),
+        Ok(_) | Err(_) => Err(started.invalid("an event of its stream is not a JSON object")),
     }
 }
