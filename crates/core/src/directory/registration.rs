@@ -54,7 +54,7 @@ impl Registration {
 
     /// Marks the provider as offline, and keeps its names while this registration lives. The
     /// provider is expected to attach again.
-    pub fn offline(&self) {
+    pub fn set_offline(&self) {
         self.change(|index| index.detach(&self.id, self.generation, OfflineReason::Expected));
     }
 

@@ -508,7 +508,7 @@ impl Server {
     fn leave(&self, state: State, why: &str) {
         let listed = self.is_listed();
         if listed && let Some(registration) = &*self.registration() {
-            registration.away();
+            registration.set_offline();
         }
         self.tell_of_documents();
         self.enter(state, Some(why));
