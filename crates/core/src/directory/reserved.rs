@@ -39,7 +39,7 @@ impl Directory {
             about: RawJson::empty_object(),
             may_take_over: true,
         })?;
-        registration.offline();
+        registration.set_offline();
         Ok(registration)
     }
 }

@@ -15,9 +15,9 @@ use tokio::sync::Mutex;
 use crate::authorised::Authorised;
 use crate::authority::{Authority, check_address};
 use crate::errors;
-use crate::keep::{Client, Holder, Keep};
-use crate::observed::Observed;
+use crate::session_check::SessionCheck;
 use crate::spec::{OAuth, resolve};
+use crate::stored_login::{Client, Holder, StoredLogin};
 
 /// The client name that an authorization server shows on its login page.
 const CLIENT_NAME: &str = "Switchboard";
@@ -29,7 +29,7 @@ pub(crate) struct Account {
     /// Whether the operator has configured that the server requires a login. Otherwise, the
     /// server is first tried without one.
     expected: bool,
-    keep: Arc<Keep>,
+    stored_login: Arc<StoredLogin>,
     /// The client that the connections share, with the generation of the login that it belongs
     /// to.
     shared: parking_lot::Mutex<Option<(u64, Authorised)>>,
@@ -53,14 +53,14 @@ impl Account {
         name: &Arc<str>,
         url: &str,
         oauth: Option<&OAuth>,
-        keep: Arc<Keep>,
+        stored_login: Arc<StoredLogin>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: Arc::clone(name),
             url: url.to_owned(),
             expected: oauth.is_some(),
             oauth: oauth.cloned().unwrap_or_default(),
-            keep,
+            stored_login,
             shared: parking_lot::Mutex::default(),
             making: Mutex::default(),
             locked_out: AtomicBool::new(false),
@@ -71,7 +71,7 @@ impl Account {
     /// Returns whether there is a login, or `None` if, as far as is known, the server requires
     /// none.
     pub(crate) fn logged_in(&self) -> Option<bool> {
-        let there = self.keep.is_there();
+        let there = self.stored_login.is_there();
         (self.expected || there || self.is_locked_out()).then_some(there)
     }
 
@@ -83,7 +83,7 @@ impl Account {
     /// Returns whether a request to the server is pointless, because it requires a login and
     /// there is none.
     pub(crate) fn lacks_login(&self) -> bool {
-        self.expected && !self.keep.is_there()
+        self.expected && !self.stored_login.is_there()
     }
 
     pub(crate) fn is_locked_out(&self) -> bool {
@@ -110,10 +110,10 @@ impl Account {
 
     /// Returns the reason why a login is needed, and the command for it.
     pub(crate) async fn login_needed(&self) -> String {
-        let why = if self.keep.is_there() {
+        let why = if self.stored_login.is_there() {
             "the server no longer accepts the login"
         } else {
-            self.keep.why_gone().await.unwrap_or("it requires a login")
+            self.stored_login.end_reason().await.unwrap_or("it requires a login")
         };
         format!("{why}; run `{}`", self.advice())
     }
@@ -124,7 +124,7 @@ impl Account {
 
     /// Returns the client that adds the token to a connection's requests, or `None` if the server
     /// is tried without a login.
-    pub(crate) async fn client(&self, http: Observed) -> Result<Option<Authorised>, NoToken> {
+    pub(crate) async fn client(&self, http: SessionCheck) -> Result<Option<Authorised>, NoToken> {
         if let Some(client) = self.shared(&http).await {
             return Ok(Some(client));
         }
@@ -132,7 +132,7 @@ impl Account {
         if let Some(client) = self.shared(&http).await {
             return Ok(Some(client));
         }
-        let Some(holder) = self.keep.holder().await else {
+        let Some(holder) = self.stored_login.holder().await else {
             return if self.expected {
                 Err(NoToken::LoginNeeded(self.login_needed().await))
             } else {
@@ -144,21 +144,21 @@ impl Account {
         Ok(Some(client))
     }
 
-    async fn shared(&self, http: &Observed) -> Option<Authorised> {
-        let now = self.keep.generation().await;
+    async fn shared(&self, http: &SessionCheck) -> Option<Authorised> {
+        let now = self.stored_login.generation().await;
         let shared = self.shared.lock();
         shared.as_ref().filter(|(of, _)| *of == now).map(|(_, client)| client.over(http.clone()))
     }
 
     /// Builds a client for a login. The login is used only at the authorization server that
     /// granted it.
-    async fn authorised(&self, holder: Holder, http: Observed) -> Result<Authorised, NoToken> {
-        let trouble = |error| NoToken::Failed(errors::of_authority(&error));
-        let Some(login) = holder.load().await.map_err(trouble)? else {
+    async fn authorised(&self, holder: Holder, http: SessionCheck) -> Result<Authorised, NoToken> {
+        let to_error = |error| NoToken::Failed(errors::of_authority(&error));
+        let Some(login) = holder.load().await.map_err(to_error)? else {
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         };
         let Authority { mut manager, issuer, .. } =
-            Authority::of(&self.url, &self.oauth.issuer).await.map_err(trouble)?;
+            Authority::of(&self.url, &self.oauth.issuer).await.map_err(to_error)?;
         if login.issuer.is_some() && issuer.is_none() {
             // The endpoints would be a guess, and credentials of another authorization server
             // must not be sent there. The cause may be temporary, so the login is kept.
@@ -169,7 +169,7 @@ impl Account {
             )));
         }
         if login.issuer != issuer {
-            holder.clear().await.map_err(trouble)?;
+            holder.clear().await.map_err(to_error)?;
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         }
         let mut client = holder.client.clone();
@@ -177,13 +177,13 @@ impl Account {
             client.secret = self.secret().map_err(NoToken::Failed)?.or(client.secret);
         }
         manager.set_credential_store(holder);
-        if !manager.initialize_from_store().await.map_err(trouble)? {
+        if !manager.initialize_from_store().await.map_err(to_error)? {
             return Err(NoToken::LoginNeeded(self.login_needed().await));
         }
         if let Some(secret) = client.secret {
             let config = OAuthClientConfig::new(login.client_id, client.redirect_uri)
                 .with_client_secret(secret);
-            manager.configure_client(config).map_err(trouble)?;
+            manager.configure_client(config).map_err(to_error)?;
         }
         Ok(Authorised::new(http, manager))
     }
@@ -191,14 +191,14 @@ impl Account {
     /// Discovers the server's authorization server and prepares a login. The browser will be
     /// redirected to `redirect_uri`.
     pub(crate) async fn begin(&self, redirect_uri: &str) -> Result<AuthorizationSession, String> {
-        let told = |error: AuthError| errors::of_login(&error);
-        let newcomer = self.keep.newcomer().await;
-        let authority = Authority::of(&self.url, &self.oauth.issuer).await.map_err(told)?;
+        let describe = |error: AuthError| errors::of_login(&error);
+        let for_new_login = self.stored_login.for_new_login().await;
+        let authority = Authority::of(&self.url, &self.oauth.issuer).await.map_err(describe)?;
         let Authority { mut manager, issuer, takes_documents } = authority;
         let (configured, missing) = (&self.oauth.scopes, self.missing());
         let scopes = match (configured.is_empty(), missing.is_empty()) {
             (true, true) => manager.select_initial_scopes(&[]).await,
-            (true, false) => merged(self.keep.scopes().await, missing),
+            (true, false) => merged(self.stored_login.scopes().await, missing),
             (false, _) => merged(configured.clone(), missing),
         };
         let mut request = AuthorizationRequest::new(redirect_uri).with_scopes(&scopes);
@@ -223,7 +223,7 @@ impl Account {
                 .configure_client(
                     OAuthClientConfig::new("", redirect_uri).with_application_type(kind),
                 )
-                .map_err(told)?;
+                .map_err(describe)?;
             let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
             let registered = manager.register_client(CLIENT_NAME, redirect_uri, &scopes).await;
             let registered = registered.map_err(|error| match error {
@@ -231,7 +231,7 @@ impl Account {
                 AuthError::RegistrationFailed(_) if issuer.is_none() => {
                     errors::NO_AUTHORITY.to_owned()
                 }
-                error => told(error),
+                error => describe(error),
             })?;
             request = request.with_preregistered_client(registered.client_id);
             client.secret = registered.client_secret;
@@ -239,10 +239,11 @@ impl Account {
                 request = request.with_client_secret(secret);
             }
         }
-        manager.set_credential_store(newcomer.with(client));
-        let session =
-            AuthorizationSession::new(manager, request).await.map_err(|(_, error)| told(error))?;
-        check_address(&self.url, &session.auth_url).map_err(told)?;
+        manager.set_credential_store(for_new_login.with(client));
+        let session = AuthorizationSession::new(manager, request)
+            .await
+            .map_err(|(_, error)| describe(error))?;
+        check_address(&self.url, &session.auth_url).map_err(describe)?;
         Ok(session)
     }
 
@@ -254,14 +255,14 @@ impl Account {
 
     /// Deletes the login, on disk and in every client that uses it.
     pub(crate) async fn forget(&self) -> Result<(), StoreError> {
-        let forgotten = self.keep.forget().await;
+        let forgotten = self.stored_login.forget().await;
         self.entered();
         forgotten
     }
 
     /// Waits until no token refresh is in progress.
     pub(crate) async fn settle(&self) {
-        self.keep.settle().await;
+        self.stored_login.settle().await;
     }
 
     /// Returns the configured client secret, if the operator has configured one.
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_login_allowed_before_is_asked_for_with_what_was_missing() {
+    fn a_new_login_requests_the_granted_and_the_missing_scopes() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(merged(words("a b"), words("b c")), words("a b c"));
     }

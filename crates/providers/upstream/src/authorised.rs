@@ -20,12 +20,12 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::errors;
-use crate::observed::{Events, Failed, Headers, Observed};
+use crate::session_check::{Events, Failed, Headers, SessionCheck};
 
 /// The HTTP client of one connection. All connections to a server share the token.
 #[derive(Clone)]
 pub(crate) struct Authorised {
-    http: Observed,
+    http: SessionCheck,
     tokens: Arc<Mutex<Tokens>>,
     /// The token that was sent last.
     latest: Arc<parking_lot::Mutex<Option<String>>>,
@@ -38,7 +38,7 @@ struct Tokens {
 }
 
 impl Authorised {
-    pub(crate) fn new(http: Observed, manager: AuthorizationManager) -> Self {
+    pub(crate) fn new(http: SessionCheck, manager: AuthorizationManager) -> Self {
         Self {
             http,
             tokens: Arc::new(Mutex::new(Tokens { manager, failed: None })),
@@ -47,7 +47,7 @@ impl Authorised {
     }
 
     /// Returns a client for another connection that shares the same token.
-    pub(crate) fn over(&self, http: Observed) -> Self {
+    pub(crate) fn over(&self, http: SessionCheck) -> Self {
         Self { http, tokens: Arc::clone(&self.tokens), latest: Arc::clone(&self.latest) }
     }
 
@@ -70,11 +70,12 @@ impl Authorised {
 
     /// Returns the current token, or a new one if the current token equals `refused`.
     async fn token(&self, refused: Option<String>) -> Result<String, AuthError> {
-        let (tokens, asked) = (Arc::clone(&self.tokens), Instant::now());
+        let (tokens, requested_at) = (Arc::clone(&self.tokens), Instant::now());
         // Runs in a separate task: a refresh that has begun must complete, even if the caller is
         // dropped.
-        let token =
-            tokio::spawn(async move { tokens.lock().await.token(refused.as_deref(), asked).await });
+        let token = tokio::spawn(async move {
+            tokens.lock().await.token(refused.as_deref(), requested_at).await
+        });
         let token =
             token.await.unwrap_or_else(|error| Err(AuthError::InternalError(error.to_string())))?;
         *self.latest.lock() = Some(token.clone());
@@ -83,10 +84,14 @@ impl Authorised {
 }
 
 impl Tokens {
-    async fn token(&mut self, refused: Option<&str>, asked: Instant) -> Result<String, AuthError> {
+    async fn token(
+        &mut self,
+        refused: Option<&str>,
+        requested_at: Instant,
+    ) -> Result<String, AuthError> {
         // A caller that waited for a failed refresh does not retry it immediately.
         if let Some((at, why)) = &self.failed
-            && *at > asked
+            && *at > requested_at
         {
             return Err(AuthError::TokenRefreshFailed(why.clone()));
         }
@@ -148,13 +153,14 @@ impl StreamableHttpClient for Authorised {
         session: Option<Arc<str>>,
         _token: Option<String>,
         headers: Headers,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         self.send(|token| {
             let (uri, message, session, headers) =
                 (uri.clone(), message.clone(), session.clone(), headers.clone());
-            self.http
-                .post_message_with_max_sse_event_size(uri, message, session, token, headers, most)
+            self.http.post_message_with_max_sse_event_size(
+                uri, message, session, token, headers, max_bytes,
+            )
         })
         .await
     }
@@ -198,12 +204,13 @@ impl StreamableHttpClient for Authorised {
         last_event: Option<String>,
         _token: Option<String>,
         headers: Headers,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<Events, Failed> {
         self.send(|token| {
             let (uri, session, last, headers) =
                 (uri.clone(), session.clone(), last_event.clone(), headers.clone());
-            self.http.get_stream_with_max_sse_event_size(uri, session, last, token, headers, most)
+            self.http
+                .get_stream_with_max_sse_event_size(uri, session, last, token, headers, max_bytes)
         })
         .await
     }
@@ -261,7 +268,7 @@ mod tests {
             .unwrap();
         manager.set_credential_store(store);
         Authorised::new(
-            Observed::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()),
+            SessionCheck::new(reqwest::Client::new(), "a server".into(), CancellationToken::new()),
             manager,
         )
     }
@@ -282,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_for_a_renewal_that_fails_are_told_so() {
+    async fn a_failed_refresh_is_reported_to_all_waiting_requests() {
         let down = Arc::new(Down::default());
         let client = client(&down, "old", u64::MAX).await;
         let answers = join_all((0..8).map(|_| client.token(Some("old".into())))).await;

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reached_with_tls_has_an_authority_that_is() {
+    fn a_tls_server_requires_a_tls_authority() {
         let (secure, plain) = ("https://mcp.example.com/mcp", "http://127.0.0.1:3000/mcp");
         assert!(check_address(secure, "https://auth.example.com/token").is_ok());
         assert!(check_address(plain, "http://127.0.0.1:3001/token").is_ok());

@@ -35,10 +35,10 @@ const INHERITED: [&str; 11] = [
     "USER",
     "XDG_RUNTIME_DIR",
 ];
-/// Limits of the stderr log: the length of a line, and the bytes logged per `WINDOW`. `KEPT` is
+/// Limits of the stderr log: the length of a line, and the bytes logged per `WINDOW`. `MAX_LINES` is
 /// the number of last lines kept for the error message.
 const MAX_LINE: usize = 1_000;
-const KEPT: usize = 5;
+const MAX_LINES: usize = 5;
 const LOGGED: usize = 32 * 1024;
 const WINDOW: Duration = Duration::from_secs(60);
 /// How long a server may take to exit by itself after its stdin is closed.
@@ -73,9 +73,9 @@ impl Process {
 
     /// Returns the exit status and the last lines of stderr.
     pub(crate) fn stderr_tail(&self) -> Option<String> {
-        let words = self.stderr_tail.lock();
-        let status = words.status.as_ref()?;
-        let lines: Vec<&str> = words.lines.iter().map(String::as_str).collect();
+        let tail = self.stderr_tail.lock();
+        let status = tail.status.as_ref()?;
+        let lines: Vec<&str> = tail.lines.iter().map(String::as_str).collect();
         Some(if lines.is_empty() {
             format!("{status} without output on stderr; start it manually to find the cause")
         } else {
@@ -194,11 +194,11 @@ async fn listen(
             silent = true;
             warn!(upstream = %name, "its stderr exceeds the log limit; the output of the rest of this minute is dropped");
         }
-        let mut words = stderr_tail.lock();
-        if words.lines.len() == KEPT {
-            words.lines.pop_front();
+        let mut tail = stderr_tail.lock();
+        if tail.lines.len() == MAX_LINES {
+            tail.lines.pop_front();
         }
-        words.lines.push_back(text);
+        tail.lines.push_back(text);
     }
 }
 
@@ -213,16 +213,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_said_on_stderr_is_bounded_and_printable() {
-        let words = Arc::new(Mutex::new(StderrTail::default()));
-        let mut said = Vec::new();
+    async fn stderr_is_bounded_and_printable() {
+        let tail = Arc::new(Mutex::new(StderrTail::default()));
+        let mut output = Vec::new();
         for number in 0..100 {
-            said.extend(format!("line {number} \u{1b}[31m\n").into_bytes());
+            output.extend(format!("line {number} \u{1b}[31m\n").into_bytes());
         }
-        said.extend("x".repeat(1 << 20).into_bytes());
-        listen("noisy".into(), &said[..], Arc::clone(&words)).await;
-        let words = words.lock();
-        assert_eq!(words.lines.len(), KEPT);
-        assert!(words.lines.iter().all(|line| line.len() <= MAX_LINE && !line.contains('\u{1b}')));
+        output.extend("x".repeat(1 << 20).into_bytes());
+        listen("noisy".into(), &output[..], Arc::clone(&tail)).await;
+        let tail = tail.lock();
+        assert_eq!(tail.lines.len(), MAX_LINES);
+        assert!(tail.lines.iter().all(|line| line.len() <= MAX_LINE && !line.contains('\u{1b}')));
     }
 }

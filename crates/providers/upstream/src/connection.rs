@@ -28,8 +28,8 @@ use crate::account::Account;
 use crate::child::Process;
 use crate::errors;
 use crate::handler::Handler;
-use crate::table::{Asker, Running, Table, Tapped};
-use crate::watched::Watched;
+use crate::subscriptions::Subscriptions;
+use crate::table::{Requester, Running, Table, Tapped};
 
 /// The number of input requests that a server may send before it returns a result.
 const MAX_ROUNDS: usize = 16;
@@ -44,27 +44,27 @@ const NAME: &str = "switchboard/question";
 
 /// How long to wait for a process to exit after it has closed its stdout, before the closed
 /// connection is reported without an exit status.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const STDERR_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Counts the list-changed notifications of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct News {
+pub(crate) struct ListChanges {
     /// Each counter grows when the server reports a change of that list.
     pub(crate) tools: u64,
     pub(crate) documents: u64,
 }
 
 /// A receiver of list changes, and the counters that were already handled.
-pub(crate) struct Heard {
-    pub(crate) news: watch::Receiver<News>,
-    pub(crate) heard: News,
+pub(crate) struct SeenChanges {
+    pub(crate) changes: watch::Receiver<ListChanges>,
+    pub(crate) seen: ListChanges,
 }
 
-impl Heard {
-    pub(crate) fn from_now_on(news: &watch::Sender<News>) -> Self {
-        let mut news = news.subscribe();
-        let heard = *news.borrow_and_update();
-        Self { news, heard }
+impl SeenChanges {
+    pub(crate) fn subscribe(changes: &watch::Sender<ListChanges>) -> Self {
+        let mut changes = changes.subscribe();
+        let seen = *changes.borrow_and_update();
+        Self { changes, seen }
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) info: Arc<ServerPeerInfo>,
     table: Arc<Table>,
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     /// Cancelled when the server can no longer answer.
     pub(crate) closed: CancellationToken,
     /// Cancelled when a request finds that the connection is unusable: the server is unreachable,
@@ -114,17 +114,17 @@ impl Connection {
     pub(crate) async fn open(
         transport: impl Transport<RoleClient> + 'static,
         era: Era,
-        news: watch::Sender<News>,
+        changes: watch::Sender<ListChanges>,
         suspect: CancellationToken,
     ) -> Result<Self, Box<ClientInitializeError>> {
         let (table, closed, stop) =
             (Arc::new(Table::default()), CancellationToken::new(), CancellationToken::new());
         let tapped = Tapped { inner: transport, table: Arc::clone(&table), closed: closed.clone() };
-        let watched = Arc::new(Watched::default());
+        let subscriptions = Arc::new(Subscriptions::default());
         let handler = Handler {
             table: Arc::clone(&table),
-            watched: Arc::clone(&watched),
-            news: news.clone(),
+            subscriptions: Arc::clone(&subscriptions),
+            changes: changes.clone(),
         };
         // If this future is dropped during the handshake, the transport is dropped, too.
         let service =
@@ -135,7 +135,7 @@ impl Connection {
             peer,
             info,
             table,
-            watched,
+            subscriptions,
             closed,
             suspect,
             stop,
@@ -145,7 +145,7 @@ impl Connection {
         if connection.era() == Era::Discover {
             let (info, peer) = (Arc::clone(&connection.info), connection.peer.clone());
             let (closed, suspect) = (connection.closed.clone(), connection.suspect.clone());
-            tokio::spawn(crate::handler::listen(peer, info, news, closed, suspect));
+            tokio::spawn(crate::handler::listen(peer, info, changes, closed, suspect));
         }
         tokio::spawn(async move { service.waiting().await });
         Ok(connection)
@@ -179,7 +179,7 @@ impl Connection {
     pub(crate) async fn stderr_tail(&self) -> String {
         let unknown = "the connection ended";
         let Some(process) = &self.process else { return unknown.into() };
-        let _ = tokio::time::timeout(LAST_WORDS, process.ended.cancelled()).await;
+        let _ = tokio::time::timeout(STDERR_TIMEOUT, process.ended.cancelled()).await;
         process.stderr_tail().unwrap_or_else(|| unknown.into())
     }
 
@@ -263,12 +263,12 @@ impl Connection {
                 failure => failure,
             })?;
             let ServerResult::InputRequiredResult(required) = result else { return Ok(result) };
-            if matches!(running.asker, Asker::Nobody | Asker::Gateway) {
+            if matches!(running.requester, Requester::Nobody | Requester::Gateway) {
                 // The caller accepts input requests as a result, and repeats the request with its
                 // answers.
                 return Ok(ServerResult::InputRequiredResult(required));
             }
-            answers = Some(answer(&running.asker, required).await?);
+            answers = Some(answer(&running.requester, required).await?);
         }
         let message = format!("the server requested input more than {MAX_ROUNDS} times");
         Err(Failure::Answered(ErrorData::internal_error(message, None)))
@@ -284,13 +284,13 @@ impl Connection {
         }
         request.extensions_mut().insert(running.marker());
         let mut options = PeerRequestOptions::no_options();
-        options.meta = (self.era() == Era::Discover).then(|| about(&running.asker));
+        options.meta = (self.era() == Era::Discover).then(|| about(&running.requester));
         let sent = self.peer.send_request_with_option(request, options);
         let handle = tokio::select! {
             sent = sent => sent.map_err(|_| Failure::Unsent)?,
             () = self.closed.cancelled() => return Err(Failure::Unsent),
         };
-        let mut guard = TakeBack { peer: &self.peer, id: Some(handle.id.clone()) };
+        let mut guard = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
         let answer = tokio::select! {
             biased;
             answer = handle.await_response() => answer,
@@ -298,7 +298,7 @@ impl Connection {
         };
         guard.id = None;
         let (refused, left) = {
-            let mut left = running.left();
+            let mut left = running.side_channel();
             (left.refused.take(), left.answer.take())
         };
         if let Some(refused) = refused {
@@ -386,9 +386,9 @@ pub(crate) enum Failure {
 
 /// Returns the metadata that describes the caller to a server of the newer protocol. The server
 /// then asks only supported questions, and logs only to clients that want it.
-fn about(asker: &Asker) -> RequestMetaObject {
+fn about(requester: &Requester) -> RequestMetaObject {
     let mut meta = RequestMetaObject::new();
-    let client_capabilities = asker.client_capabilities();
+    let client_capabilities = requester.client_capabilities();
     if let Some(level) = client_capabilities.log {
         meta.0.insert(LOG_LEVEL.to_owned(), Value::String(level.as_str().to_owned()));
     }
@@ -401,7 +401,7 @@ fn about(asker: &Asker) -> RequestMetaObject {
 
 /// Sends all input requests of a server to the caller, concurrently.
 async fn answer(
-    asker: &Asker,
+    requester: &Requester,
     required: InputRequiredResult,
 ) -> Result<(Map<String, Value>, Option<String>), Failure> {
     let mut responses = Map::new();
@@ -411,7 +411,7 @@ async fn answer(
         // later.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let mut asked = Vec::new();
+    let mut pending = Vec::new();
     for (key, request) in requests {
         let what = match &request {
             InputRequest::CreateMessage(_) => "sampling/createMessage",
@@ -427,9 +427,9 @@ async fn answer(
         let request = serde_json::to_value(&request).unwrap_or_default();
         let mut params = request.get("params").cloned().unwrap_or_else(|| json!({}));
         params["_meta"][NAME] = json!(key);
-        asked.push(async move { (key, asker.ask(what, RawJson::of(&params)).await) });
+        pending.push(async move { (key, requester.ask(what, RawJson::of(&params)).await) });
     }
-    for (key, answer) in join_all(asked).await {
+    for (key, answer) in join_all(pending).await {
         let answer = answer.map_err(Failure::Unanswered)?;
         responses.insert(key, serde_json::from_str(answer.as_str()).unwrap_or_default());
     }
@@ -437,12 +437,12 @@ async fn answer(
 }
 
 /// Sends a cancellation to the server when the request is dropped.
-struct TakeBack<'a> {
+struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
 }
 
-impl Drop for TakeBack<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
         else {

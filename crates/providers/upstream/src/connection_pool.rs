@@ -31,9 +31,9 @@ use crate::account::{Account, NoToken};
 use crate::authorised::Authorised;
 use crate::authority::Authority;
 use crate::child::Child;
-use crate::connection::{Connection, Era, News, is_unsent};
+use crate::connection::{Connection, Era, ListChanges, is_unsent};
 use crate::errors;
-use crate::observed::Observed;
+use crate::session_check::SessionCheck;
 use crate::spec::{OAuth, Spec, resolve};
 
 /// The maximum number of callers with their own connection: to a URL, and to a program, which
@@ -49,7 +49,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct NotOpened {
     pub(crate) why: String,
     /// Whether the server responded at all.
-    spoke: bool,
+    had_contact: bool,
     /// Whether every attempt fails until an operator logs in.
     pub(crate) login_needed: bool,
 }
@@ -65,8 +65,8 @@ pub(crate) enum NoConnection {
 impl NoConnection {
     pub(crate) fn into_error(self, server: &str) -> CallError {
         match self {
-            Self::Full(most) => {
-                let message = format!("all {most} connections to \"{server}\" are in use");
+            Self::Full(max_bytes) => {
+                let message = format!("all {max_bytes} connections to \"{server}\" are in use");
                 CallError::new(CallErrorKind::Overloaded, message)
                     .hint("try again when fewer callers use it")
             }
@@ -77,7 +77,7 @@ impl NoConnection {
 
 impl From<String> for NotOpened {
     fn from(why: String) -> Self {
-        Self { why, spoke: false, login_needed: false }
+        Self { why, had_contact: false, login_needed: false }
     }
 }
 
@@ -85,7 +85,7 @@ impl From<NoToken> for NotOpened {
     fn from(none: NoToken) -> Self {
         let login_needed = matches!(none, NoToken::LoginNeeded(_));
         let (NoToken::LoginNeeded(why) | NoToken::Failed(why)) = none;
-        Self { why, spoke: false, login_needed }
+        Self { why, had_contact: false, login_needed }
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct ConnectionPool {
     /// other versions.
     knows_new_only: AtomicBool,
     /// The list changes that any connection receives.
-    pub(crate) news: watch::Sender<News>,
+    pub(crate) changes: watch::Sender<ListChanges>,
 }
 
 #[derive(Clone)]
@@ -114,9 +114,9 @@ struct PooledConnection {
 
 impl PooledConnection {
     fn is_idle(&self) -> bool {
-        self.connection
-            .get()
-            .is_none_or(|connection| connection.running() == 0 && connection.watched.is_empty())
+        self.connection.get().is_none_or(|connection| {
+            connection.running() == 0 && connection.subscriptions.is_empty()
+        })
     }
 
     fn is_closed(&self) -> bool {
@@ -143,7 +143,7 @@ impl ConnectionPool {
             taken: Mutex::default(),
             repeats_arguments: AtomicBool::new(false),
             knows_new_only: AtomicBool::new(false),
-            news: watch::Sender::default(),
+            changes: watch::Sender::default(),
         }
     }
 
@@ -156,13 +156,13 @@ impl ConnectionPool {
     pub(crate) async fn open(&self, era: Era) -> Result<Connection, NotOpened> {
         let other = if era == Era::Initialize { Era::Unknown } else { Era::Initialize };
         match self.open_in(era).await {
-            Err(first) if first.spoke && !first.login_needed => self.open_in(other).await,
+            Err(first) if first.had_contact && !first.login_needed => self.open_in(other).await,
             opened => opened,
         }
     }
 
     /// Returns the server's description for error messages.
-    fn who(&self) -> String {
+    fn label(&self) -> String {
         format!("the upstream \"{}\"", self.name)
     }
 
@@ -176,9 +176,9 @@ impl ConnectionPool {
 
     async fn open_process(&self, era: Era) -> Result<Connection, NotOpened> {
         let Child { stdout, stdin, process } = Child::spawn(&self.name, &self.spec).await?;
-        let transport = Lines::of_server(self.who(), stdout, stdin);
+        let transport = Lines::of_server(self.label(), stdout, stdin);
         let opened = tokio::select! {
-            opened = Connection::open(transport, era, self.news.clone(), CancellationToken::new()) => {
+            opened = Connection::open(transport, era, self.changes.clone(), CancellationToken::new()) => {
                 opened.map_err(|error| errors::of_handshake(&error, "the program"))
             }
             () = process.ended.cancelled() => Err(String::new()),
@@ -191,7 +191,7 @@ impl ConnectionPool {
                 let _ =
                     tokio::time::timeout(Duration::from_secs(1), process.ended.cancelled()).await;
                 let why = process.stderr_tail().unwrap_or(why);
-                return Err(NotOpened { why, spoke: true, login_needed: false });
+                return Err(NotOpened { why, had_contact: true, login_needed: false });
             }
         };
         let (closed, stop) = (connection.closed.clone(), connection.stopper());
@@ -224,8 +224,8 @@ impl ConnectionPool {
         // An expired session is replaced with a new connection, which subscribes to all watched
         // documents again.
         config.reinit_on_expired_session = false;
-        let (news, suspect) = (self.news.clone(), CancellationToken::new());
-        let http = Observed::new(self.http.clone(), self.who().into(), suspect.clone());
+        let (changes, suspect) = (self.changes.clone(), CancellationToken::new());
+        let http = SessionCheck::new(self.http.clone(), self.label().into(), suspect.clone());
         let authorised = match (&self.account, &self.spec.oauth) {
             (Some(account), _) => account.client(http.clone()).await?,
             (None, Some(oauth)) => {
@@ -237,7 +237,7 @@ impl ConnectionPool {
             Connection::open(
                 StreamableHttpClientTransport::with_client(client, config),
                 era,
-                news,
+                changes,
                 suspect,
             )
             .await
@@ -245,7 +245,7 @@ impl ConnectionPool {
             Connection::open(
                 StreamableHttpClientTransport::with_client(http, config),
                 era,
-                news,
+                changes,
                 suspect,
             )
             .await
@@ -258,7 +258,7 @@ impl ConnectionPool {
                 Err(NoToken::LoginNeeded(account.login_needed().await).into())
             }
             (Err(error), _) => Err(NotOpened {
-                spoke: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
+                had_contact: !matches!(&*error, ClientInitializeError::TransportError { error, .. } if is_unsent(&*error.error)),
                 why: errors::of_handshake(&error, &errors::place(&self.spec.url)),
                 login_needed: false,
             }),
@@ -305,7 +305,7 @@ impl ConnectionPool {
                 Ok(connection) => return Ok(Arc::clone(connection)),
                 // The server has responded in the newer era, so it does not support the older
                 // one.
-                Err(NotOpened { spoke: true, .. }) => {
+                Err(NotOpened { had_contact: true, .. }) => {
                     self.knows_new_only.store(true, Ordering::Release);
                 }
                 Err(NotOpened { why, .. }) => return Err(NoConnection::Lost(why)),
@@ -340,14 +340,14 @@ impl ConnectionPool {
             return Ok(pooled.clone());
         }
         taken.remove(&caller);
-        let most = if self.spec.url.is_empty() { MAX_PROCESSES } else { MAX_CONNECTIONS };
-        if taken.len() >= most {
+        let max_bytes = if self.spec.url.is_empty() { MAX_PROCESSES } else { MAX_CONNECTIONS };
+        if taken.len() >= max_bytes {
             let idle = taken
                 .iter()
                 .filter(|(_, pooled)| pooled.is_idle())
                 .min_by_key(|(_, pooled)| pooled.used);
             let idle = idle.map(|(caller, _)| caller.clone());
-            let idle = idle.ok_or(NoConnection::Full(most))?;
+            let idle = idle.ok_or(NoConnection::Full(max_bytes))?;
             taken.remove(&idle);
         }
         let pooled = PooledConnection { connection: Arc::default(), used: Instant::now() };

@@ -10,7 +10,8 @@ use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// For a connection that worked before.
-pub(crate) const GONE: &str = "it no longer responds or was restarted; the gateway reconnects";
+pub(crate) const CONNECTION_LOST: &str =
+    "it no longer responds or was restarted; the gateway reconnects";
 /// For a server without a supported login.
 pub(crate) const NO_AUTHORITY: &str =
     "the server names no OAuth authority; if it requires a token, set one with --bearer";
@@ -43,13 +44,13 @@ pub(crate) fn of_handshake(error: &ClientInitializeError, place: &str) -> String
             of_handshake(fallback, place)
         }
         ClientInitializeError::JsonRpcError(error) => {
-            format!("{place} refused the connection: {}", words(&error.message))
+            format!("{place} refused the connection: {}", excerpt(&error.message))
         }
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let versions: Vec<&str> =
                 server_supported.iter().map(rmcp::model::ProtocolVersion::as_str).collect();
             let versions =
-                if versions.is_empty() { "none".to_owned() } else { words(&versions.join(", ")) };
+                if versions.is_empty() { "none".to_owned() } else { excerpt(&versions.join(", ")) };
             format!(
                 "{place} supports no MCP version that the gateway supports (it offers {versions}); update it"
             )
@@ -75,8 +76,8 @@ pub(crate) fn is_unauthorized(error: &StreamableHttpError<reqwest::Error>) -> bo
     let status = match error {
         StreamableHttpError::AuthRequired(_) => Some(StatusCode::UNAUTHORIZED),
         StreamableHttpError::Client(error) => error.status(),
-        StreamableHttpError::UnexpectedServerResponse(said) => {
-            status_in(said).map(|(status, _)| status)
+        StreamableHttpError::UnexpectedServerResponse(message) => {
+            status_in(message).map(|(status, _)| status)
         }
         _ => None,
     };
@@ -92,8 +93,8 @@ pub(crate) fn is_login_wanted(error: &(dyn Error + Send + Sync + 'static)) -> bo
         ) => true,
         // The authorization server no longer knows the client; a login registers it again. rmcp
         // has no variant for this.
-        Some(StreamableHttpError::Auth(AuthError::TokenRefreshFailed(said))) => {
-            said.contains("invalid_client") || said.contains("unauthorized_client")
+        Some(StreamableHttpError::Auth(AuthError::TokenRefreshFailed(message))) => {
+            message.contains("invalid_client") || message.contains("unauthorized_client")
         }
         _ => false,
     }
@@ -112,9 +113,9 @@ pub(crate) fn of_authority(error: &AuthError) -> String {
         AuthError::MetadataError(why) => {
             format!("its metadata cannot be used: {}", cause(why))
         }
-        AuthError::CredentialStoreError(why) => words(why),
+        AuthError::CredentialStoreError(why) => excerpt(why),
         AuthError::AuthorizationRequired => "the authority requires a user to log in".into(),
-        error => words(&error.to_string()),
+        error => excerpt(&error.to_string()),
     };
     format!("no token from the server's OAuth authority: {why}")
 }
@@ -133,23 +134,25 @@ pub(crate) fn of_login(error: &AuthError) -> String {
         }
         AuthError::RegistrationFailed(why) => format!(
             "the OAuth authority does not register the gateway ({}); register it there manually and set oauth.client_id",
-            words(why)
+            excerpt(why)
         ),
-        AuthError::CredentialStoreError(why) => format!("the login was not stored: {}", words(why)),
+        AuthError::CredentialStoreError(why) => {
+            format!("the login was not stored: {}", excerpt(why))
+        }
         AuthError::TokenExchangeFailed(why) => {
-            format!("the OAuth authority did not grant a token: {}", words(why))
+            format!("the OAuth authority did not grant a token: {}", excerpt(why))
         }
         AuthError::AuthorizationServerMismatch { .. }
         | AuthError::AuthorizationServerMissingIssuer { .. } => {
             "the response came from an unexpected authority; nothing was stored".into()
         }
-        error => words(&error.to_string()),
+        error => excerpt(&error.to_string()),
     }
 }
 
 fn of_transport(error: &(dyn Error + Send + Sync + 'static), place: &str) -> String {
     let Some(error) = error.downcast_ref::<StreamableHttpError<reqwest::Error>>() else {
-        return format!("the connection to {place} failed: {}", words(&root(error).to_string()));
+        return format!("the connection to {place} failed: {}", excerpt(&root(error).to_string()));
     };
     match error {
         StreamableHttpError::Client(error) => match error.status() {
@@ -165,12 +168,12 @@ fn of_transport(error: &(dyn Error + Send + Sync + 'static), place: &str) -> Str
         StreamableHttpError::AuthRequired(_) => of_status(StatusCode::UNAUTHORIZED, place, ""),
         StreamableHttpError::InsufficientScope(_) => of_status(StatusCode::FORBIDDEN, place, ""),
         StreamableHttpError::Auth(error) => of_authority(error),
-        StreamableHttpError::UnexpectedServerResponse(said) => match status_in(said) {
-            Some((status, said)) => of_status(status, place, said),
+        StreamableHttpError::UnexpectedServerResponse(message) => match status_in(message) {
+            Some((status, message)) => of_status(status, place, message),
             None => format!("{place} returned a response that is not MCP; check its url"),
         },
         StreamableHttpError::UnexpectedContentType(kind) => {
-            let kind = words(kind.as_deref().unwrap_or("nothing"));
+            let kind = excerpt(kind.as_deref().unwrap_or("nothing"));
             format!("{place} returned {kind} instead of JSON or an event stream; check its url")
         }
         StreamableHttpError::Deserialize(_) => {
@@ -179,11 +182,11 @@ fn of_transport(error: &(dyn Error + Send + Sync + 'static), place: &str) -> Str
         StreamableHttpError::ReservedHeaderConflict(name) => {
             format!("the header \"{name}\" is reserved by the protocol; remove it from headers")
         }
-        other => format!("the connection to {place} failed: {}", words(&other.to_string())),
+        other => format!("the connection to {place} failed: {}", excerpt(&other.to_string())),
     }
 }
 
-fn of_status(status: StatusCode, place: &str, said: &str) -> String {
+fn of_status(status: StatusCode, place: &str, message: &str) -> String {
     let advice = match status {
         StatusCode::UNAUTHORIZED => "it requires a valid token; check bearer, headers or oauth",
         StatusCode::FORBIDDEN => {
@@ -199,16 +202,17 @@ fn of_status(status: StatusCode, place: &str, said: &str) -> String {
         status if status.is_server_error() => "the server failed; check its log",
         _ => "it rejected the request; check its url and headers",
     };
-    let said = if said.is_empty() { String::new() } else { format!(" (\"{}\")", words(said)) };
-    format!("{place} answered {status}{said}: {advice}")
+    let message =
+        if message.is_empty() { String::new() } else { format!(" (\"{}\")", excerpt(message)) };
+    format!("{place} answered {status}{message}: {advice}")
 }
 
 /// Parses the status and the text of a response that rmcp formats as one line, `HTTP 404 Not
 /// Found: …`.
-fn status_in(said: &str) -> Option<(StatusCode, &str)> {
-    let rest = said.strip_prefix("HTTP ")?;
+fn status_in(message: &str) -> Option<(StatusCode, &str)> {
+    let rest = message.strip_prefix("HTTP ")?;
     let status = StatusCode::from_bytes(rest.get(..3)?.as_bytes()).ok()?;
-    Some((status, rest.split_once(": ").map_or("", |(_, said)| said.trim())))
+    Some((status, rest.split_once(": ").map_or("", |(_, message)| message.trim())))
 }
 
 /// Returns why a request got no response.
@@ -234,14 +238,14 @@ fn unreachable(error: &reqwest::Error) -> String {
     {
         "its host name cannot be resolved".into()
     } else {
-        words(&text)
+        excerpt(&text)
     }
 }
 
 /// Returns the last cause of an rmcp error, which lists each cause on its own line. The earlier
 /// ones may contain a URL with a secret.
 fn cause(why: &str) -> String {
-    words(why.rsplit("Caused by: ").next().unwrap_or(why))
+    excerpt(why.rsplit("Caused by: ").next().unwrap_or(why))
 }
 
 /// Returns the innermost source of an error. The outer ones describe internal components.
@@ -254,7 +258,7 @@ fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
 }
 
 /// Returns an external message on one line, truncated.
-pub(crate) fn words(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() > MAX_WORDS {
         return line.chars().take(MAX_WORDS).chain(['…']).collect();
@@ -270,22 +274,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_others_say_is_one_short_line(text in prop_oneof![sa_hostile::text(&["HTTP ", "404", ": ", "Caused by: ", "\n"]), sa_hostile::long()]) {
-            let shown = words(&text);
-            prop_assert!(shown.chars().count() <= MAX_WORDS + 1 && !shown.contains(['\n', '\r', '\t']));
+        fn external_text_is_one_short_line(text in prop_oneof![sa_hostile::text(&["HTTP ", "404", ": ", "Caused by: ", "\n"]), sa_hostile::long()]) {
+            let excerpted = excerpt(&text);
+            prop_assert!(excerpted.chars().count() <= MAX_WORDS + 1 && !excerpted.contains(['\n', '\r', '\t']));
             prop_assert!(cause(&text).chars().count() <= MAX_WORDS + 1);
-            let said = StreamableHttpError::<reqwest::Error>::UnexpectedServerResponse(text.clone().into());
-            prop_assert!(of_request(&said).len() < sa_hostile::SHORT);
-            if let Some((status, said)) = status_in(&text) {
-                prop_assert!(text.starts_with(&format!("HTTP {}", status.as_u16())) && text.contains(said), "the rule is broken");
+            let message = StreamableHttpError::<reqwest::Error>::UnexpectedServerResponse(text.clone().into());
+            prop_assert!(of_request(&message).len() < sa_hostile::SHORT);
+            if let Some((status, message)) = status_in(&text) {
+                prop_assert!(text.starts_with(&format!("HTTP {}", status.as_u16())) && text.contains(message), "the rule is broken");
             }
         }
 
         #[test]
         fn a_place_has_no_query(url in sa_hostile::text(&["http://", "a.example", "/", "?", "token=canary", "#", "canary", "@", ":80"])) {
-            let shown = place(&url);
-            if let Ok(shown) = url::Url::parse(&shown) {
-                prop_assert!(shown.query().is_none() && shown.fragment().is_none(), "{shown}");
+            let excerpted = place(&url);
+            if let Ok(excerpted) = url::Url::parse(&excerpted) {
+                prop_assert!(excerpted.query().is_none() && excerpted.fragment().is_none(), "{excerpted}");
             }
         }
     }

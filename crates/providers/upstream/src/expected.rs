@@ -11,25 +11,25 @@ use crate::table::Marker;
 /// What is known about the answer to a message.
 pub(crate) struct Expected {
     /// The id of the request. A notification has no answer.
-    pub(crate) asked: Option<RequestId>,
+    pub(crate) request_id: Option<RequestId>,
     pub(crate) waiting: Option<Marker>,
     /// Whether a large answer is handed to its waiting caller directly. rmcp reads the answers to
     /// list requests itself.
-    pub(crate) is_handed_over: bool,
+    pub(crate) is_direct: bool,
     /// The maximum size.
-    pub(crate) most: usize,
+    pub(crate) max_bytes: usize,
     pub(crate) received: Received,
 }
 
 impl Expected {
-    pub(crate) fn after(message: &ClientJsonRpcMessage, most: usize) -> Self {
+    pub(crate) fn after(message: &ClientJsonRpcMessage, max_bytes: usize) -> Self {
         let waiting = waiting(message);
         let received = waiting.as_ref().map_or_else(Received::uncounted, Marker::received);
         Self {
-            asked: asked(message),
+            request_id: request_id(message),
             waiting,
-            is_handed_over: is_handed_over(message),
-            most,
+            is_direct: is_direct(message),
+            max_bytes,
             received,
         }
     }
@@ -42,18 +42,18 @@ impl Expected {
         if let Some(waiting) = &self.waiting {
             waiting.refuse(refused);
         }
-        JsonRpcError::new(self.asked.clone(), error)
+        JsonRpcError::new(self.request_id.clone(), error)
     }
 
     /// Passes the counter of a received answer to the waiting caller.
-    pub(crate) fn pass_on(self) {
+    pub(crate) fn deliver_count(self) {
         if let Some(waiting) = self.waiting {
             waiting.count(self.received);
         }
     }
 }
 
-pub(crate) fn asked(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+pub(crate) fn request_id(message: &ClientJsonRpcMessage) -> Option<RequestId> {
     if let ClientJsonRpcMessage::Request(request) = message {
         Some(request.id.clone())
     } else {
@@ -67,7 +67,7 @@ fn waiting(message: &ClientJsonRpcMessage) -> Option<Marker> {
     request.request.extensions().get::<Marker>().cloned()
 }
 
-fn is_handed_over(message: &ClientJsonRpcMessage) -> bool {
+fn is_direct(message: &ClientJsonRpcMessage) -> bool {
     let ClientJsonRpcMessage::Request(request) = message else { return false };
     matches!(
         request.request,

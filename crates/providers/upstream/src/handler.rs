@@ -27,14 +27,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{News, is_unsent};
-use crate::table::{Asker, Table};
-use crate::watched::Watched;
+use crate::connection::{ListChanges, is_unsent};
+use crate::subscriptions::Subscriptions;
+use crate::table::{Requester, Table};
 
 /// How long to wait before a closed change stream is opened again: at first, and after repeated
 /// failures.
-const SOON: Duration = Duration::from_millis(250);
-const AGAIN: Duration = Duration::from_secs(5);
+const MIN_WAIT: Duration = Duration::from_millis(250);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// MCP Apps: pages that a server provides for the results of its tools, and their MIME type.
 const UI: &str = "io.modelcontextprotocol/ui";
@@ -42,24 +42,24 @@ const UI_PAGE: &str = "text/html;profile=mcp-app";
 
 pub(crate) struct Handler {
     pub(crate) table: Arc<Table>,
-    pub(crate) watched: Arc<Watched>,
-    pub(crate) news: watch::Sender<News>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) changes: watch::Sender<ListChanges>,
 }
 
 impl Handler {
-    fn asker(&self, context: &RequestContext<RoleClient>) -> Result<Asker, ErrorData> {
+    fn requester(&self, context: &RequestContext<RoleClient>) -> Result<Requester, ErrorData> {
         let origin = context.extensions.get::<InboundStreamOrigin>();
-        self.table.asked_by(origin).map_err(|why| ErrorData::invalid_request(why, None))
+        self.table.requester_of(origin).map_err(|why| ErrorData::invalid_request(why, None))
     }
 
     fn documents_changed(&self) {
-        self.news.send_modify(|news| news.documents += 1);
+        self.changes.send_modify(|changes| changes.documents += 1);
     }
 }
 
 /// Forwards a question to the caller of the tool. Returns early if the server cancels it.
 async fn ask<T: DeserializeOwned>(
-    asker: Asker,
+    requester: Requester,
     what: &str,
     params: &impl Serialize,
     context: &RequestContext<RoleClient>,
@@ -67,7 +67,7 @@ async fn ask<T: DeserializeOwned>(
     let params = serde_json::to_value(params)
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
     let answer = tokio::select! {
-        answer = asker.ask(what, RawJson::of(&params)) => answer,
+        answer = requester.ask(what, RawJson::of(&params)) => answer,
         () = context.ct.cancelled() => return Err(ErrorData::internal_error("the server cancelled the request", None)),
     };
     let answer = answer.map_err(|error| match error.kind {
@@ -110,7 +110,7 @@ impl ClientHandler for Handler {
         params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        ask(self.asker(&context)?, "sampling/createMessage", &params, &context).await
+        ask(self.requester(&context)?, "sampling/createMessage", &params, &context).await
     }
 
     async fn create_elicitation(
@@ -118,7 +118,7 @@ impl ClientHandler for Handler {
         params: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        ask(self.asker(&context)?, "elicitation/create", &params, &context).await
+        ask(self.requester(&context)?, "elicitation/create", &params, &context).await
     }
 
     async fn list_roots(
@@ -127,8 +127,8 @@ impl ClientHandler for Handler {
     ) -> Result<ListRootsResult, ErrorData> {
         // Many servers ask for the roots as soon as they are connected. The gateway itself has
         // none.
-        let Ok(asker) = self.asker(&context) else { return Ok(ListRootsResult::default()) };
-        ask(asker, "roots/list", &json!({}), &context).await
+        let Ok(requester) = self.requester(&context) else { return Ok(ListRootsResult::default()) };
+        ask(requester, "roots/list", &json!({}), &context).await
     }
 
     async fn on_resource_updated(
@@ -136,11 +136,11 @@ impl ClientHandler for Handler {
         params: ResourceUpdatedNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.watched.changed(&params.uri);
+        self.subscriptions.changed(&params.uri);
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.news.send_modify(|news| news.tools += 1);
+        self.changes.send_modify(|changes| changes.tools += 1);
     }
 
     async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
@@ -156,7 +156,7 @@ impl ClientHandler for Handler {
 pub(crate) async fn listen(
     peer: Peer<RoleClient>,
     info: Arc<ServerPeerInfo>,
-    news: watch::Sender<News>,
+    changes: watch::Sender<ListChanges>,
     closed: CancellationToken,
     suspect: CancellationToken,
 ) {
@@ -172,18 +172,20 @@ pub(crate) async fn listen(
         return;
     }
     let follow = async {
-        let mut wait = SOON;
+        let mut wait = MIN_WAIT;
         loop {
             let since = Instant::now();
             match peer.listen(filter.clone()).await {
-                Ok(mut changes) => {
+                Ok(mut stream) => {
                     // Something may have changed while no stream was open. This triggers a check,
                     // though no change was reported.
-                    news.send_modify(|_| {});
-                    while let Ok(Some(change)) = changes.next().await {
-                        news.send_modify(|news| match change {
-                            ServerNotification::ToolListChangedNotification(_) => news.tools += 1,
-                            _ => news.documents += 1,
+                    changes.send_modify(|_| {});
+                    while let Ok(Some(change)) = stream.next().await {
+                        changes.send_modify(|changes| match change {
+                            ServerNotification::ToolListChangedNotification(_) => {
+                                changes.tools += 1
+                            }
+                            _ => changes.documents += 1,
                         });
                     }
                 }
@@ -192,7 +194,7 @@ pub(crate) async fn listen(
                 }
                 Err(_) => {}
             }
-            wait = if since.elapsed() > AGAIN { SOON } else { (wait * 2).min(AGAIN) };
+            wait = if since.elapsed() > MAX_WAIT { MIN_WAIT } else { (wait * 2).min(MAX_WAIT) };
             tokio::time::sleep(wait).await;
         }
     };

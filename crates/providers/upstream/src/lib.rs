@@ -14,24 +14,24 @@ mod connection;
 mod connection_pool;
 pub mod doctor;
 mod errors;
+mod event_limit;
 mod expected;
-mod gauge;
 mod handler;
 pub mod http;
-mod keep;
 mod lists;
 mod login;
-mod observed;
 mod outcome;
 mod post;
 mod provider;
 mod server;
+mod session_check;
 mod settings;
 mod spec;
 mod status;
+mod stored_login;
+mod subscriptions;
 mod table;
 mod task;
-mod watched;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +50,7 @@ use tracing::warn;
 
 use self::account::Account;
 pub use self::lists::LeftOut;
-pub use self::login::{Begun, Callback, Progress};
+pub use self::login::{Callback, Progress, StartedLogin};
 use self::login::{Logins, Returned};
 use self::server::Server;
 pub use self::server::{Health, State};
@@ -174,7 +174,7 @@ impl Upstreams {
             self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let all = async {
             for server in &servers {
-                server.is_settled().await;
+                server.wait_for_first_attempt().await;
             }
         };
         let _ = tokio::time::timeout(timeout, all).await;
@@ -233,7 +233,11 @@ impl Upstreams {
 
     /// Begins a login to a server. The user opens the returned address, and the browser is
     /// redirected to `redirect_uri`.
-    pub async fn begin_login(&self, name: &str, redirect_uri: &str) -> Result<Begun, ChangeError> {
+    pub async fn begin_login(
+        &self,
+        name: &str,
+        redirect_uri: &str,
+    ) -> Result<StartedLogin, ChangeError> {
         let entry = self.find(name)?;
         let account = account_of(name, &entry)?;
         if entry.server.health().state == State::Ready && !account.is_wanted() {
@@ -262,7 +266,7 @@ impl Upstreams {
         // disconnect before the code is exchanged for a token.
         let finish = tokio::spawn(async move {
             let ended = upstreams.finish(&returned, &callback).await;
-            returned.tell(&ended);
+            returned.set_result(&ended);
             ended
         });
         finish.await.unwrap_or_else(|error| Err(error.to_string()))
@@ -307,8 +311,8 @@ impl Upstreams {
         let servers: Vec<_> =
             self.servers().values().map(|entry| Arc::clone(&entry.server)).collect();
         let accounts = servers.iter().filter_map(|server| server.account());
-        let settled = join_all(accounts.map(|account| account.settle()));
-        if tokio::time::timeout(SETTLE_TIMEOUT, settled).await.is_err() {
+        let all_settled = join_all(accounts.map(|account| account.settle()));
+        if tokio::time::timeout(SETTLE_TIMEOUT, all_settled).await.is_err() {
             warn!("the renewal of a login did not finish in time");
         }
     }

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use crate::child::printable;
 use crate::connection::{Connection, Era, Failure};
-use crate::errors::words;
+use crate::errors::excerpt;
 use crate::outcome;
 use crate::spec::Spec;
 use crate::table::Running;
@@ -123,7 +123,7 @@ impl Lists {
     }
 
     /// Returns the documents that had invisible characters, if `before` did not have the same.
-    pub(crate) fn news_of_invisible(&self, before: &Self) -> Vec<(Arc<str>, usize)> {
+    pub(crate) fn new_invisible(&self, before: &Self) -> Vec<(Arc<str>, usize)> {
         let found = self.invisible.iter().filter(|_| self.invisible != before.invisible);
         found.map(|(document, removed)| (document.as_str().into(), *removed)).collect()
     }
@@ -150,7 +150,11 @@ impl Lists {
     }
 
     /// Loads the cached lists, if they belong to a server with this specification.
-    pub(crate) async fn kept(records: &dyn Records, name: &str, spec: &Spec) -> Option<Self> {
+    pub(crate) async fn load_cached(
+        records: &dyn Records,
+        name: &str,
+        spec: &Spec,
+    ) -> Option<Self> {
         let record = records.get(BUCKET, name).await.ok()??;
         let read = || serde_json::from_slice(&record.value).ok();
         let mut lists: Self = offload::run_queued(record.value.len(), read).await?;
@@ -161,7 +165,7 @@ impl Lists {
         (lists.fingerprint == spec.fingerprint()).then_some(lists)
     }
 
-    pub(crate) async fn keep(&self, records: &dyn Records, name: &str) {
+    pub(crate) async fn save(&self, records: &dyn Records, name: &str) {
         // Offloaded: this is rare, and the lists may be large.
         let Ok(bytes) = offload::run_queued(LARGE, || serde_json::to_vec(self)).await else {
             return;
@@ -283,7 +287,7 @@ fn clean_except(object: &mut serde_json::Value, id: &str) -> usize {
 fn is_for_models(tool: &rmcp::model::Tool) -> bool {
     let visibility =
         tool.meta.as_ref().and_then(|meta| meta.0.get("ui")?.get("visibility")?.as_array());
-    visibility.is_none_or(|to| to.iter().any(|whom| whom == "model"))
+    visibility.is_none_or(|to| to.iter().any(|audience| audience == "model"))
 }
 
 /// Returns the fields of a tool that the gateway's model does not have.
@@ -355,7 +359,7 @@ async fn all<T: Serialize>(
             .await
             .map_err(|failure| match failure {
                 Failure::Answered(error) => {
-                    format!("it returned an error for {method}: {}", words(&error.message))
+                    format!("it returned an error for {method}: {}", excerpt(&error.message))
                 }
                 Failure::Refused(why) => format!("it rejected {method}: {why}"),
                 _ => format!("it closed the connection during {method}; check its log"),
@@ -482,7 +486,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_read_or_asked_anew(text in sa_hostile::nearly(json!({
+        fn cached_lists_are_read_or_requested_again(text in sa_hostile::nearly(json!({
             "fingerprint": "f", "era": "discover", "resources": [{ "uri": "a:b", "name": "n" }], "templates": [], "prompts": [{ "name": "p" }],
             "tools": [{ "name": "t", "description": "d", "inputSchema": { "type": "object", "properties": { "a": {} } } }],
         }))) {

@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 8_192;
 
 /// A login that has begun.
 #[derive(Debug, Clone)]
-pub struct Begun {
+pub struct StartedLogin {
     /// Identifies the login in later status requests.
     pub id: String,
     /// The address that the user must open.
@@ -82,7 +82,7 @@ impl Logins {
         &self,
         server: &str,
         session: AuthorizationSession,
-    ) -> Result<Begun, String> {
+    ) -> Result<StartedLogin, String> {
         let url = session.get_authorization_url().to_owned();
         let address = url::Url::parse(&url).map_err(|error| error.to_string())?;
         // The authorization server's address may already contain a `state`, which others could
@@ -108,7 +108,7 @@ impl Logins {
         pending.insert(state, Pending { server: server.to_owned(), session, began, progress });
         self.outcomes()
             .insert(server.to_owned(), Outcome { id: id.clone(), began, progress: seen });
-        Ok(Begun { id, url, expires_in: TIMEOUT })
+        Ok(StartedLogin { id, url, expires_in: TIMEOUT })
     }
 
     /// Removes and returns the login of this server with this `state`.
@@ -122,7 +122,7 @@ impl Logins {
         let Pending { server, session, began, progress } = pending.remove(state)?;
         drop(pending);
         if began.elapsed() >= TIMEOUT {
-            progress.send_replace(Progress::Failed(TOO_LATE.into()));
+            progress.send_replace(Progress::Failed(LOGIN_EXPIRED.into()));
             return None;
         }
         Some(Returned { server, session, progress })
@@ -146,7 +146,7 @@ impl Logins {
             Ok(Err(_)) => {
                 Progress::Failed("another login was started, or the upstream was removed".into())
             }
-            Err(_) if began.elapsed() >= TIMEOUT => Progress::Failed(TOO_LATE.into()),
+            Err(_) if began.elapsed() >= TIMEOUT => Progress::Failed(LOGIN_EXPIRED.into()),
             Err(_) => Progress::Waiting,
         })
     }
@@ -166,15 +166,18 @@ impl Logins {
     }
 }
 
-const TOO_LATE: &str = "the login was not completed in time; start again";
+const LOGIN_EXPIRED: &str = "the login was not completed in time; start again";
 
 impl Returned {
     /// Checks the parameters of the redirect, and exchanges the code for tokens, which are then
     /// stored.
     pub(crate) async fn finish(&self, callback: &Callback) -> Result<(), String> {
         if let Some(error) = &callback.error {
-            let said = callback.error_description.as_deref().unwrap_or(error);
-            return Err(format!("the authority denied the login: {}", errors::words(said)));
+            let description = callback.error_description.as_deref().unwrap_or(error);
+            return Err(format!(
+                "the authority denied the login: {}",
+                errors::excerpt(description)
+            ));
         }
         if callback.code.is_empty() || callback.code.len() > MAX_TEXT {
             return Err("the authority sent no valid code".into());
@@ -186,7 +189,7 @@ impl Returned {
     }
 
     /// Reports the result to the clients that wait for the login.
-    pub(crate) fn tell(&self, ended: &Result<(), String>) {
+    pub(crate) fn set_result(&self, ended: &Result<(), String>) {
         self.progress.send_replace(match ended {
             Ok(()) => Progress::Done,
             Err(why) => Progress::Failed(why.clone()),
@@ -207,29 +210,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_word_is_good_once_and_for_a_while() {
+    async fn a_state_is_valid_once_and_for_a_limited_time() {
         let logins = Logins::default();
-        let begun = logins.begin("a", session("one").await).unwrap();
+        let login = logins.begin("a", session("one").await).unwrap();
         assert!(logins.take("a", "another").is_none());
         assert!(logins.take("b", "one").is_none(), "of another server");
         assert_eq!(logins.take("a", "one").unwrap().server, "a");
         assert!(logins.take("a", "one").is_none(), "twice");
-        let failed = logins.wait("a", &begun.id, Duration::ZERO).await;
+        let failed = logins.wait("a", &login.id, Duration::ZERO).await;
         assert!(
             matches!(failed, Some(Progress::Failed(_))),
             "its only bearer has dropped it: {failed:?}"
         );
 
-        let begun = logins.begin("a", session("two").await).unwrap();
+        let login = logins.begin("a", session("two").await).unwrap();
         assert_eq!(
-            logins.wait("a", &begun.id, Duration::from_secs(1)).await,
+            logins.wait("a", &login.id, Duration::from_secs(1)).await,
             Some(Progress::Waiting)
         );
         assert_eq!(logins.wait("a", "another", Duration::ZERO).await, None);
         tokio::time::advance(TIMEOUT).await;
         assert!(logins.take("a", "two").is_none(), "too late");
         assert!(matches!(
-            logins.wait("a", &begun.id, Duration::ZERO).await,
+            logins.wait("a", &login.id, Duration::ZERO).await,
             Some(Progress::Failed(_))
         ));
     }
@@ -244,11 +247,11 @@ mod tests {
         let returned = logins.take("a", "two").unwrap();
         let refused = Callback { error: Some("access_denied".into()), ..Callback::default() };
         let ended = returned.finish(&refused).await;
-        returned.tell(&ended);
-        let told = logins.wait("a", &second.id, Duration::ZERO).await;
+        returned.set_result(&ended);
+        let progress_seen = logins.wait("a", &second.id, Duration::ZERO).await;
         assert!(
-            matches!(&told, Some(Progress::Failed(why)) if why.contains("access_denied")),
-            "{told:?}"
+            matches!(&progress_seen, Some(Progress::Failed(why)) if why.contains("access_denied")),
+            "{progress_seen:?}"
         );
         assert!(logins.begin("a", session("mine&state=yours").await).is_err());
         for number in 0..MAX_PENDING {

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_result_is_lost() {
+    fn a_result_is_passed_through_without_loss() {
         let sent = json!({
             "content": [
                 { "type": "text", "text": "a", "annotations": { "audience": ["user"], "priority": 0.5 } },

@@ -29,15 +29,15 @@ use serde_json::json;
 use sse_stream::{Sse, SseStream};
 use tracing::debug;
 
-use crate::expected::{Expected, asked};
-use crate::gauge::{Cut, Gauge};
-use crate::observed::{Events, Failed, Headers, Observed};
+use crate::event_limit::{Cut, EventLimit};
+use crate::expected::{Expected, request_id};
+use crate::session_check::{Events, Failed, Headers, SessionCheck};
 use crate::table::Marker;
 
 /// Replaces a body that cannot be read.
 const NO_BODY: &str = "<the body cannot be read>";
 
-impl Observed {
+impl SessionCheck {
     pub(crate) async fn post(
         &self,
         uri: &str,
@@ -45,7 +45,7 @@ impl Observed {
         session: Option<Arc<str>>,
         token: Option<String>,
         headers: Headers,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<Answer, Failed> {
         let mut request =
             self.http.post(uri).header(ACCEPT, [EVENT_STREAM_MIME_TYPE, JSON_MIME_TYPE].join(", "));
@@ -68,15 +68,15 @@ impl Observed {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
             StatusCode::NOT_FOUND if in_session => Err(StreamableHttpError::SessionExpired),
             status if status.is_success() => {
-                self.taken(response, Expected::after(message, most)).await
+                self.taken(response, Expected::after(message, max_bytes)).await
             }
-            _ => refused(response, message, in_session, most).await,
+            _ => refused(response, message, in_session, max_bytes).await,
         }
     }
 
     async fn taken(&self, response: Response, mut expected: Expected) -> Result<Answer, Failed> {
         // Some servers accept a notification with an empty 200 response.
-        if expected.asked.is_none() && response.content_length() == Some(0) {
+        if expected.request_id.is_none() && response.content_length() == Some(0) {
             return Ok(Answer::Accepted);
         }
         let session = session_of(&response);
@@ -88,48 +88,48 @@ impl Observed {
             let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
             return Err(StreamableHttpError::UnexpectedContentType(kind));
         }
-        let body = body(response, expected.most, &mut expected.received).await;
+        let body = body(response, expected.max_bytes, &mut expected.received).await;
         let read = match body {
             Ok(body) => read(&body, &mut expected.received).await,
             Err(unread) => Err(unread),
         };
-        let Some(asked) = expected.asked.clone() else {
+        let Some(request_id) = expected.request_id.clone() else {
             return match read {
                 Err(Unread::Broken(error)) => Err(error.into()),
-                read => Ok(read.map_or(Answer::Accepted, |said| Answer::Json(said, session))),
+                read => Ok(read.map_or(Answer::Accepted, |body| Answer::Json(body, session))),
             };
         };
         let answer = match read {
-            Ok(answer) => belonging(&self.who, asked, answer),
+            Ok(answer) => belonging(&self.label, request_id, answer),
             Err(Unread::Broken(error)) => return Err(error.into()),
-            Err(Unread::TooLong) => ServerJsonRpcMessage::Error(too_long(&self.who, asked)),
+            Err(Unread::TooLong) => ServerJsonRpcMessage::Error(too_long(&self.label, request_id)),
             Err(Unread::Refused(refused)) => ServerJsonRpcMessage::Error(expected.refuse(refused)),
             Err(Unread::Invalid(error)) => {
-                debug!(%error, "cannot read a response of {}", self.who);
+                debug!(%error, "cannot read a response of {}", self.label);
                 return Err(StreamableHttpError::UnexpectedServerResponse(
                     error.to_string().into(),
                 ));
             }
         };
-        expected.pass_on();
+        expected.deliver_count();
         Ok(Answer::Json(answer, session))
     }
 
     fn events(&self, response: Response, expected: Expected) -> Events {
         let received = Arc::new(Mutex::new(expected.received));
-        let bytes = response
-            .bytes_stream()
-            .scan(Gauge::new(expected.most, Arc::clone(&received)), |gauge, chunk| {
-                std::future::ready(gauge.pass(chunk))
-            });
-        let who = Arc::clone(&self.who);
-        let Expected { asked, waiting, is_handed_over, most, .. } = expected;
+        let bytes = response.bytes_stream().scan(
+            EventLimit::new(expected.max_bytes, Arc::clone(&received)),
+            |event_limit, chunk| std::future::ready(event_limit.pass(chunk)),
+        );
+        let label = Arc::clone(&self.label);
+        let Expected { request_id, waiting, is_direct, max_bytes, .. } = expected;
         let events = SseStream::from_bytes_stream(bytes).then(move |event| {
-            let (who, asked, waiting) = (Arc::clone(&who), asked.clone(), waiting.clone());
+            let (label, request_id, waiting) =
+                (Arc::clone(&label), request_id.clone(), waiting.clone());
             let counter = waiting.as_ref().map_or_else(Received::uncounted, Marker::received);
             let received = std::mem::replace(&mut *received.lock(), counter);
-            let expected = Expected { asked, waiting, is_handed_over, most, received };
-            async move { shortened(&who, expected, event).await }
+            let expected = Expected { request_id, waiting, is_direct, max_bytes, received };
+            async move { shortened(&label, expected, event).await }
         });
         events.boxed()
     }
@@ -139,30 +139,32 @@ impl Observed {
 /// does an unreadable answer, which rmcp would skip. A large answer is handed to its waiting
 /// caller directly.
 async fn shortened(
-    who: &str,
+    label: &str,
     mut expected: Expected,
     event: Result<Sse, SseError>,
 ) -> Result<Sse, SseError> {
-    let Some(asked) = expected.asked.clone() else { return event };
+    let Some(request_id) = expected.request_id.clone() else { return event };
     let cut = match &event {
         Err(SseError::Body(cut)) => cut.downcast_ref(),
         _ => None,
     };
     let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
-    let told = match (data, data.map(|data| bearable(data.as_bytes())), cut) {
+    let replacement = match (data, data.map(|data| bearable(data.as_bytes())), cut) {
         // A stream error would look like a broken connection, which rmcp tries to resume.
-        (_, Some(None), _) | (.., Some(Cut::TooLong)) => error(too_long(who, asked)),
+        (_, Some(None), _) | (.., Some(Cut::TooLong)) => error(too_long(label, request_id)),
         (.., Some(Cut::Refused(refused))) => error(expected.refuse(refused.clone())),
         (_, Some(Some(Cow::Owned(thin))), _) => String::from_utf8(thin).ok(),
-        (Some(data), ..) if is_unreadable_answer(data, &asked) => error(no_answer(who, asked)),
+        (Some(data), ..) if is_unreadable_answer(data, &request_id) => {
+            error(no_answer(label, request_id))
+        }
         (Some(data), ..) => left(data, &mut expected).await,
         (None, ..) => None,
     };
     if data.is_some_and(|data| data.len() >= offload::LARGE) {
-        expected.pass_on();
+        expected.deliver_count();
     }
-    match told {
-        Some(told) => Ok(Sse { data: Some(told), ..event.unwrap_or_default() }),
+    match replacement {
+        Some(replacement) => Ok(Sse { data: Some(replacement), ..event.unwrap_or_default() }),
         None => event,
     }
 }
@@ -174,7 +176,7 @@ fn error(error: JsonRpcError) -> Option<String> {
 /// Parses a large answer, offloaded, and hands it to the waiting caller. Returns the empty result
 /// that rmcp receives in its stead.
 async fn left(data: &str, expected: &mut Expected) -> Option<String> {
-    if data.len() < offload::LARGE || !expected.is_handed_over {
+    if data.len() < offload::LARGE || !expected.is_direct {
         return None;
     }
     let response = match read(data.as_bytes(), &mut expected.received).await {
@@ -182,9 +184,9 @@ async fn left(data: &str, expected: &mut Expected) -> Option<String> {
         Err(Unread::Refused(refused)) => return error(expected.refuse(refused)),
         _ => return None,
     };
-    let (asked, waiting) = (expected.asked.as_ref()?, expected.waiting.as_ref()?);
-    let is_left = response.id == *asked && waiting.leave(response.result);
-    is_left.then(|| json!({ "jsonrpc": "2.0", "id": asked, "result": {} }).to_string())
+    let (request_id, waiting) = (expected.request_id.as_ref()?, expected.waiting.as_ref()?);
+    let is_left = response.id == *request_id && waiting.set_answer(response.result);
+    is_left.then(|| json!({ "jsonrpc": "2.0", "id": request_id, "result": {} }).to_string())
 }
 
 /// Converts an error response to a result.
@@ -192,21 +194,21 @@ async fn refused(
     response: Response,
     message: &ClientJsonRpcMessage,
     in_session: bool,
-    most: usize,
+    max_bytes: usize,
 ) -> Result<Answer, Failed> {
     let (status, is_json, session) =
         (response.status(), is(&response, JSON_MIME_TYPE), session_of(&response));
-    let trouble = match of_status(status, response.headers()) {
-        Some(trouble) if status == StatusCode::TOO_MANY_REQUESTS || !is_json => {
-            return Err(trouble.into());
+    let failure = match of_status(status, response.headers()) {
+        Some(failure) if status == StatusCode::TOO_MANY_REQUESTS || !is_json => {
+            return Err(failure.into());
         }
-        trouble => trouble,
+        failure => failure,
     };
-    let mut expected = Expected::after(message, most);
-    let body = body(response, expected.most, &mut expected.received).await.ok();
-    expected.pass_on();
+    let mut expected = Expected::after(message, max_bytes);
+    let body = body(response, expected.max_bytes, &mut expected.received).await.ok();
+    expected.deliver_count();
     let text = body.as_deref().map_or(Cow::Borrowed(NO_BODY), String::from_utf8_lossy);
-    let said = match serde_json::from_str(&text) {
+    let reported = match serde_json::from_str(&text) {
         Ok(ServerJsonRpcMessage::Error(error)) => Some(error.error),
         _ => None,
     };
@@ -214,20 +216,20 @@ async fn refused(
     if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         // A server that rejects a request before it reads it does not know its id, and sends
         // another one or none.
-        let answer = |error| ServerJsonRpcMessage::error(error, asked(message));
+        let answer = |error| ServerJsonRpcMessage::error(error, request_id(message));
         // Servers that do not know the newer handshake use various errors for it.
         if !in_session && status.is_client_error() && is_discover(message) {
             let refusal = || {
                 ErrorData::invalid_request(format!("server/discover: HTTP {status}: {text}"), None)
             };
-            return Ok(Answer::Json(answer(said.unwrap_or_else(refusal)), None));
+            return Ok(Answer::Json(answer(reported.unwrap_or_else(refusal)), None));
         }
-        if let Some(error) = said.filter(|_| is_json) {
+        if let Some(error) = reported.filter(|_| is_json) {
             return Ok(Answer::Json(answer(error), session));
         }
     }
-    Err(match trouble {
-        Some(trouble) => trouble.into(),
+    Err(match failure {
+        Some(failure) => failure.into(),
         None => {
             StreamableHttpError::UnexpectedServerResponse(format!("HTTP {status}: {text}").into())
         }
@@ -235,20 +237,24 @@ async fn refused(
 }
 
 /// Returns the answer to the request, or an error if the message is no answer to it.
-fn belonging(who: &str, asked: RequestId, answer: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+fn belonging(
+    label: &str,
+    request_id: RequestId,
+    answer: ServerJsonRpcMessage,
+) -> ServerJsonRpcMessage {
     match answer {
         ServerJsonRpcMessage::Error(mut error) => {
-            error.id = Some(asked);
+            error.id = Some(request_id);
             ServerJsonRpcMessage::Error(error)
         }
         // Some servers return a numeric id as a string.
         ServerJsonRpcMessage::Response(mut response)
-            if response.id.to_string() == asked.to_string() =>
+            if response.id.to_string() == request_id.to_string() =>
         {
-            response.id = asked;
+            response.id = request_id;
             ServerJsonRpcMessage::Response(response)
         }
-        _ => ServerJsonRpcMessage::Error(no_answer(who, asked)),
+        _ => ServerJsonRpcMessage::Error(no_answer(label, request_id)),
     }
 }
 
@@ -269,16 +275,16 @@ enum Unread {
 /// Reads the whole body. A body that is not read to its end closes its connection, or its stream.
 async fn body(
     mut response: Response,
-    most: usize,
+    max_bytes: usize,
     received: &mut Received,
 ) -> Result<Vec<u8>, Unread> {
     // If the length is known, the budget refuses the body before it is received.
     let length = response.content_length().and_then(|length| usize::try_from(length).ok());
-    let length = length.filter(|length| *length <= most).unwrap_or_default();
+    let length = length.filter(|length| *length <= max_bytes).unwrap_or_default();
     received.grow(length).map_err(Unread::Refused)?;
     let mut body = Vec::with_capacity(length);
     while let Some(piece) = response.chunk().await.map_err(Unread::Broken)? {
-        if body.len() + piece.len() > most {
+        if body.len() + piece.len() > max_bytes {
             return Err(Unread::TooLong);
         }
         received.grow(body.len() + piece.len()).map_err(Unread::Refused)?;
@@ -409,14 +415,14 @@ mod tests {
 
         /// Every message from a server becomes an answer with the id of the request.
         #[test]
-        fn whatever_comes_is_an_answer_to_what_was_asked(
+        fn every_response_answers_its_request(
             text in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [] } })), number in 0_i64..10,
         ) {
-            let asked = RequestId::Number(number);
+            let request_id = RequestId::Number(number);
             if let Ok(answer) = serde_json::from_str(&text) {
-                match belonging("it", asked.clone(), answer) {
-                    JsonRpcMessage::Response(response) => prop_assert_eq!(response.id, asked),
-                    JsonRpcMessage::Error(error) => prop_assert_eq!(error.id, Some(asked)),
+                match belonging("it", request_id.clone(), answer) {
+                    JsonRpcMessage::Response(response) => prop_assert_eq!(response.id, request_id),
+                    JsonRpcMessage::Error(error) => prop_assert_eq!(error.id, Some(request_id)),
                     other => prop_assert!(false, "{other:?} is no answer"),
                 }
             }

@@ -18,8 +18,8 @@ use crate::connection_pool::NoConnection;
 use crate::lists::server_name;
 use crate::outcome;
 use crate::server::Server;
-use crate::table::{Asker, Running};
-use crate::watched::watch_document;
+use crate::subscriptions::watch_document;
+use crate::table::{Requester, Running};
 
 /// The timeout for a document, if the server's specification sets no timeout for calls.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,8 +51,10 @@ impl Provider for Upstream {
                 traceparent: call.trace.traceparent(),
                 as_task,
             };
-            let running =
-                Running::new(Asker::Call(updates), server.answers.share(&call.principal.holder()));
+            let running = Running::new(
+                Requester::Call(updates),
+                server.answers.share(&call.principal.holder()),
+            );
             let answer = run(&server, &call.principal.id, request, &running).await?;
             let bytes = answer.as_ref().map_or(0, outcome::weight);
             let received = running.counted(bytes).map_err(CallError::answer_refused)?;
@@ -83,15 +85,15 @@ impl Documents for Upstream {
         &self,
         method: &'static str,
         params: RawJson,
-        asker: &Principal,
+        requester: &Principal,
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> BoxFuture<'static, Result<DocumentAnswer, DocumentError>> {
-        let (server, caller) = (Arc::clone(&self.0), Arc::clone(&asker.id));
-        let answers = server.answers.share(&asker.holder());
+        let (server, caller) = (Arc::clone(&self.0), Arc::clone(&requester.id));
+        let answers = server.answers.share(&requester.holder());
         Box::pin(async move {
-            let asker = sink.map_or(Asker::Nobody, Asker::Reader);
+            let requester = sink.map_or(Requester::Nobody, Requester::Reader);
             let ask = || async {
-                let running = Running::new(asker.clone(), answers.clone());
+                let running = Running::new(requester.clone(), answers.clone());
                 let request = Request::Other { method, params: &params };
                 let answer = run(&server, &caller, request, &running).await;
                 let mut answer = answer.unwrap_or_else(|error| Err(Failure::Unanswered(error)));
@@ -105,23 +107,25 @@ impl Documents for Upstream {
                 received.shrink(json.len());
                 Ok::<_, DocumentError>(DocumentAnswer { json, held: received.into_held() })
             };
-            let asked = async {
+            let answer = async {
                 match ask().await {
-                    Err(error) if error.undelivered && server.is_back_soon().await => ask().await,
+                    Err(error) if error.undelivered && server.reconnects_soon().await => {
+                        ask().await
+                    }
                     answer => answer,
                 }
             };
-            in_time(&server, method, asked).await
+            with_timeout(&server, method, answer).await
         })
     }
 
     fn watch(
         &self,
         uri: &str,
-        asker: &str,
+        requester: &str,
         question_mode: QuestionMode,
     ) -> BoxFuture<'static, Result<Watch, DocumentError>> {
-        let (server, caller, uri) = (Arc::clone(&self.0), asker.to_owned(), uri.to_owned());
+        let (server, caller, uri) = (Arc::clone(&self.0), requester.to_owned(), uri.to_owned());
         Box::pin(async move {
             let watched = async {
                 watch_document(Arc::clone(&server), caller, uri, question_mode).await.map_err(
@@ -133,7 +137,7 @@ impl Documents for Upstream {
                     },
                 )
             };
-            in_time(&server, "resources/subscribe", watched).await
+            with_timeout(&server, "resources/subscribe", watched).await
         })
     }
 }
@@ -148,13 +152,13 @@ impl Provider for Unlisted {
 }
 
 /// Applies the timeout that a call of the same server has.
-async fn in_time<T>(
+async fn with_timeout<T>(
     server: &Server,
     method: &str,
-    asked: impl Future<Output = Result<T, DocumentError>>,
+    answer: impl Future<Output = Result<T, DocumentError>>,
 ) -> Result<T, DocumentError> {
     let limit = server.spec.timeout().unwrap_or(TIMEOUT);
-    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| {
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
         Err(DocumentError {
             code: ErrorCode::INTERNAL_ERROR.0,
             message: format!(
@@ -186,7 +190,7 @@ async fn run(
     for _ in 0..2 {
         let connection = match server
             .connections
-            .of(caller, &main, running.asker.client_capabilities().question_mode)
+            .of(caller, &main, running.requester.client_capabilities().question_mode)
             .await
         {
             Ok(connection) => connection,

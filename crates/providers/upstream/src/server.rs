@@ -24,13 +24,13 @@ use tracing::{debug, info, warn};
 use crate::KIND;
 use crate::account::Account;
 use crate::child::printable;
-use crate::connection::{Connection, Heard};
+use crate::connection::{Connection, SeenChanges};
 use crate::connection_pool::{ConnectionPool, NotOpened};
 use crate::errors;
-use crate::keep::Keep;
 use crate::lists::{LeftOut, Lists};
 use crate::provider::{Unlisted, Upstream};
 use crate::spec::Spec;
+use crate::stored_login::StoredLogin;
 
 /// The timeout for a server to become ready. A package runner may have to download it first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// If the server no longer knows a connection that lasted for this long, it is opened again
 /// without a backoff.
-const LASTING: Duration = Duration::from_secs(1);
+const MIN_UPTIME: Duration = Duration::from_secs(1);
 /// The delay between attempts to connect.
 const BACKOFF: ReconnectBackoff = ReconnectBackoff {
     initial_delay: Duration::from_millis(250),
@@ -47,11 +47,11 @@ const BACKOFF: ReconnectBackoff = ReconnectBackoff {
     max_attempts: 0,
 };
 /// How long to collect list changes before the lists are requested again.
-const SETTLE: Duration = Duration::from_millis(50);
+const DEBOUNCE: Duration = Duration::from_millis(50);
 /// The maximum of this delay, for a server that changes its lists continuously.
-const RESTLESS: Duration = Duration::from_secs(5);
+const MAX_DEBOUNCE: Duration = Duration::from_secs(5);
 /// After this uptime, the failure count of a server starts again.
-const STEADY: Duration = Duration::from_secs(30);
+const STABLE_UPTIME: Duration = Duration::from_secs(30);
 /// After this number of consecutive failures, a program is not restarted automatically. A URL is
 /// retried without a limit.
 const MAX_FAILURES: u32 = 15;
@@ -95,9 +95,9 @@ pub(crate) enum Phase {
     Waiting,
     Ready(Arc<Connection>),
     /// Offline since this time, regardless of later attempts.
-    Away(Instant),
+    Offline(Instant),
     /// Not contacted until an operator logs in.
-    Locked,
+    LoginRequired,
 }
 
 pub(crate) struct Server {
@@ -114,7 +114,7 @@ pub(crate) struct Server {
     listed: AtomicBool,
     registration: Mutex<Option<Registration>>,
     health: Mutex<Health>,
-    wanted: Notify,
+    start_requested: Notify,
     restart: Notify,
     stop: CancellationToken,
 }
@@ -151,8 +151,9 @@ impl Server {
         let name: Arc<str> = name.into();
         let mut account = None;
         if spec.takes_login() {
-            let keep = Keep::load(&name, &spec.url, Arc::clone(&records), vault).await;
-            account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), keep));
+            let stored_login =
+                StoredLogin::load(&name, &spec.url, Arc::clone(&records), vault).await;
+            account = Some(Account::new(&name, &spec.url, spec.oauth.as_ref(), stored_login));
         }
         let state = if spec.enabled { State::Starting } else { State::Disabled };
         let health = Health {
@@ -176,22 +177,22 @@ impl Server {
             listed: AtomicBool::new(false),
             registration: Mutex::default(),
             health: Mutex::new(health),
-            wanted: Notify::new(),
+            start_requested: Notify::new(),
             restart: Notify::new(),
             stop,
         });
         if server.spec.enabled {
-            let kept = Lists::kept(&*server.records, &server.name, &server.spec).await;
-            let known = kept.is_some();
-            if let Some(lists) = kept {
-                server.take(lists);
+            let cached = Lists::load_cached(&*server.records, &server.name, &server.spec).await;
+            let known = cached.is_some();
+            if let Some(lists) = cached {
+                server.set_lists(lists);
             }
             // The first call starts a program, to save its memory. A URL is tried at once: that
             // is cheap. Otherwise, an unreachable server would look the same as an untried one.
             let lacks_login = server.account().is_some_and(|account| account.lacks_login());
             let idle = known && !lacks_login && !server.spec.command.is_empty();
             if idle {
-                server.enter(State::Idle, None);
+                server.set_state(State::Idle, None);
             }
             server.attach();
             tokio::spawn(Arc::clone(&server).supervise(idle));
@@ -244,20 +245,20 @@ impl Server {
     async fn supervise(self: Arc<Self>, idle: bool) {
         if idle {
             tokio::select! {
-                () = self.wanted.notified() => {}
+                () = self.start_requested.notified() => {}
                 () = self.restart.notified() => {}
                 () = self.stop.cancelled() => return,
             }
         }
         let mut failures = 0_u32;
         loop {
-            self.enter(State::Starting, None);
-            let mut up = Duration::ZERO;
+            self.set_state(State::Starting, None);
+            let mut uptime = Duration::ZERO;
             let end = match self.open().await {
-                Ok((connection, news)) => {
+                Ok((connection, changes)) => {
                     let since = Instant::now();
-                    let end = self.attend(&connection, news).await;
-                    up = since.elapsed();
+                    let end = self.monitor(&connection, changes).await;
+                    uptime = since.elapsed();
                     end
                 }
                 Err(end) => end,
@@ -267,52 +268,54 @@ impl Server {
                 (End::Gone | End::Lost(_), Some(account)) => {
                     End::LoginNeeded(account.login_needed().await)
                 }
-                (End::Gone, None) if up < LASTING => End::Lost(errors::GONE.into()),
+                (End::Gone, None) if uptime < MIN_UPTIME => {
+                    End::Lost(errors::CONNECTION_LOST.into())
+                }
                 (end, _) => end,
             };
             match end {
-                End::Gone => self.leave(State::Offline, errors::GONE),
-                End::Stopped => return self.leave(State::Offline, "the gateway is shutting down"),
+                End::Gone => self.go_offline(State::Offline, errors::CONNECTION_LOST),
+                End::Stopped => {
+                    return self.go_offline(State::Offline, "the gateway is shutting down");
+                }
                 End::Restart => {
                     failures = 0;
                     self.count_restarts(|_| 0);
                     if self.is_listed() {
-                        self.leave(State::Offline, "it is being restarted");
+                        self.go_offline(State::Offline, "it is being restarted");
                     } else {
-                        self.begin_again();
+                        self.start_over();
                     }
                     continue;
                 }
                 End::LoginNeeded(why) => {
                     failures = 0;
                     warn!(upstream = %self.name, "{why}");
-                    self.lock_up(&why);
+                    self.require_login(&why);
                     tokio::select! {
                         () = self.restart.notified() => {
                             self.count_restarts(|_| 0);
-                            self.begin_again();
+                            self.start_over();
                             continue;
                         }
                         () = self.stop.cancelled() => return,
                     }
                 }
                 End::Lost(why) => {
-                    failures = if up > STEADY { 1 } else { failures + 1 };
-                    let given_up = failures >= MAX_FAILURES && !self.spec.command.is_empty();
+                    failures = if uptime > STABLE_UPTIME { 1 } else { failures + 1 };
+                    let gave_up = failures >= MAX_FAILURES && !self.spec.command.is_empty();
                     // A repeated error is logged at the debug level, so that it does not flood
                     // the log.
-                    if failures == 1
-                        || given_up
-                        || self.health().last_error.as_deref() != Some(&why)
+                    if failures == 1 || gave_up || self.health().last_error.as_deref() != Some(&why)
                     {
-                        warn!(upstream = %self.name, failures, given_up, "{why}");
+                        warn!(upstream = %self.name, failures, gave_up, "{why}");
                     } else {
                         debug!(upstream = %self.name, failures, "{why}");
                     }
-                    self.leave(if given_up { State::Failed } else { State::Offline }, &why);
-                    self.health.lock().ended = !up.is_zero();
+                    self.go_offline(if gave_up { State::Failed } else { State::Offline }, &why);
+                    self.health.lock().ended = !uptime.is_zero();
                     let wait = async {
-                        if given_up {
+                        if gave_up {
                             std::future::pending::<()>().await;
                         } else {
                             tokio::time::sleep(BACKOFF.delay_for_attempt(failures - 1)).await;
@@ -323,7 +326,7 @@ impl Server {
                         () = self.restart.notified() => {
                             failures = 0;
                             self.count_restarts(|_| 0);
-                            self.begin_again();
+                            self.start_over();
                             continue;
                         }
                         () = self.stop.cancelled() => return,
@@ -341,7 +344,7 @@ impl Server {
     }
 
     /// Connects and loads the lists. Changes that the server reports meanwhile are handled later.
-    async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, Heard), End> {
+    async fn open(self: &Arc<Self>) -> Result<(Arc<Connection>, SeenChanges), End> {
         if let Some(account) = self.account() {
             account.try_again();
         }
@@ -352,37 +355,41 @@ impl Server {
             let connection = Arc::new(opened.map_err(End::from)?);
             // Subscribed before the lists are requested: one of them may change before the last
             // one arrives.
-            let news = Heard::from_now_on(&self.connections.news);
+            let changes = SeenChanges::subscribe(&self.connections.changes);
             let lists =
                 Lists::load(&connection, &self.spec, LIST_TIMEOUT).await.map_err(|why| {
                     connection.close();
                     End::Lost(why)
                 })?;
-            Ok::<_, End>((connection, lists, news))
+            Ok::<_, End>((connection, lists, changes))
         };
-        let (connection, lists, news) = tokio::select! {
+        let (connection, lists, changes) = tokio::select! {
             opened = open => opened?,
             () = self.restart.notified() => return Err(End::Restart),
             () = self.stop.cancelled() => return Err(End::Stopped),
         };
         if *self.lists() != lists {
             self.report_invisible(&lists);
-            lists.keep(&*self.records, &self.name).await;
+            lists.save(&*self.records, &self.name).await;
         }
-        self.take(lists);
+        self.set_lists(lists);
         // The order matters: a call that finds the server waits until it is ready, and by then
         // the new list is published.
         self.phase.send_replace(Phase::Waiting);
         self.attach();
         self.phase.send_replace(Phase::Ready(Arc::clone(&connection)));
-        self.enter(State::Ready, None);
+        self.set_state(State::Ready, None);
         info!(upstream = %self.name, tools = self.lists().tools(), protocol = %connection.info.protocol_version, "ready");
-        Ok((connection, news))
+        Ok((connection, changes))
     }
 
     /// Follows the server's changes until the connection ends.
-    async fn attend(&self, connection: &Connection, Heard { mut news, mut heard }: Heard) -> End {
-        let (mut settle, mut learnt_at) = (SETTLE, None::<Instant>);
+    async fn monitor(
+        &self,
+        connection: &Connection,
+        SeenChanges { mut changes, mut seen }: SeenChanges,
+    ) -> End {
+        let (mut debounce, mut reloaded_at) = (DEBOUNCE, None::<Instant>);
         let end = loop {
             tokio::select! {
                 biased;
@@ -391,27 +398,27 @@ impl Server {
                 () = connection.suspect.cancelled() => break End::Gone,
                 () = self.restart.notified() => break End::Restart,
                 () = self.connections.sweep() => {}
-                Ok(()) = news.changed() => {
-                    let again = learnt_at.is_some_and(|at| at.elapsed() < settle * 2);
-                    settle = if again { (settle * 2).min(RESTLESS) } else { SETTLE };
-                    let learn = async {
-                        tokio::time::sleep(settle).await;
-                        let said = *news.borrow_and_update();
-                        (said, Lists::load(connection, &self.spec, LIST_TIMEOUT).await)
+                Ok(()) = changes.changed() => {
+                    let again = reloaded_at.is_some_and(|at| at.elapsed() < debounce * 2);
+                    debounce = if again { (debounce * 2).min(MAX_DEBOUNCE) } else { DEBOUNCE };
+                    let reload = async {
+                        tokio::time::sleep(debounce).await;
+                        let seen_now = *changes.borrow_and_update();
+                        (seen_now, Lists::load(connection, &self.spec, LIST_TIMEOUT).await)
                     };
-                    let (said, learnt) = tokio::select! {
-                        learnt = learn => learnt,
+                    let (seen_now, reloaded) = tokio::select! {
+                        reloaded = reload => reloaded,
                         () = self.stop.cancelled() => break End::Stopped,
                     };
-                    learnt_at = Some(Instant::now());
-                    match learnt {
+                    reloaded_at = Some(Instant::now());
+                    match reloaded {
                         Ok(lists) => {
                             let changed = lists != *self.lists();
                             if changed {
                                 self.report_invisible(&lists);
-                                lists.keep(&*self.records, &self.name).await;
-                                self.take(lists);
-                            } else if said.documents != heard.documents {
+                                lists.save(&*self.records, &self.name).await;
+                                self.set_lists(lists);
+                            } else if seen_now.documents != seen.documents {
                                 // A reported change is forwarded even if the lists show no
                                 // difference.
                                 self.directory.documents_changed(self.id());
@@ -419,11 +426,11 @@ impl Server {
                             if let Some(registration) = &*self.registration() {
                                 if changed {
                                     registration.publish(self.catalog());
-                                } else if said.tools != heard.tools {
+                                } else if seen_now.tools != seen.tools {
                                     registration.announce();
                                 }
                             }
-                            heard = said;
+                            seen = seen_now;
                         }
                         Err(why) => warn!(upstream = %self.name, "cannot read its changed lists: {why}"),
                     }
@@ -438,10 +445,10 @@ impl Server {
     }
 
     fn report_invisible(&self, lists: &Lists) {
-        self.directory.report_invisible(&self.id(), lists.news_of_invisible(&self.lists()));
+        self.directory.report_invisible(&self.id(), lists.new_invisible(&self.lists()));
     }
 
-    fn take(&self, lists: Lists) {
+    fn set_lists(&self, lists: Lists) {
         let lists = Arc::new(lists);
         let before = std::mem::replace(&mut *self.lists.write(), Arc::clone(&lists));
         for LeftOut { tool, why } in
@@ -478,7 +485,7 @@ impl Server {
             Ok(registration) if self.stop.is_cancelled() => registration.withdraw(),
             Ok(registration) => {
                 *self.registration() = Some(registration);
-                self.tell_of_documents();
+                self.notify_documents();
             }
             Err(error) => warn!(upstream = %self.name, %error, "cannot offer its tools"),
         }
@@ -505,23 +512,23 @@ impl Server {
     }
 
     /// Marks the server as offline. Its tools stay listed.
-    fn leave(&self, state: State, why: &str) {
+    fn go_offline(&self, state: State, why: &str) {
         let listed = self.is_listed();
         if listed && let Some(registration) = &*self.registration() {
             registration.set_offline();
         }
-        self.tell_of_documents();
-        self.enter(state, Some(why));
-        let news = self.phase.send_if_modified(|phase| {
-            let news = !matches!(phase, Phase::Away(_));
-            if news {
-                *phase = Phase::Away(Instant::now());
+        self.notify_documents();
+        self.set_state(state, Some(why));
+        let changes = self.phase.send_if_modified(|phase| {
+            let changes = !matches!(phase, Phase::Offline(_));
+            if changes {
+                *phase = Phase::Offline(Instant::now());
             }
-            news
+            changes
         });
         // Wakes the calls that wait for the tool list, so that they fail with the reason.
         // Repeated failures announce nothing.
-        if news
+        if changes
             && !listed
             && let Some(registration) = &*self.registration()
         {
@@ -532,15 +539,15 @@ impl Server {
 
     /// Marks the server as requiring a login. Its tools stay listed, and a call fails at once
     /// with instructions.
-    fn lock_up(self: &Arc<Self>, why: &str) {
-        self.enter(State::LoginNeeded, Some(why));
-        self.phase.send_replace(Phase::Locked);
+    fn require_login(self: &Arc<Self>, why: &str) {
+        self.set_state(State::LoginNeeded, Some(why));
+        self.phase.send_replace(Phase::LoginRequired);
         self.connections.clear();
         self.attach();
     }
 
     /// Reports that the server's documents became available or unavailable.
-    fn tell_of_documents(&self) {
+    fn notify_documents(&self) {
         if self.lists().has_documents() {
             self.directory.documents_changed(self.id());
         }
@@ -550,13 +557,13 @@ impl Server {
         ProviderId::new(KIND, &self.name)
     }
 
-    fn enter(&self, state: State, error: Option<&str>) {
+    fn set_state(&self, state: State, error: Option<&str>) {
         let mut health = self.health.lock();
         // All attempts to reconnect count as one offline period.
-        let is_away = |state: State| {
+        let is_disconnected = |state: State| {
             matches!(state, State::Starting | State::Offline | State::Failed | State::LoginNeeded)
         };
-        if !(is_away(health.state) && is_away(state)) && health.state != state {
+        if !(is_disconnected(health.state) && is_disconnected(state)) && health.state != state {
             health.since_ms = clock::now_ms();
         }
         health.state = state;

@@ -351,8 +351,8 @@ pub(crate) fn resolve(value: &str) -> Result<SecretString, String> {
 /// Prints the masked specification.
 impl fmt::Debug for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = serde_json::to_string(&self.masked()).map_err(|_| fmt::Error)?;
-        write!(f, "Spec({shown})")
+        let printed = serde_json::to_string(&self.masked()).map_err(|_| fmt::Error)?;
+        write!(f, "Spec({printed})")
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_of_it_has_no_secret() {
+    fn debug_output_contains_no_secret() {
         let secrets = || BTreeMap::from([("NAME".to_owned(), "canary".to_owned())]);
         let spec = Spec {
             env: secrets(),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_a_name_and_one_way_to_it() {
+    fn a_server_has_a_name_and_one_address() {
         check("files", command(), "");
         check("web", url("https://example.com/mcp"), "");
         for name in ["", "a b", "a__b", "a.b", &"a".repeat(33)] {
@@ -449,32 +449,32 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_secret_is_not_shown() {
+    fn possible_secrets_are_masked() {
         let spec = Spec {
             env: [("A".into(), "canary".into()), ("B".into(), "env:TOKEN".into())].into(),
             ..command()
         };
-        let shown = serde_json::to_string(&spec.masked()).unwrap();
-        assert!(!shown.contains("canary") && shown.contains("env:TOKEN"), "{shown}");
+        let printed = serde_json::to_string(&spec.masked()).unwrap();
+        assert!(!printed.contains("canary") && printed.contains("env:TOKEN"), "{printed}");
         let program = ["server", "--db=postgres://me:canary@db/x"].map(str::to_owned).to_vec();
         for spec in
             [url("https://example.com/mcp?key=canary"), Spec { command: program, ..command() }]
         {
-            let shown = serde_json::to_string(&spec.masked()).unwrap();
-            assert!(!shown.contains("canary") && shown.contains(MASK), "{shown}");
+            let printed = serde_json::to_string(&spec.masked()).unwrap();
+            assert!(!printed.contains("canary") && printed.contains(MASK), "{printed}");
         }
-        let slipped = |text: &str| [(text.to_owned(), String::new())].into();
+        let misplaced = |text: &str| [(text.to_owned(), String::new())].into();
         for spec in [
-            Spec { env: slipped("KEY=canary"), ..command() },
+            Spec { env: misplaced("KEY=canary"), ..command() },
             Spec {
-                headers: slipped("Authorization: Bearer canary"),
+                headers: misplaced("Authorization: Bearer canary"),
                 ..url("https://example.com/")
             },
             url("example.com/mcp?key=canary"),
             url("me:canary@example.com/mcp"),
         ] {
-            let told = spec.check("x").unwrap_err();
-            assert!(!told.contains("canary"), "{told}");
+            let error = spec.check("x").unwrap_err();
+            assert!(!error.contains("canary"), "{error}");
         }
     }
 
@@ -496,7 +496,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_spec_that_is_taken_keeps_to_the_rules(
+        fn an_accepted_spec_follows_the_rules(
             text in sa_hostile::nearly(serde_json::json!({
                 "url": "https://example.com/mcp", "headers": { "X-Key": "env:X" }, "max_running": 5, "timeout_ms": 5,
                 "oauth": { "grant": "authorization_code", "scopes": ["a"], "issuer": "https://a.example" },

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The receiver of a server's questions and updates during a request.
 #[derive(Clone)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Call(Updates),
     Reader(Arc<dyn UpdateSink>),
     /// A client that accepts no questions.
@@ -34,7 +34,7 @@ pub(crate) enum Asker {
     Gateway,
 }
 
-impl Asker {
+impl Requester {
     pub(crate) async fn ask(&self, what: &str, params: RawJson) -> Result<RawJson, CallError> {
         let question = Question { kind: what.to_owned(), params: Passthrough::new(MCP, params) };
         match self {
@@ -58,7 +58,7 @@ impl Asker {
         }
     }
 
-    fn tell(&self, update: Update) {
+    fn send_update(&self, update: Update) {
         match self {
             Self::Call(updates) => updates.send(update),
             Self::Reader(sink) => drop(sink.send(update)),
@@ -83,38 +83,38 @@ impl Marker {
 
     /// Stores an answer for the waiting caller. Returns `false` if the caller is no longer
     /// waiting.
-    pub(crate) fn leave(&self, answer: ServerResult) -> bool {
+    pub(crate) fn set_answer(&self, answer: ServerResult) -> bool {
         let running = self.running.upgrade();
-        running.map(|running| running.left().answer.replace(answer)).is_some()
+        running.map(|running| running.side_channel().answer.replace(answer)).is_some()
     }
 
     /// Passes the counter of a received answer to the waiting caller.
     pub(crate) fn count(&self, received: Received) {
         if let Some(running) = self.running.upgrade() {
-            running.left().received = Some(received);
+            running.side_channel().received = Some(received);
         }
     }
 
     /// Tells the waiting caller why the budget refuses its answer.
     pub(crate) fn refuse(&self, refused: Refused) {
         if let Some(running) = self.running.upgrade() {
-            running.left().refused = Some(refused);
+            running.side_channel().refused = Some(refused);
         }
     }
 }
 
 pub(crate) struct Running {
-    pub(crate) asker: Asker,
+    pub(crate) requester: Requester,
     /// The caller's share of the budget for answers. The gateway's own requests have none.
     answers: Option<Share>,
     /// The last progress. Lower or equal values are not forwarded.
     progress: Mutex<f64>,
-    left: Mutex<Left>,
+    side_channel: Mutex<SideChannel>,
 }
 
 /// What the transport leaves for the caller besides the message that rmcp passes on.
 #[derive(Default)]
-pub(crate) struct Left {
+pub(crate) struct SideChannel {
     /// A large answer, parsed by the transport.
     pub(crate) answer: Option<ServerResult>,
     received: Option<Received>,
@@ -122,23 +122,23 @@ pub(crate) struct Left {
 }
 
 impl Running {
-    pub(crate) fn new(asker: Asker, answers: Share) -> Arc<Self> {
-        Self::with(asker, Some(answers))
+    pub(crate) fn new(requester: Requester, answers: Share) -> Arc<Self> {
+        Self::with(requester, Some(answers))
     }
 
     /// Creates one for a request of the gateway itself, whose answer is not counted: lists are read
     /// one after the other, and a server that is refused them would be offline for everyone.
     pub(crate) fn of_gateway() -> Arc<Self> {
-        Self::with(Asker::Gateway, None)
+        Self::with(Requester::Gateway, None)
     }
 
-    fn with(asker: Asker, answers: Option<Share>) -> Arc<Self> {
-        let (progress, left) = (Mutex::new(f64::NEG_INFINITY), Mutex::default());
-        Arc::new(Self { asker, answers, progress, left })
+    fn with(requester: Requester, answers: Option<Share>) -> Arc<Self> {
+        let (progress, side_channel) = (Mutex::new(f64::NEG_INFINITY), Mutex::default());
+        Arc::new(Self { requester, answers, progress, side_channel })
     }
 
-    pub(crate) fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock()
+    pub(crate) fn side_channel(&self) -> MutexGuard<'_, SideChannel> {
+        self.side_channel.lock()
     }
 
     pub(crate) fn marker(self: &Arc<Self>) -> Marker {
@@ -148,7 +148,7 @@ impl Running {
     /// Returns the counter of the last answer, which has this size. A transport without a counter
     /// of its own reads one message at a time, and its answers are counted from here on.
     pub(crate) fn counted(&self, bytes: usize) -> Result<Received, Refused> {
-        let counted = self.left().received.take();
+        let counted = self.side_channel().received.take();
         let mut received = counted.unwrap_or_else(|| received(self.answers.as_ref()));
         received.grow(bytes)?;
         Ok(received)
@@ -167,7 +167,7 @@ pub(crate) struct Table(Mutex<HashMap<RequestId, Entry>>);
 type Entry = (Option<ProgressToken>, Weak<Running>);
 
 impl Table {
-    fn enter(&self, id: RequestId, token: Option<ProgressToken>, running: Weak<Running>) {
+    fn insert(&self, id: RequestId, token: Option<ProgressToken>, running: Weak<Running>) {
         let mut table = self.0.lock();
         table.retain(|_, (_, running)| running.strong_count() > 0);
         table.insert(id, (token, running));
@@ -188,41 +188,46 @@ impl Table {
         if report.progress > *last {
             *last = report.progress;
             let (total, message) = (report.total, report.message.clone());
-            running.asker.tell(Update::Progress { progress: report.progress, total, message });
+            running.requester.send_update(Update::Progress {
+                progress: report.progress,
+                total,
+                message,
+            });
         }
     }
 
     /// Forwards a log message to the caller that it may belong to.
     fn log(&self, message: &LoggingMessageNotificationParam) {
-        let Ok(asker) = self.asked_by(None) else { return };
+        let Ok(requester) = self.requester_of(None) else { return };
         let level = serde_json::to_value(message.level).ok();
         let level = level.as_ref().and_then(|level| level.as_str()).and_then(LogLevel::parse);
         let (logger, data) = (message.logger.clone(), RawJson::of(&message.data));
-        asker.tell(Update::Log { level: level.unwrap_or(LogLevel::Info), logger, data });
+        requester.send_update(Update::Log { level: level.unwrap_or(LogLevel::Info), logger, data });
     }
 
     /// Returns the caller that a server's question is for. A transport with a stream per request
     /// identifies it. Otherwise there must be only one candidate: a question must never reach the
     /// wrong client.
-    pub(crate) fn asked_by(
+    pub(crate) fn requester_of(
         &self,
         origin: Option<&InboundStreamOrigin>,
-    ) -> Result<Asker, &'static str> {
+    ) -> Result<Requester, &'static str> {
         let table = self.0.lock();
         if let Some(InboundStreamOrigin::OutboundRequest(id)) = origin {
             let running = table.get(id).and_then(|(_, running)| running.upgrade());
             return running
-                .map(|running| running.asker.clone())
+                .map(|running| running.requester.clone())
                 .ok_or("the request that this belongs to has ended");
         }
         // A server may change its lists while a client calls a tool. The gateway then reads them
         // concurrently.
         let running = table.values().filter_map(|(_, running)| running.upgrade());
-        let mut running = running.filter(|running| !matches!(running.asker, Asker::Gateway));
+        let mut running =
+            running.filter(|running| !matches!(running.requester, Requester::Gateway));
         let first = running.next().ok_or("no request is running that this could belong to")?;
         // One call may consist of several requests.
         if running.all(|other| Arc::ptr_eq(&other, &first)) {
-            Ok(first.asker.clone())
+            Ok(first.requester.clone())
         } else {
             Err("several requests are running, and this could belong to any of them")
         }
@@ -249,7 +254,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tapped<T> {
             && let Some(Marker { running, .. }) = message.request.extensions().get::<Marker>()
         {
             let token = message.request.get_meta().get_progress_token();
-            self.table.enter(message.id.clone(), token, running.clone());
+            self.table.insert(message.id.clone(), token, running.clone());
         }
         self.inner.send(item)
     }
@@ -294,24 +299,24 @@ impl<T> Drop for Tapped<T> {
 mod tests {
     use super::*;
 
-    fn asked_by(askers: &[Asker]) -> Result<Asker, &'static str> {
+    fn requester_of(requesters: &[Requester]) -> Result<Requester, &'static str> {
         let table = Table::default();
         let running: Vec<_> =
-            askers.iter().map(|asker| Running::with(asker.clone(), None)).collect();
+            requesters.iter().map(|requester| Running::with(requester.clone(), None)).collect();
         for (id, running) in (0..).zip(&running) {
-            table.enter(RequestId::Number(id), None, Arc::downgrade(running));
+            table.insert(RequestId::Number(id), None, Arc::downgrade(running));
         }
-        table.asked_by(None)
+        table.requester_of(None)
     }
 
     #[test]
     fn a_question_belongs_to_the_only_request_of_a_client() {
-        assert!(matches!(asked_by(&[Asker::Nobody]), Ok(Asker::Nobody)));
+        assert!(matches!(requester_of(&[Requester::Nobody]), Ok(Requester::Nobody)));
         assert!(matches!(
-            asked_by(&[Asker::Gateway, Asker::Nobody, Asker::Gateway]),
-            Ok(Asker::Nobody)
+            requester_of(&[Requester::Gateway, Requester::Nobody, Requester::Gateway]),
+            Ok(Requester::Nobody)
         ));
-        assert!(asked_by(&[Asker::Nobody, Asker::Nobody]).is_err());
-        assert!(asked_by(&[Asker::Gateway]).is_err());
+        assert!(requester_of(&[Requester::Nobody, Requester::Nobody]).is_err());
+        assert!(requester_of(&[Requester::Gateway]).is_err());
     }
 }

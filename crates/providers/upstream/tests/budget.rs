@@ -169,7 +169,7 @@ async fn many_unfinished_answers_in_streams_are_refused_as_they_grow() {
 }
 
 #[tokio::test]
-async fn an_outcome_holds_its_part_and_a_small_one_holds_none() {
+async fn a_large_outcome_holds_its_share_and_a_small_one_holds_none() {
     let (_server, gateway, budget) = start().await;
     let mut outcomes = Vec::new();
     for _ in 0..ALONE {
@@ -186,7 +186,7 @@ async fn an_outcome_holds_its_part_and_a_small_one_holds_none() {
 }
 
 #[tokio::test]
-async fn a_document_holds_its_part() {
+async fn a_document_holds_its_share_of_the_budget() {
     let (_server, gateway, budget) = start().await;
     let principal = Principal::new("p", "p", Role::Agent);
     let view = View::of(Arc::new(principal.clone()));
@@ -208,7 +208,7 @@ async fn a_document_holds_its_part() {
 
 /// Lines arrive one after the other, so they count from when they are complete.
 #[tokio::test]
-async fn an_answer_over_stdio_holds_its_part() {
+async fn an_answer_over_stdio_holds_its_share() {
     const SERVER: &str = r#"
         while read -r line; do
             id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')

@@ -89,10 +89,10 @@ async fn a_reported_change_without_a_difference_is_forwarded() {
     let upstreams = loaded.await.unwrap();
     upstreams.reached(TIMEOUT).await;
     assert_eq!(upstreams.list()[0].health.state, Health::Ready, "{:?}", upstreams.list());
-    let mut news = notices.subscribe();
+    let mut receiver = notices.subscribe();
     for _ in 0..2 {
         change.notify_one();
-        let notice = tokio::time::timeout(TIMEOUT, news.recv()).await.unwrap().unwrap();
+        let notice = tokio::time::timeout(TIMEOUT, receiver.recv()).await.unwrap().unwrap();
         assert!(matches!(notice.body, NoticeBody::ToolsChanged { .. }), "{notice:?}");
     }
     closing.cancel();

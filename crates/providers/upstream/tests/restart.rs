@@ -21,7 +21,7 @@ use self::dual_era::DualEra;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_dead_url_is_tried_after_a_restart_and_says_why_it_is_offline() {
+async fn an_unreachable_url_is_tried_after_a_restart_and_reports_its_error() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(OpenOptions::new(dir.path().join("store.db"))).unwrap();
     let load = async |url: String| {

@@ -138,7 +138,7 @@ async fn call_and_leave(gateway: &Gateway, tool: &str, server: &TaskServer) {
 }
 
 #[tokio::test]
-async fn a_task_whose_caller_is_gone_is_cancelled() {
+async fn a_disconnect_cancels_the_task() {
     let server = Arc::new(TaskServer::default());
     let gateway = Gateway::before(serve(&server).await).await;
     call_and_leave(&gateway, "hang", &server).await;
@@ -147,7 +147,7 @@ async fn a_task_whose_caller_is_gone_is_cancelled() {
 
 /// The protocol forbids to cancel the request that starts a task.
 #[tokio::test]
-async fn a_task_that_starts_after_its_caller_is_gone_is_cancelled() {
+async fn a_task_that_starts_after_a_disconnect_is_cancelled() {
     let server = Arc::new(TaskServer::default());
     let gateway = Gateway::before(serve(&server).await).await;
     call_and_leave(&gateway, "late", &server).await;

@@ -65,15 +65,15 @@ pub(crate) async fn begin(
 ) -> Result<Json<LoginDoc>, Problem> {
     operator_only(&identity)?;
     let redirect = public_url(&configured, ends, &headers) + &CALLBACK.replace("{name}", &name);
-    let who = format!("{} {}", identity.principal.role, identity.principal.name);
-    let begun = upstreams.begin_login(&name, &redirect).await.inspect_err(|error| {
+    let actor = format!("{} {}", identity.principal.role, identity.principal.name);
+    let login = upstreams.begin_login(&name, &redirect).await.inspect_err(|error| {
         if let ChangeError::Refused(why) = error {
-            failed(&http, who.clone(), &name, why);
+            failed(&http, actor.clone(), &name, why);
         }
     })?;
-    record(&http, "upstream.login_begun", who, &name);
-    let expires_in_ms = u64::try_from(begun.expires_in.as_millis()).unwrap_or(u64::MAX);
-    Ok(Json(LoginDoc { login: begun.id, url: begun.url, expires_in_ms }))
+    record(&http, "upstream.login_begun", actor, &name);
+    let expires_in_ms = u64::try_from(login.expires_in.as_millis()).unwrap_or(u64::MAX);
+    Ok(Json(LoginDoc { login: login.id, url: login.url, expires_in_ms }))
 }
 
 /// Shows the progress of a login. Waits up to 20 seconds for its end.
@@ -153,20 +153,20 @@ pub fn is_callback(path: &str) -> bool {
     name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-fn record(http: &Http, what: &'static str, who: String, name: &str) {
+fn record(http: &Http, event: &'static str, actor: String, server: &str) {
     http.journal.audit(AuditEvent {
-        name: what,
-        actor: who,
-        subject: name.to_owned(),
+        name: event,
+        actor,
+        subject: server.to_owned(),
         detail: String::new(),
     });
 }
 
 /// Records a failed login. Anyone can cause one, because the callback needs no token.
-fn failed(http: &Http, who: String, name: &str, why: &str) {
+fn failed(http: &Http, actor: String, name: &str, why: &str) {
     http.journal.refused(AuditEvent {
         name: "upstream.login_failed",
-        actor: who,
+        actor,
         subject: name.chars().take(MAX_SUBJECT).collect(),
         detail: why.chars().take(2 * MAX_SUBJECT).collect(),
     });
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_else_is_open_to_browsers() {
+    fn only_the_callback_is_open_to_browsers() {
         assert!(is_callback(&CALLBACK.replace("{name}", "a-server")));
         for path in [
             "/v1/upstream/a",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_others_are_words_on_the_page() {
+    fn external_text_is_escaped_on_the_page() {
         assert_eq!(escaped("<script a=\"b\">'&"), "&lt;script a=&quot;b&quot;&gt;&#39;&amp;");
         let response = page(StatusCode::BAD_REQUEST, "Not logged in", "<b>");
         let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();

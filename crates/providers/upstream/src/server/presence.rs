@@ -11,22 +11,22 @@ use super::{Phase, Server, State};
 use crate::connection::Connection;
 
 /// How long a document request waits for a server that has just gone offline.
-const ABSENCE: Duration = Duration::from_secs(5);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Returns the main connection, once the server is ready. Starts the server if it is idle.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, CallError> {
-        self.wanted.notify_one();
+        self.start_requested.notify_one();
         let mut phase = self.phase.subscribe();
         loop {
             match &*phase.borrow_and_update() {
                 Phase::Ready(connection) => return Ok(Arc::clone(connection)),
-                Phase::Away(since) => return Err(self.absence(*since)),
-                Phase::Locked => return Err(self.lock()),
+                Phase::Offline(since) => return Err(self.offline_error(*since)),
+                Phase::LoginRequired => return Err(self.login_error()),
                 Phase::Waiting => {}
             }
             if phase.changed().await.is_err() {
-                return Err(self.absence(Instant::now()));
+                return Err(self.offline_error(Instant::now()));
             }
         }
     }
@@ -37,7 +37,7 @@ impl Server {
 
     /// Waits until the first attempt to connect has succeeded or failed. Returns at once if the
     /// server is not starting.
-    pub(crate) async fn is_settled(&self) {
+    pub(crate) async fn wait_for_first_attempt(&self) {
         if self.health().state == State::Starting {
             let mut phase = self.phase.subscribe();
             let _ = phase.wait_for(|phase| !matches!(phase, Phase::Waiting)).await;
@@ -45,21 +45,21 @@ impl Server {
     }
 
     /// Waits until the server may be available again, or is removed.
-    pub(crate) async fn back(&self) {
+    pub(crate) async fn wait_until_available(&self) {
         let mut phase = self.phase.subscribe();
         tokio::select! {
-            _ = phase.wait_for(|phase| !matches!(phase, Phase::Away(_) | Phase::Locked)) => {}
+            _ = phase.wait_for(|phase| !matches!(phase, Phase::Offline(_) | Phase::LoginRequired)) => {}
             () = self.stop.cancelled() => {}
         }
     }
 
     /// Returns whether a server that has just gone offline becomes ready shortly: most outages
     /// are restarts.
-    pub(crate) async fn is_back_soon(&self) -> bool {
+    pub(crate) async fn reconnects_soon(&self) -> bool {
         let mut phase = self.phase.subscribe();
         let left = match &*phase.borrow() {
-            Phase::Away(since) => ABSENCE.saturating_sub(since.elapsed()),
-            Phase::Waiting | Phase::Ready(_) | Phase::Locked => ABSENCE,
+            Phase::Offline(since) => RECONNECT_TIMEOUT.saturating_sub(since.elapsed()),
+            Phase::Waiting | Phase::Ready(_) | Phase::LoginRequired => RECONNECT_TIMEOUT,
         };
         let usable = |phase: &Phase| matches!(phase, Phase::Ready(connection) if !connection.suspect.is_cancelled());
         tokio::time::timeout(left, phase.wait_for(usable)).await.is_ok_and(|found| found.is_ok())
@@ -71,9 +71,9 @@ impl Server {
     }
 
     /// Lets calls wait for the result of an operator's action.
-    pub(super) fn begin_again(&self) {
+    pub(super) fn start_over(&self) {
         self.phase.send_if_modified(|phase| {
-            let awaited = matches!(phase, Phase::Locked) || !self.is_listed();
+            let awaited = matches!(phase, Phase::LoginRequired) || !self.is_listed();
             if awaited {
                 *phase = Phase::Waiting;
             }
@@ -94,8 +94,8 @@ impl Server {
                     ),
                 )
             }
-            Phase::Locked => self.lock(),
-            Phase::Away(_) => {
+            Phase::LoginRequired => self.login_error(),
+            Phase::Offline(_) => {
                 let why = self.health().last_error.unwrap_or_default();
                 let message =
                     format!("the upstream \"{}\" has not listed its tools yet: {why}", self.name);
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    fn absence(&self, since: Instant) -> CallError {
+    fn offline_error(&self, since: Instant) -> CallError {
         let why = self.health.lock().last_error.clone();
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let seconds = since.elapsed().as_secs();
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// Returns the error for a call while there is no login. Waiting would be pointless.
-    fn lock(&self) -> CallError {
+    fn login_error(&self) -> CallError {
         let why = self.health.lock().last_error.clone().unwrap_or_default();
         CallError::new(
             CallErrorKind::Failed,

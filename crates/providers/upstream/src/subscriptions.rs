@@ -20,11 +20,11 @@ use crate::server::Server;
 use crate::table::Running;
 
 /// How long to wait before a failed subscription is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The watched documents of one connection.
 #[derive(Default)]
-pub(crate) struct Watched(Mutex<HashMap<String, Entry>>);
+pub(crate) struct Subscriptions(Mutex<HashMap<String, Entry>>);
 
 struct Entry {
     /// Distinguishes the entry from a later one for the same document.
@@ -35,7 +35,7 @@ struct Entry {
     following: Option<AbortOnDropHandle<()>>,
 }
 
-impl Watched {
+impl Subscriptions {
     pub(crate) fn changed(&self, uri: &str) {
         if let Some(entry) = self.table().get(uri) {
             entry.changes.send_modify(|revision| *revision += 1);
@@ -47,7 +47,7 @@ impl Watched {
     }
 
     /// Adds a watcher. The first value is `true` if it is the first one.
-    fn enter(&self, uri: &str) -> (bool, u64, watch::Receiver<u64>) {
+    fn insert(&self, uri: &str) -> (bool, u64, watch::Receiver<u64>) {
         let mut table = self.table();
         let entry = table.entry(uri.to_owned()).or_insert_with(|| Entry {
             id: rand::random(),
@@ -69,7 +69,7 @@ impl Watched {
     }
 
     /// Removes a watcher. Returns `true` if it was the last one.
-    fn leave(&self, uri: &str, id: u64) -> bool {
+    fn remove(&self, uri: &str, id: u64) -> bool {
         let mut table = self.table();
         let Some(entry) = table.get_mut(uri).filter(|entry| entry.id == id) else { return false };
         entry.watchers -= 1;
@@ -95,12 +95,12 @@ struct Watcher {
 
 impl Watcher {
     async fn new(connection: Arc<Connection>, uri: &str) -> Result<Self, Failure> {
-        let (first, entry, changes) = connection.watched.enter(uri);
+        let (first, entry, changes) = connection.subscriptions.insert(uri);
         // From here on, dropping the watcher removes it again.
         let watcher = Self { connection, uri: uri.to_owned(), entry, changes };
-        if first && let Err(failure) = watcher.tell_server().await {
+        if first && let Err(failure) = watcher.subscribe().await {
             // Watchers that were added meanwhile assumed that the subscription exists.
-            watcher.connection.watched.end(uri, entry);
+            watcher.connection.subscriptions.end(uri, entry);
             return Err(failure);
         }
         Ok(watcher)
@@ -115,7 +115,7 @@ impl Watcher {
         }
     }
 
-    async fn tell_server(&self) -> Result<(), Failure> {
+    async fn subscribe(&self) -> Result<(), Failure> {
         if self.connection.era() == Era::Initialize {
             let params = RawJson::of(&json!({ "uri": self.uri }));
             return self
@@ -136,17 +136,17 @@ impl Watcher {
         if stream.acknowledged().resource_subscriptions.is_none() {
             return Err(refused(format!("the server does not report changes of \"{}\"", self.uri)));
         }
-        let (watched, uri, entry) =
-            (Arc::clone(&self.connection.watched), self.uri.clone(), self.entry);
+        let (subscriptions, uri, entry) =
+            (Arc::clone(&self.connection.subscriptions), self.uri.clone(), self.entry);
         let follow = tokio::spawn(async move {
             while let Ok(Some(notification)) = stream.next().await {
                 if let ServerNotification::ResourceUpdatedNotification(_) = notification {
-                    watched.changed(&uri);
+                    subscriptions.changed(&uri);
                 }
             }
-            watched.end(&uri, entry);
+            subscriptions.end(&uri, entry);
         });
-        let mut table = self.connection.watched.table();
+        let mut table = self.connection.subscriptions.table();
         if let Some(entry) = table.get_mut(&self.uri).filter(|entry| entry.id == self.entry) {
             entry.following = Some(AbortOnDropHandle::new(follow));
         }
@@ -156,7 +156,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let last = self.connection.watched.leave(&self.uri, self.entry);
+        let last = self.connection.subscriptions.remove(&self.uri, self.entry);
         if !last || self.connection.era() != Era::Initialize {
             return;
         }
@@ -195,7 +195,7 @@ pub(crate) async fn watch_document(
                     changes.send_modify(|revision| *revision += 1);
                 }
             }
-            server.back().await;
+            server.wait_until_available().await;
             if server.is_over() {
                 return;
             }
@@ -205,7 +205,7 @@ pub(crate) async fn watch_document(
                     // The document may have changed while it was not watched.
                     changes.send_modify(|revision| *revision += 1);
                 }
-                Err(_) => tokio::time::sleep(AGAIN).await,
+                Err(_) => tokio::time::sleep(MAX_WAIT).await,
             }
         }
     });

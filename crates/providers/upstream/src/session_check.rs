@@ -23,10 +23,10 @@ pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
 pub(crate) type Headers = HashMap<HeaderName, HeaderValue>;
 
 #[derive(Clone)]
-pub(crate) struct Observed {
+pub(crate) struct SessionCheck {
     pub(crate) http: reqwest::Client,
     /// A description of the server for messages.
-    pub(crate) who: Arc<str>,
+    pub(crate) label: Arc<str>,
     /// Cancelled when the server is unreachable or no longer knows the session.
     suspect: CancellationToken,
     /// Whether the server ever opened an event stream. An error from a server without streams has
@@ -34,12 +34,12 @@ pub(crate) struct Observed {
     streamed: Arc<AtomicBool>,
 }
 
-impl Observed {
-    pub(crate) fn new(http: reqwest::Client, who: Arc<str>, suspect: CancellationToken) -> Self {
-        Self { http, who, suspect, streamed: Arc::default() }
+impl SessionCheck {
+    pub(crate) fn new(http: reqwest::Client, label: Arc<str>, suspect: CancellationToken) -> Self {
+        Self { http, label, suspect, streamed: Arc::default() }
     }
 
-    fn look(&self, answer: Result<Events, Failed>) -> Result<Events, Failed> {
+    fn check_session(&self, answer: Result<Events, Failed>) -> Result<Events, Failed> {
         match answer {
             Ok(events) => {
                 self.streamed.store(true, Ordering::Release);
@@ -68,7 +68,7 @@ fn is_over(error: &Failed) -> bool {
         )
 }
 
-impl StreamableHttpClient for Observed {
+impl StreamableHttpClient for SessionCheck {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -97,9 +97,9 @@ impl StreamableHttpClient for Observed {
         session: Option<Arc<str>>,
         token: Option<String>,
         headers: Headers,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        self.post(&uri, &message, session, token, headers, most).await
+        self.post(&uri, &message, session, token, headers, max_bytes).await
     }
 
     async fn delete_session(
@@ -138,11 +138,13 @@ impl StreamableHttpClient for Observed {
         last_event: Option<String>,
         token: Option<String>,
         headers: Headers,
-        most: usize,
+        max_bytes: usize,
     ) -> Result<Events, Failed> {
-        self.look(
+        self.check_session(
             self.http
-                .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
+                .get_stream_with_max_sse_event_size(
+                    uri, session, last_event, token, headers, max_bytes,
+                )
                 .await,
         )
     }

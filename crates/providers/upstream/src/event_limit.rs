@@ -19,8 +19,8 @@ pub(crate) enum Cut {
     Refused(Refused),
 }
 
-pub(crate) struct Gauge {
-    most: usize,
+pub(crate) struct EventLimit {
+    max_bytes: usize,
     /// The bytes that a reader buffers for the current event, without its current line.
     event: usize,
     line: usize,
@@ -31,10 +31,10 @@ pub(crate) struct Gauge {
     received: Arc<Mutex<Received>>,
 }
 
-impl Gauge {
-    pub(crate) fn new(most: usize, received: Arc<Mutex<Received>>) -> Self {
+impl EventLimit {
+    pub(crate) fn new(max_bytes: usize, received: Arc<Mutex<Received>>) -> Self {
         Self {
-            most,
+            max_bytes,
             event: 0,
             line: 0,
             is_comment: false,
@@ -76,7 +76,7 @@ impl Gauge {
                     self.line += 1;
                 }
             }
-            if self.event + self.line > self.most {
+            if self.event + self.line > self.max_bytes {
                 return false;
             }
         }
@@ -103,9 +103,9 @@ mod tests {
 
     /// Returns how many bytes of this text, repeated and sent one by one, pass before the limit
     /// is exceeded; `None` if it never is.
-    fn passes(most: usize, text: &str) -> Option<usize> {
-        let mut gauge = Gauge::new(most, uncounted());
-        text.bytes().cycle().take(10_000).position(|byte| !gauge.fits(&[byte]))
+    fn passes(max_bytes: usize, text: &str) -> Option<usize> {
+        let mut event_limit = EventLimit::new(max_bytes, uncounted());
+        text.bytes().cycle().take(10_000).position(|byte| !event_limit.fits(&[byte]))
     }
 
     #[test]
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(passes(40, "x"), Some(40));
     }
 
-    fn first_too_long<'a>(most: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> bool {
-        let mut gauge = Gauge::new(most, uncounted());
-        pieces.into_iter().any(|piece| !gauge.fits(piece))
+    fn first_too_long<'a>(max_bytes: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let mut event_limit = EventLimit::new(max_bytes, uncounted());
+        pieces.into_iter().any(|piece| !event_limit.fits(piece))
     }
 
     const WORDS: &[&str] = &[
@@ -149,9 +149,9 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_cut_changes_what_is_too_long((stream, pieces) in sa_hostile::pieces(sa_hostile::text(WORDS)), most in 0_usize..60) {
-            let whole = first_too_long(most, [stream.as_bytes()]);
-            proptest::prop_assert_eq!(whole, first_too_long(most, pieces.iter().map(Vec::as_slice)));
+        fn chunk_boundaries_do_not_change_the_limit((stream, pieces) in sa_hostile::pieces(sa_hostile::text(WORDS)), max_bytes in 0_usize..60) {
+            let whole = first_too_long(max_bytes, [stream.as_bytes()]);
+            proptest::prop_assert_eq!(whole, first_too_long(max_bytes, pieces.iter().map(Vec::as_slice)));
         }
 
         #[test]
