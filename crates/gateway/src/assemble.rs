@@ -332,7 +332,7 @@ impl Gateway {
     /// Drains running calls, closes all connections, and saves all state.
     pub async fn shut_down(&self) {
         if let Some(sessions) = &self.sessions {
-            sessions.wind_down();
+            sessions.begin_shutdown();
         }
         self.router
             .drain(millis(self.config.settings.server.drain_ms), self.stop_now.cancelled())

@@ -38,11 +38,11 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to read an agent's output after its supervisor has exited. The agent has exited
 /// before, unless the supervisor was killed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The exit code of an agent that could not be started, as in shells.
 const NOT_STARTED: i32 = 127;
 /// The environment variables that agents inherit from the gateway. Others may hold secrets.
-const PASSED_ON: [&str; 12] = [
+const INHERITED_ENV: [&str; 12] = [
     "PATH",
     "HOME",
     "USER",
@@ -200,17 +200,17 @@ pub(crate) async fn deliver(
     }
     *process = Some(lines);
     info!(session = &*session.id, agent = name, "agent started");
-    session.events.say("agent_started", json!({ "agent": name }));
+    session.events.record_event("agent_started", json!({ "agent": name }));
     let (working, sessions, session) =
         (Working::new(session), Arc::clone(sessions), Arc::clone(session));
     let what = what.to_owned();
     let tasks = sessions.tasks.clone();
     tasks.spawn(async move {
-        attend(&session, &what, started, queue).await;
+        supervise(&session, &what, started, queue).await;
         // The last of both, the agent's exit or the session's end, removes the directory.
         drop(working);
         if session.ended.is_cancelled() {
-            session.clear_away().await;
+            session.remove_files().await;
             sessions.write(&session).await;
         }
     });
@@ -237,7 +237,7 @@ async fn start(
     let (first, args) = command.command.split_first().ok_or_else(missing)?;
     let mut agent = sa_process::Command::new(first, args);
     agent.current_dir(&dir).grace(GRACE);
-    let usual = PASSED_ON.iter().copied().chain(command.pass_env.iter().map(String::as_str));
+    let usual = INHERITED_ENV.iter().copied().chain(command.pass_env.iter().map(String::as_str));
     agent.envs(usual.filter_map(|name| Some((name, std::env::var_os(name)?))));
     agent.envs(&command.env).env("SWITCHBOARD_SESSION_ID", &*session.id);
     let mut program = options.program.clone();
@@ -297,7 +297,7 @@ async fn session_policy(
 }
 
 /// Serves an agent until it exits, or its session ends.
-async fn attend(
+async fn supervise(
     session: &Arc<Session>,
     program: &str,
     (mut supervisor, pipes): (Supervisor, Pipes),
@@ -320,7 +320,7 @@ async fn attend(
                     Some(Report::Failed(failure)) => {
                         let error = std::io::Error::from(failure);
                         let text = format!("cannot start {program}: {error}");
-                        session.events.say("output", json!({ "stream": "stderr", "text": text }));
+                        session.events.record_event("output", json!({ "stream": "stderr", "text": text }));
                         code = Some(NOT_STARTED);
                     }
                     Some(Report::Exited { code: exit, signal }) => {
@@ -340,7 +340,7 @@ async fn attend(
             }
         }
         if !is_silent {
-            let _ = tokio::time::timeout(LAST_WORDS, listen).await;
+            let _ = tokio::time::timeout(OUTPUT_TIMEOUT, listen).await;
         }
     }
     info!(session = &*session.id, code, "agent ended");
@@ -377,7 +377,7 @@ async fn feed(session: &Session, stdin: Sender, queue: &mut mpsc::Receiver<Optio
 async fn output(session: &Session, name: &str, stream: impl AsyncRead + Unpin) {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
-    for said in 1_u64.. {
+    for latest in 1_u64.. {
         line.clear();
         match (&mut reader).take(MAX_OUTPUT_LINE).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
@@ -385,11 +385,12 @@ async fn output(session: &Session, name: &str, stream: impl AsyncRead + Unpin) {
         }
         let text = String::from_utf8_lossy(&line);
         session.touch();
-        session
-            .events
-            .say("output", json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }));
+        session.events.record_event(
+            "output",
+            json!({ "stream": name, "text": text.trim_end_matches(['\n', '\r']) }),
+        );
         session.events.backpressure().await;
-        if said.is_multiple_of(TRIM_EVERY) {
+        if latest.is_multiple_of(TRIM_EVERY) {
             session.events.trim_to_limits().await;
         }
     }
@@ -400,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_of_a_command_has_no_secret() {
+    fn debug_output_of_a_command_contains_no_secret() {
         let command = json!({ "command": ["agent"], "env": { "KEY": "canary" } });
         let command: AgentCommand = serde_json::from_value(command).unwrap();
         let printed = format!("{command:?}");

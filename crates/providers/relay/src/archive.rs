@@ -34,7 +34,7 @@ use crate::record::Record;
 /// The bucket of sessions in the store.
 const BUCKET: &str = "sessions";
 /// Deletes all entries of a stream.
-const NOTHING: Retention = Retention { entries: Some(0), bytes: None, aged: None };
+const DELETE_ALL: Retention = Retention { entries: Some(0), bytes: None, aged: None };
 /// An older version of the gateway stored the events of all sessions in this number of streams.
 const OLD_STREAMS: u32 = 1_024;
 
@@ -135,7 +135,7 @@ impl Archive {
             }
             let bounds = self.log.bounds(&stream).await?;
             if bounds.first <= bounds.last {
-                self.log.trim(&stream, NOTHING).await?;
+                self.log.trim(&stream, DELETE_ALL).await?;
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Archive {
         // The stream may have events of an earlier session that could not be deleted.
         let bounds = self.log.bounds(&space.stream).await?;
         if bounds.first <= bounds.last {
-            self.log.trim(&space.stream, NOTHING).await?;
+            self.log.trim(&space.stream, DELETE_ALL).await?;
         }
         let stored = Stored { space: Arc::clone(&space), ended_ms: None };
         self.sessions().insert(Arc::clone(id), stored);
@@ -223,13 +223,13 @@ impl Archive {
         let at_most = round_limit(ended.len() as u64);
         let mut deleted = Trimmed::default();
         let owners = ended.iter().map(|session| (&**session.owner.id(), 1));
-        let mut crowding = to_evict(owners, self.limits.ended);
-        for position in &crowding {
+        let mut evicted = to_evict(owners, self.limits.ended);
+        for position in &evicted {
             self.delete(&ended[*position].id).await?;
             deleted.over_limit += 1;
         }
-        crowding.sort_unstable();
-        for position in crowding.into_iter().rev() {
+        evicted.sort_unstable();
+        for position in evicted.into_iter().rev() {
             ended.remove(position);
         }
         let is_old = |ended: &&Ended| since_ms.is_some_and(|since_ms| ended.at_ms < since_ms);
@@ -250,8 +250,8 @@ impl Archive {
             .map(|session| &session.owner)
             .filter(|other| !budget.is_above_share(owner) && budget.is_above_share(other))
             .max_by_key(|other| budget.held_by(other));
-        let loser = largest.unwrap_or(owner).id().clone();
-        ended.into_iter().find(|session| *session.owner.id() == loser)
+        let victim = largest.unwrap_or(owner).id().clone();
+        ended.into_iter().find(|session| *session.owner.id() == victim)
     }
 
     async fn delete(&self, id: &str) -> Result<(), StoreError> {
@@ -262,7 +262,7 @@ impl Archive {
             self.sessions().insert(id, stored);
             return Err(error);
         }
-        if let Err(error) = self.log.trim(&stored.space.stream, NOTHING).await {
+        if let Err(error) = self.log.trim(&stored.space.stream, DELETE_ALL).await {
             warn!(session = &*id, %error, "cannot delete the events of an old session");
         }
         // A reader may still use the space.

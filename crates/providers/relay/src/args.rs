@@ -24,7 +24,7 @@ pub(crate) struct NewMessage {
     pub(crate) session_id: Option<String>,
     pub(crate) context: Option<Context>,
     pub(crate) caller_id: Option<String>,
-    #[serde(default, deserialize_with = "few")]
+    #[serde(default, deserialize_with = "bounded_tools")]
     pub(crate) caller_tools: Option<Vec<ToolSpec>>,
     pub(crate) agent: Option<String>,
     /// The name that other gateways use for an agent and its workspace. It is used as an agent
@@ -37,7 +37,7 @@ pub(crate) struct NewMessage {
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Context {
     pub(crate) caller_id: Option<String>,
-    #[serde(default, deserialize_with = "few")]
+    #[serde(default, deserialize_with = "bounded_tools")]
     pub(crate) caller_tools: Option<Vec<ToolSpec>>,
     pub(crate) timeout_ms: Option<u64>,
 }
@@ -58,10 +58,12 @@ pub(crate) struct ToolSpec {
 
 /// Reads a list of tools. Stops at the first tool that is too many, so that a long list takes no
 /// memory.
-fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ToolSpec>>, D::Error> {
-    struct Few;
+fn bounded_tools<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<ToolSpec>>, D::Error> {
+    struct BoundedTools;
 
-    impl<'de> Visitor<'de> for Few {
+    impl<'de> Visitor<'de> for BoundedTools {
         type Value = Vec<ToolSpec>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,7 +88,7 @@ fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ToolSpec
     struct List(#[serde(deserialize_with = "list")] Vec<ToolSpec>);
 
     fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ToolSpec>, D::Error> {
-        deserializer.deserialize_seq(Few)
+        deserializer.deserialize_seq(BoundedTools)
     }
 
     Ok(Option::<List>::deserialize(deserializer)?.map(|List(tools)| tools))
@@ -186,8 +188,8 @@ impl ToolSpec {
 impl ToolSpec {
     /// Returns the tool's description for agents: as the caller declared it, with its exposed
     /// name.
-    pub(crate) fn told(&self, exposed: &str) -> serde_json::Value {
-        let mut told = serde_json::json!({ "name": self.name, "exposed_name": exposed });
+    pub(crate) fn described(&self, exposed: &str) -> serde_json::Value {
+        let mut described = serde_json::json!({ "name": self.name, "exposed_name": exposed });
         let json = |raw: &Option<Box<RawValue>>| {
             raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok())
         };
@@ -200,10 +202,10 @@ impl ToolSpec {
         ];
         for (name, value) in fields {
             if let Some(value) = value {
-                told[name] = value;
+                described[name] = value;
             }
         }
-        told
+        described
     }
 }
 
@@ -234,7 +236,7 @@ impl EventsQuery {
 
 /// Arguments of `session_end`, and of other tools for one session.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Of {
+pub(crate) struct SessionArgs {
     pub(crate) session_id: String,
 }
 
@@ -403,11 +405,11 @@ mod tests {
         fn a_list_is_no_message(list in sa_hostile::list(&["m", "s", "r", "ann"])) {
             let Ok(json) = RawJson::parse(&list) else { return Ok(()) };
             proptest::prop_assert!(read::<NewMessage>(&json).is_err() && read::<EventsQuery>(&json).is_err());
-            proptest::prop_assert!(read::<Of>(&json).is_err() && read::<Next>(&json).is_err() && Response::read(&json).is_err());
+            proptest::prop_assert!(read::<SessionArgs>(&json).is_err() && read::<Next>(&json).is_err() && Response::read(&json).is_err());
         }
 
         #[test]
-        fn what_callers_write_is_taken_by_its_rules_or_refused_in_few_words(text in sa_hostile::nearly(usual())) {
+        fn input_of_callers_is_accepted_by_its_rules_or_refused_with_a_short_error(text in sa_hostile::nearly(usual())) {
             let Ok(json) = RawJson::parse(&text) else { return Ok(()) };
             match read::<NewMessage>(&json).and_then(|mut message| message.lending()) {
                 Ok(lending) => {
@@ -415,7 +417,7 @@ mod tests {
                     proptest::prop_assert!((1..=MAX_CALLER_ID).contains(&id.len()) && !id.contains(char::is_whitespace));
                     for tool in lending.tools.into_iter().flatten() {
                         proptest::prop_assert!(sa_protocol::validate_tool_name(&tool.name).is_ok());
-                        proptest::prop_assert_eq!(&tool.told("x")["name"], &tool.name);
+                        proptest::prop_assert_eq!(&tool.described("x")["name"], &tool.name);
                         let tool = tool.tool(&id, Duration::from_secs(1), false);
                         proptest::prop_assert!(tool.input.is_none_or(|schema| schema.check().is_ok()));
                     }
@@ -426,7 +428,7 @@ mod tests {
                 Response::read(&json).err(),
                 read::<EventsQuery>(&json).err(),
                 read::<Next>(&json).err(),
-                read::<Of>(&json).err(),
+                read::<SessionArgs>(&json).err(),
             ].into_iter().flatten() {
                 proptest::prop_assert!(short(&error), "{}", error.message.len());
             }

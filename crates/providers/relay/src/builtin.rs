@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::args::{self, EventsQuery, MAX_WAIT};
 use crate::events::PAGE_BYTES;
-use crate::sessions::{Heard, Sessions};
+use crate::sessions::{AcceptedMessage, Sessions};
 use crate::{END, KIND, MESSAGE, RESPOND};
 
 pub(crate) fn attach(sessions: &Arc<Sessions>) -> Option<Registration> {
@@ -72,7 +72,9 @@ async fn run(
             };
             Box::pin(run(sessions, tool, principal, args, updates)).await
         }
-        MESSAGE => attend(sessions, sessions.message(principal, args, None).await?, updates).await,
+        MESSAGE => {
+            follow_answer(sessions, sessions.message(principal, args, None).await?, updates).await
+        }
         "session_events" => {
             let query: EventsQuery = args::read(args)?;
             let id = query
@@ -83,7 +85,7 @@ async fn run(
         }
         "session_list" => Ok(json!({ "sessions": sessions.list(principal).await? })),
         END => {
-            let of: args::Of = args::read(args)?;
+            let of: args::SessionArgs = args::read(args)?;
             Ok(json!(sessions.end(principal, &of.session_id).await?))
         }
         "caller_tool_next" => sessions.next(principal, &args::read(args)?).await,
@@ -102,12 +104,16 @@ struct Action {
 
 /// Returns the result of `session_message`: at once, or when the agent is done, after all events
 /// were sent as updates.
-async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<Value, CallError> {
-    let Heard { session, event, wait, .. } = &heard;
+async fn follow_answer(
+    sessions: &Sessions,
+    accepted: AcceptedMessage,
+    updates: &Updates,
+) -> Result<Value, CallError> {
+    let AcceptedMessage { session, event, wait, .. } = &accepted;
     let (event, wait) = (*event, *wait);
     if wait.is_zero() {
         sessions.request_ended(session, None);
-        return Ok(heard.answer());
+        return Ok(accepted.answer());
     }
     let over = Instant::now() + wait;
     let mut following = sessions.follow(&session.owner, &session.id, event, false).await?;
@@ -115,7 +121,7 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
     // An agent that was started for this message is done when it has exited. An agent that
     // connects by itself may come at any time.
     let started = session.agent.is_some();
-    let mut said = Newest::default();
+    let mut latest = LatestEvents::default();
     let mut over = std::pin::pin!(tokio::time::sleep_until(over));
     let mut last = false;
     while !last {
@@ -125,9 +131,9 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             }
             let _ = agents.wait_for(|agents| *agents == 0).await;
         };
-        let news = tokio::select! {
+        let items = tokio::select! {
             biased;
-            news = following.next() => news?,
+            items = following.next() => items?,
             // All output is on disk before the agent counts as exited.
             () = done => {
                 let (rest, more) = following.rest().await?;
@@ -137,32 +143,32 @@ async fn attend(sessions: &Sessions, heard: Heard, updates: &Updates) -> Result<
             () = &mut over => break,
             () = sessions.closing.cancelled() => break,
         };
-        let Some(news) = news else { break };
-        for news in news {
-            if let crate::News::Event(event) = news
+        let Some(items) = items else { break };
+        for item in items {
+            if let crate::SessionItem::Event(event) = item
                 && let (Ok(content), Ok(value)) =
                     (RawJson::parse(&event.json), serde_json::from_str::<Value>(&event.json))
             {
-                said.push(content.len(), value);
+                latest.push(content.len(), value);
                 updates.send(Update::Chunk { content, attachments: Vec::new() });
             }
         }
     }
     sessions.request_ended(session, following.into_reader_guard());
-    sessions.look_at(session, Instant::now());
-    let mut answer = heard.answer();
-    answer["events"] = json!(said.events.iter().map(|(_, event)| event).collect::<Vec<_>>());
+    sessions.update_presence(session, Instant::now());
+    let mut answer = accepted.answer();
+    answer["events"] = json!(latest.events.iter().map(|(_, event)| event).collect::<Vec<_>>());
     Ok(answer)
 }
 
 /// The newest events, up to [`PAGE_BYTES`].
 #[derive(Default)]
-struct Newest {
+struct LatestEvents {
     events: VecDeque<(usize, Value)>,
     bytes: usize,
 }
 
-impl Newest {
+impl LatestEvents {
     fn push(&mut self, bytes: usize, event: Value) {
         self.events.push_back((bytes, event));
         self.bytes += bytes;

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_of_the_gateways_is_read_or_passed_over(text in sa_hostile::nearly(json!({
+        fn a_line_of_the_gateway_is_read_or_ignored(text in sa_hostile::nearly(json!({
             "type": "caller_tools_config", "params": { "caller_id": "c", "tools": [{ "name": "t", "exposed_name": "c_t" }] },
         })), answer in sa_hostile::nearly(json!({ "jsonrpc": "2.0", "id": 3, "error": { "code": -32_000, "message": "m", "data": {} } })),
             list in sa_hostile::list(&["caller_tools_config"])) {

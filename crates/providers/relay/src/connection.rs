@@ -21,8 +21,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{self, EventsQuery};
+use crate::byte_counter::{ByteCounter, Charge};
 use crate::lines::{Line, Lines};
-use crate::meter::{Charge, Meter};
 use crate::rpc::{self, Fault, INVALID_REQUEST, Incoming, METHOD_NOT_FOUND, Request};
 use crate::session::{Session, Working};
 use crate::sessions::Sessions;
@@ -40,9 +40,9 @@ struct Connection {
     session: Arc<Session>,
     answers: mpsc::Sender<Answer>,
     /// The bytes of incomplete lines and running requests.
-    incoming: Arc<Meter>,
+    incoming: Arc<ByteCounter>,
     /// The bytes of answers that the client has not read yet.
-    unread: Arc<Meter>,
+    unread: Arc<ByteCounter>,
     places: Arc<Semaphore>,
     /// The running requests, by the ids of the client. If a client uses an id twice, it can only
     /// cancel the later request.
@@ -66,8 +66,8 @@ pub(crate) async fn serve(sessions: &Arc<Sessions>, session: &Arc<Session>, stre
         sessions: Arc::clone(sessions),
         session: Arc::clone(session),
         answers,
-        incoming: Meter::new(&budgets.requests.share(&holder)),
-        unread: Meter::new(&budgets.answers.share(&holder)),
+        incoming: ByteCounter::new(&budgets.requests.share(&holder)),
+        unread: ByteCounter::new(&budgets.answers.share(&holder)),
         places: Arc::new(Semaphore::new(MAX_RUNNING)),
         running: Mutex::default(),
         over: CancellationToken::new(),
@@ -109,7 +109,7 @@ impl Connection {
         let mut first = true;
         loop {
             let (line, charge) = match lines.next().await {
-                Ok(Line::Whole(line, charge)) => (line, charge),
+                Ok(Line::Complete(line, charge)) => (line, charge),
                 Ok(Line::TooLong) => {
                     self.sessions.journal().count("relay", "line_too_long");
                     let message = format!("a line can have at most {max} bytes");

@@ -86,10 +86,10 @@ impl Events {
     }
 
     /// Sends and stores an event with these fields, its kind, the session and the time.
-    pub(crate) fn say(&self, kind: &str, fields: Value) {
+    pub(crate) fn record_event(&self, kind: &str, fields: Value) {
         let event = self.event(kind, fields);
         self.keep(&event);
-        self.tell(event);
+        self.notify(event);
     }
 
     /// Sends and stores an event, and returns its id once it and all earlier events are on disk.
@@ -99,7 +99,7 @@ impl Events {
         self.count(body.len());
         let stream = Arc::clone(&self.space.stream);
         let written = self.log().append(NewEntry { stream, key: None, body }).await?;
-        self.tell(event);
+        self.notify(event);
         self.trim_if_due().await;
         Ok(written.seq)
     }
@@ -113,7 +113,7 @@ impl Events {
         RawJson::of(&event)
     }
 
-    fn tell(&self, event: RawJson) {
+    fn notify(&self, event: RawJson) {
         self.notices.send(Notice {
             to: Some(Arc::clone(&self.owner)),
             body: NoticeBody::Session {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::{News, Sessions};
+use crate::{SessionItem, Sessions};
 
 /// The state of the handlers.
 #[derive(Debug, Clone, FromRef)]
@@ -278,7 +278,7 @@ pub(crate) async fn events(
     let (lines, body) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         loop {
-            let news = tokio::select! {
+            let items = tokio::select! {
                 () = routes.closing.cancelled() => return,
                 () = identity.over() => return,
                 () = lines.closed() => return,
@@ -288,14 +288,18 @@ pub(crate) async fn events(
                     }
                     continue;
                 }
-                news = following.next() => news,
+                items = following.next() => items,
             };
-            let Ok(Some(news)) = news else { return };
-            for news in news {
-                let text = match news {
-                    News::Request(request) => event("caller_tool_request", request.as_str()),
-                    News::Event(news) => {
-                        format!("id: {}\n{}", news.id, event(&news.kind, &news.json))
+            let Ok(Some(items)) = items else { return };
+            for item in items {
+                let text = match item {
+                    SessionItem::Request(request) => event("caller_tool_request", request.as_str()),
+                    SessionItem::Event(event_item) => {
+                        format!(
+                            "id: {}\n{}",
+                            event_item.id,
+                            event(&event_item.kind, &event_item.json)
+                        )
                     }
                 };
                 if lines.send(text).await.is_err() {

@@ -5,13 +5,14 @@
 //! any other tool. The agent is a process that the gateway starts ([`agent`]), or one that
 //! connects by itself. It calls the tools through the session's own Unix socket ([`socket`]). The
 //! caller receives each call as a `caller_tool_request`, on any connection that it listens on,
-//! and answers it ([`asking`]).
+//! and answers it ([`caller_requests`]).
 
 mod agent;
 mod archive;
 mod args;
-mod asking;
 mod builtin;
+mod byte_counter;
+mod caller_requests;
 pub mod client;
 mod connection;
 mod doctor;
@@ -19,7 +20,6 @@ mod events;
 pub mod http;
 mod lines;
 mod link;
-mod meter;
 mod presence;
 mod record;
 mod rpc;
@@ -41,7 +41,7 @@ use sa_core::Trimmer;
 use sa_limits::budget::SharedBudget;
 
 pub use agent::{AgentCommand, Input};
-pub use asking::{Following, News};
+pub use caller_requests::{Following, SessionItem};
 pub use events::Event;
 pub use record::SessionView;
 pub use sandbox::agent_directories;

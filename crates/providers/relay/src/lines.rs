@@ -6,13 +6,13 @@ use sa_limits::budget::Refused;
 use tokio::io::AsyncBufRead;
 use tokio::io::AsyncBufReadExt as _;
 
-use crate::meter::{Charge, Meter};
+use crate::byte_counter::{ByteCounter, Charge};
 
 pub(crate) struct Lines<R> {
     reader: R,
     /// The maximum length of a line.
     max: usize,
-    meter: Arc<Meter>,
+    byte_counter: Arc<ByteCounter>,
     /// The rest of the current line is discarded.
     skipping: bool,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Lines<R> {
 #[derive(Debug)]
 pub(crate) enum Line {
     /// A line and its charge, which lasts until the line is handled.
-    Whole(Vec<u8>, Charge),
+    Complete(Vec<u8>, Charge),
     TooLong,
     /// The budget refuses the line.
     Refused(Refused),
@@ -28,14 +28,14 @@ pub(crate) enum Line {
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
-    pub(crate) fn new(reader: R, max: usize, meter: &Arc<Meter>) -> Self {
-        Self { reader, max, meter: Arc::clone(meter), skipping: false }
+    pub(crate) fn new(reader: R, max: usize, byte_counter: &Arc<ByteCounter>) -> Self {
+        Self { reader, max, byte_counter: Arc::clone(byte_counter), skipping: false }
     }
 
     /// Reads the next line. A line that is too long, or that the budget refuses, is reported at
     /// once, and its rest is discarded.
     pub(crate) async fn next(&mut self) -> std::io::Result<Line> {
-        let (mut line, mut charge) = (Vec::new(), self.meter.empty());
+        let (mut line, mut charge) = (Vec::new(), self.byte_counter.empty());
         loop {
             let part = self.reader.fill_buf().await?;
             if part.is_empty() {
@@ -61,7 +61,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             }
             match (end, self.skipping) {
                 (Some(_), true) => self.skipping = false,
-                (Some(_), false) => return Ok(Line::Whole(line, charge)),
+                (Some(_), false) => return Ok(Line::Complete(line, charge)),
                 (None, _) => {}
             }
         }
@@ -84,12 +84,12 @@ mod tests {
     }
 
     async fn lines(bytes: &[u8], capacity: usize, max: usize) -> Vec<Option<Vec<u8>>> {
-        let meter = Meter::new(&budget().share(&Holder::named("a")));
-        let mut reader = Lines::new(BufReader::with_capacity(capacity, bytes), max, &meter);
+        let byte_counter = ByteCounter::new(&budget().share(&Holder::named("a")));
+        let mut reader = Lines::new(BufReader::with_capacity(capacity, bytes), max, &byte_counter);
         let mut lines = Vec::new();
         loop {
             match reader.next().await.unwrap() {
-                Line::Whole(line, _) => lines.push(Some(line)),
+                Line::Complete(line, _) => lines.push(Some(line)),
                 Line::TooLong => lines.push(None),
                 Line::Refused(refused) => panic!("{refused}"),
                 Line::End => return lines,
@@ -108,15 +108,15 @@ mod tests {
     async fn a_line_takes_from_the_budget_from_its_first_bytes_until_it_is_handled() {
         let budget = budget();
         let other = budget.acquire(&Holder::named("a"), 10 * STEP).unwrap();
-        let meter = Meter::new(&budget.share(&Holder::named("a")));
+        let byte_counter = ByteCounter::new(&budget.share(&Holder::named("a")));
         let text = format!("{}\n{}\nshort\n", "x".repeat(2 * STEP), "y".repeat(3 * STEP));
-        let mut lines = Lines::new(text.as_bytes(), usize::MAX, &meter);
-        let Line::Whole(line, charge) = lines.next().await.unwrap() else { panic!() };
+        let mut lines = Lines::new(text.as_bytes(), usize::MAX, &byte_counter);
+        let Line::Complete(line, charge) = lines.next().await.unwrap() else { panic!() };
         assert_eq!((line.len(), budget.used()), (2 * STEP, 12 * STEP));
         let Line::Refused(refused) = lines.next().await.unwrap() else { panic!() };
         assert!(refused.message.contains("of them by this principal"), "{refused}");
         assert_eq!(budget.used(), 12 * STEP, "the refused line is not in memory");
-        let Line::Whole(line, _) = lines.next().await.unwrap() else { panic!() };
+        let Line::Complete(line, _) = lines.next().await.unwrap() else { panic!() };
         assert_eq!(line, b"short");
         drop((charge, other));
         assert_eq!(budget.used(), 0);
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_what_lies_between_breaks(
+        fn lines_are_separated_by_breaks(
             parts in proptest::collection::vec("[a-z]{0,20}", 0..10), capacity in 1_usize..40, max in 0_usize..24,
         ) {
             let text = parts.iter().flat_map(|part| [part.as_str(), "\n"]).collect::<String>();

@@ -93,7 +93,7 @@ impl Link for CallerLink {
         let args: &serde_json::value::RawValue = serde_json::from_str(call.args.as_str())
             .map_err(|error| CallError::new(CallErrorKind::InvalidArgs, error.to_string()))?;
         let id = Uuid::new_v4();
-        let request = Asked {
+        let request = ToolRequest {
             kind: "caller_tool_request",
             session_id: &self.events.session,
             request_id: id.to_string(),
@@ -113,7 +113,7 @@ impl Link for CallerLink {
     fn send_cancel(&self, id: CallId, reason: CancelReason) {
         if let Some(request) = self.requests.take(id) {
             let fields = json!({ "request_id": request.id.to_string(), "reason": reason.as_str() });
-            self.events.say("caller_tool_cancelled", fields);
+            self.events.record_event("caller_tool_cancelled", fields);
         }
     }
 }
@@ -141,7 +141,7 @@ fn notice(events: &Events, request: RawJson) -> Notice {
 }
 
 #[derive(serde::Serialize)]
-struct Asked<'a> {
+struct ToolRequest<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     session_id: &'a str,

@@ -33,7 +33,7 @@ enum State {
     Unknown,
     /// Not listening, because it handles the requests that it has received.
     Working,
-    Here,
+    Connected,
     /// Not listening; counts as absent from this time on.
     Left(Instant),
     Gone,
@@ -52,7 +52,7 @@ impl Presence {
         match self.known().state {
             State::Unknown => "unknown",
             State::Working => "working",
-            State::Here => "listening",
+            State::Connected => "listening",
             State::Left(_) => "left",
             State::Gone => "gone",
         }
@@ -60,15 +60,15 @@ impl Presence {
 
     /// Updates the state with whether the caller is listening now. Returns `true` if the caller
     /// has just become absent.
-    pub(crate) fn look(&self, listens: bool, now: Instant) -> bool {
+    pub(crate) fn update(&self, listens: bool, now: Instant) -> bool {
         let mut known = self.known();
         if listens {
-            if known.state != State::Here {
-                *known = Known { state: State::Here, active_until: None };
+            if known.state != State::Connected {
+                *known = Known { state: State::Connected, active_until: None };
             }
             return false;
         }
-        if known.state == State::Here {
+        if known.state == State::Connected {
             known.leave(now + self.grace);
         }
         let is_over = matches!(known.state, State::Left(until) if now >= until);
@@ -96,11 +96,11 @@ impl Presence {
 
     /// Records that the caller is listening, so that it needs no time for another request.
     pub(crate) fn here(&self) {
-        *self.known() = Known { state: State::Here, active_until: None };
+        *self.known() = Known { state: State::Connected, active_until: None };
     }
 
     /// Records the end of a long poll, after which the caller has time for its next poll.
-    pub(crate) fn asks_again(&self) {
+    pub(crate) fn polled_again(&self) {
         let mut known = self.known();
         let until = Instant::now() + self.grace.max(POLL_GRACE);
         known.active_until = Some(until);
@@ -110,7 +110,7 @@ impl Presence {
     }
 
     /// Records that a poll returns requests: the caller will be silent until it has handled them.
-    pub(crate) fn at_work(&self) {
+    pub(crate) fn started_work(&self) {
         self.known().state = State::Working;
     }
 
@@ -138,52 +138,52 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_is_gone_once_its_grace_is_over_and_back_when_it_listens() {
+    async fn a_caller_is_gone_after_its_grace_and_back_when_it_listens() {
         let presence = Presence::new(Duration::from_secs(5));
         let after = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
         assert!(
-            !presence.look(false, Instant::now()) && !presence.is_gone(),
+            !presence.update(false, Instant::now()) && !presence.is_gone(),
             "never seen: waited for"
         );
-        presence.look(true, Instant::now());
-        assert!(!presence.look(false, Instant::now()));
+        presence.update(true, Instant::now());
+        assert!(!presence.update(false, Instant::now()));
         after(4).await;
         presence.active();
         after(4).await;
-        assert!(!presence.look(false, Instant::now()), "it did something meanwhile");
+        assert!(!presence.update(false, Instant::now()), "it did something meanwhile");
         after(1).await;
-        assert!(presence.look(false, Instant::now()) && presence.is_gone());
-        assert!(!presence.look(false, Instant::now()), "it goes only once");
-        presence.look(true, Instant::now());
+        assert!(presence.update(false, Instant::now()) && presence.is_gone());
+        assert!(!presence.update(false, Instant::now()), "it goes only once");
+        presence.update(true, Instant::now());
         assert!(!presence.is_gone());
-        presence.at_work();
+        presence.started_work();
         after(60).await;
-        assert!(!presence.look(false, Instant::now()), "it works on what it was given");
+        assert!(!presence.update(false, Instant::now()), "it works on what it was given");
         presence.done();
         after(6).await;
-        assert!(presence.look(false, Instant::now()), "it has not asked for more");
+        assert!(presence.update(false, Instant::now()), "it has not asked for more");
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_a_grace_a_closed_stream_is_the_end_and_a_poll_is_not() {
         let presence = Presence::new(Duration::ZERO);
-        presence.look(true, Instant::now());
+        presence.update(true, Instant::now());
         presence.active();
         assert!(
-            presence.look(false, Instant::now()) && presence.is_gone(),
+            presence.update(false, Instant::now()) && presence.is_gone(),
             "its stream has closed"
         );
         presence.active();
-        assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "it did something");
-        presence.look(true, Instant::now());
-        presence.asks_again();
-        assert!(!presence.look(false, Instant::now()) && !presence.is_gone(), "it polls");
+        assert!(!presence.update(false, Instant::now()) && !presence.is_gone(), "it did something");
+        presence.update(true, Instant::now());
+        presence.polled_again();
+        assert!(!presence.update(false, Instant::now()) && !presence.is_gone(), "it polls");
         tokio::time::advance(POLL_GRACE).await;
-        assert!(presence.look(false, Instant::now()), "it does not poll any more");
-        presence.asks_again();
-        presence.look(true, Instant::now());
+        assert!(presence.update(false, Instant::now()), "it does not poll any more");
+        presence.polled_again();
+        presence.update(true, Instant::now());
         assert!(
-            presence.look(false, Instant::now()),
+            presence.update(false, Instant::now()),
             "a stream that was opened since then has closed"
         );
     }

@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_taken_once() {
+    fn a_greeting_is_accepted_once() {
         assert!(matches!(decode(b"OUBLIETTE-DOWNSTREAM project", true), Incoming::Nothing));
         assert!(matches!(decode(b"OUBLIETTE-DOWNSTREAM project", false), Incoming::One(Err(_))));
     }
 
     proptest! {
         #[test]
-        fn any_line_is_a_request_or_a_short_word_on_why_it_is_none(
+        fn any_line_is_a_request_or_a_short_error(
             noise in sa_hostile::noise(), first in any::<bool>(), nearly in sa_hostile::nearly(serde_json::json!({
                 "jsonrpc": "2.0", "id": 1, "method": "caller_tool", "params": { "tool": "t", "arguments": {} },
             })), batched in any::<bool>(),

@@ -198,13 +198,13 @@ pub(crate) fn check_program(policy: &Policy, command: &AgentCommand) -> io::Resu
 /// Checks that an agent may do no more than the sandboxed agent that asks for it. The error names
 /// the first additional permission.
 pub(crate) fn check_confinement(
-    (asking, own): (&AgentCommand, &Paths),
-    (asked, its): (&AgentCommand, &Paths),
+    (calling, own): (&AgentCommand, &Paths),
+    (called, its): (&AgentCommand, &Paths),
 ) -> Result<(), String> {
-    if !asked.sandbox {
+    if !called.sandbox {
         return Err("has no sandbox".into());
     }
-    if asked.network && !asking.network {
+    if called.network && !calling.network {
         return Err("has network access, which the calling agent does not have".into());
     }
     let within = |path: &PathBuf, roots: &[&PathBuf]| {
@@ -213,7 +213,7 @@ pub(crate) fn check_confinement(
     };
     let mut roots: Vec<&PathBuf> = own.dir.iter().collect();
     if its.dir.as_ref().is_some_and(|dir| !within(dir, &roots)) {
-        return Err(format!("works in {}, which is not in the calling agent's dir", asked.dir));
+        return Err(format!("works in {}, which is not in the calling agent's dir", called.dir));
     }
     roots.extend(own.read.values());
     match its.read.iter().find(|(_, real)| !within(real, &roots)) {
@@ -301,9 +301,9 @@ mod tests {
         let before = Paths::of_all(&agents("a/sub", "a/lib")).unwrap();
         // Links outside of an agent's directory are not in its power.
         assert!(Paths::of_all(&agents("name-of-a/sub", "victim")).is_ok());
-        let check = |asked: &Paths| {
-            let (asking, b) = (agent(&at("a"), &[]), agent(&at("a/sub"), &[&at("a/lib")]));
-            check_confinement((&asking, &before["a"]), (&b, asked))
+        let check = |called: &Paths| {
+            let (calling, b) = (agent(&at("a"), &[]), agent(&at("a/sub"), &[&at("a/lib")]));
+            check_confinement((&calling, &before["a"]), (&b, called))
         };
         assert_eq!(check(&before["b"]), Ok(()));
 
@@ -333,11 +333,11 @@ mod tests {
     #[test]
     fn an_agent_cannot_use_another_one_to_read_credentials_in_its_home() {
         for home in sa_sandbox::homes().iter().filter(|home| home.parent().is_some()) {
-            let (asking, key) = (agent(home, &[]), home.join(".ssh"));
-            let own = Paths::of(&asking);
+            let (calling, key) = (agent(home, &[]), home.join(".ssh"));
+            let own = Paths::of(&calling);
             assert!(own.credentials.contains(&key), "{own:?}");
-            let check = |asked: AgentCommand| {
-                check_confinement((&asking, &own), (&asked, &Paths::of(&asked)))
+            let check = |called: AgentCommand| {
+                check_confinement((&calling, &own), (&called, &Paths::of(&called)))
             };
             assert_eq!(check(agent(&home.join("project"), &[home])), Ok(()));
             for read in [key.clone(), key.join("id_rsa"), home.join(".netrc")] {

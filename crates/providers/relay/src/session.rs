@@ -224,20 +224,20 @@ impl Session {
             .iter()
             .map(|tool| (Arc::clone(&tool.tool.name), Arc::clone(&tool.name)))
             .collect();
-        let told: Vec<Value> = specs
+        let described: Vec<Value> = specs
             .iter()
             .map(|spec| {
                 let exposed = names
                     .iter()
                     .find(|(own, _)| **own == *spec.name)
                     .map(|(_, exposed)| &**exposed);
-                spec.told(exposed.unwrap_or_default())
+                spec.described(exposed.unwrap_or_default())
             })
             .collect();
         let config = json!({
             "jsonrpc": "2.0",
             "type": "caller_tools_config",
-            "params": { "caller_id": caller_id, "session_id": &*self.id, "tools": told },
+            "params": { "caller_id": caller_id, "session_id": &*self.id, "tools": described },
         });
         self.lent.send_replace(Arc::new(Lent {
             caller_id,
@@ -273,7 +273,7 @@ impl Session {
         for (id, _) in self.requests.all() {
             self.requests.take(id);
         }
-        self.events.say("session_ended", json!({ "reason": reason }));
+        self.events.record_event("session_ended", json!({ "reason": reason }));
         self.ended.cancel();
         let _ = std::fs::remove_file(&self.socket);
         true
@@ -286,7 +286,7 @@ impl Session {
     }
 
     /// Removes the files that its agents have left.
-    pub(crate) async fn clear_away(&self) {
+    pub(crate) async fn remove_files(&self) {
         let dir = self.own_dir();
         let _ = tokio::task::spawn_blocking(move || remove_own_dir(&dir)).await;
     }

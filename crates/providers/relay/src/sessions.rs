@@ -47,7 +47,7 @@ pub struct Sessions {
     open: Mutex<HashMap<Arc<str>, Open>>,
     budget: Arc<SharedBudget>,
     /// Wakes the task that tracks the presence of callers.
-    pub(crate) poke: Arc<Notify>,
+    pub(crate) presence_changed: Arc<Notify>,
     stop: CancellationToken,
     /// Cancelled when long polls must return.
     pub(crate) closing: CancellationToken,
@@ -63,7 +63,7 @@ pub(crate) struct Open {
 }
 
 /// An accepted message.
-pub(crate) struct Heard {
+pub(crate) struct AcceptedMessage {
     pub(crate) session: Arc<Session>,
     /// The id of its event.
     pub(crate) event: Option<u64>,
@@ -75,7 +75,7 @@ pub(crate) struct Heard {
     hint: Option<String>,
 }
 
-impl Heard {
+impl AcceptedMessage {
     /// Returns the answer to the sender of the message.
     pub(crate) fn answer(&self) -> Value {
         let mut answer = json!(self.session.show());
@@ -129,7 +129,7 @@ impl Sessions {
             archive,
             open: Mutex::default(),
             budget,
-            poke: Arc::new(Notify::new()),
+            presence_changed: Arc::new(Notify::new()),
             stop: CancellationToken::new(),
             closing: CancellationToken::new(),
             registration: Mutex::new(None),
@@ -145,7 +145,7 @@ impl Sessions {
             let (turn, bytes) = turn::State::left_open(&events).await?;
             record.turn = turn;
             events.space.charge(bytes);
-            events.say("session_ended", json!({ "reason": record.view.reason }));
+            events.record_event("session_ended", json!({ "reason": record.view.reason }));
             record.event_bytes = events.space.bytes();
             sessions.archive.write(&record).await?;
         }
@@ -154,12 +154,12 @@ impl Sessions {
         let registration = builtin::attach(&sessions);
         *sessions.registration.lock() = registration;
         tokio::spawn(watch::callers(Arc::downgrade(&sessions), sessions.stop.clone()));
-        tokio::spawn(watch::keep_house(Arc::downgrade(&sessions), sessions.stop.clone()));
+        tokio::spawn(watch::delete_expired(Arc::downgrade(&sessions), sessions.stop.clone()));
         Ok(sessions)
     }
 
     /// Completes all long polls, so that the gateway can shut down without waiting for them.
-    pub fn wind_down(&self) {
+    pub fn begin_shutdown(&self) {
         self.closing.cancel();
     }
 
@@ -194,7 +194,7 @@ impl Sessions {
         principal: &Arc<Principal>,
         json: &RawJson,
         within: Option<&Arc<Session>>,
-    ) -> Result<Heard, CallError> {
+    ) -> Result<AcceptedMessage, CallError> {
         let mut message: args::NewMessage = args::read(json)?;
         let lending = message.lending()?;
         if message.message.as_ref().is_some_and(|text| text.len() > MAX_MESSAGE) {
@@ -220,7 +220,7 @@ impl Sessions {
                 let event = json!({ "message": message.message });
                 let event = session.events.write("agent_message", event).await.map_err(stored)?;
                 session.turn.answered();
-                return Ok(Heard {
+                return Ok(AcceptedMessage {
                     session,
                     event: Some(event),
                     wait: Duration::ZERO,
@@ -236,7 +236,7 @@ impl Sessions {
             self.check_confinement(within, agent.as_deref())?;
             let session = self.open_session(principal, agent, within.cloned()).await?;
             session.lend(self.router.directory(), lending, places);
-            session.events.say("session_started", json!({ "agent": session.agent }));
+            session.events.record_event("session_started", json!({ "agent": session.agent }));
             if let Err(error) = self.archive.write(&session.record()).await {
                 let why = format!("the session cannot be stored: {error}");
                 self.end_session(&session, &why).await;
@@ -259,7 +259,7 @@ impl Sessions {
             }
         }
         let hint = self.hint_for(&session);
-        Ok(Heard { session, event, wait, spawned, hint })
+        Ok(AcceptedMessage { session, event, wait, spawned, hint })
     }
 
     /// Stores a message and sends it to the agent. Returns the id of its event.
@@ -344,9 +344,9 @@ impl Sessions {
         let Some(command) = agents.get(own).filter(|command| command.sandbox) else {
             return Ok(());
         };
-        let refused = |what: String| {
+        let refused = |name: String| {
             let rule = format!(
-                "an agent in a sandbox can only use agents that are at least as confined; {what}"
+                "an agent in a sandbox can only use agents that are at least as confined; {name}"
             );
             CallError::new(CallErrorKind::NotAllowed, rule)
                 .hint("agents with the same sandbox, network, dir and read can use each other; see sessions.agents")
@@ -384,10 +384,10 @@ impl Sessions {
 
     /// Returns the hint if an agent should have connected by now. Clients of the original protocol
     /// would wait for it until the session ends.
-    pub(crate) fn hint_if_late(&self, session: &Session) -> Option<String> {
+    pub(crate) fn hint_if_slow(&self, session: &Session) -> Option<String> {
         let timeout = self.options.agent_timeout;
-        let is_late = session.turn.working_for().is_some_and(|waiting| waiting >= timeout);
-        if is_late && session.lacks_agent() { self.hint_for(session) } else { None }
+        let is_slow = session.turn.working_for().is_some_and(|waiting| waiting >= timeout);
+        if is_slow && session.lacks_agent() { self.hint_for(session) } else { None }
     }
 
     async fn open_session(
@@ -453,7 +453,7 @@ impl Sessions {
             return;
         }
         if !session.is_running() {
-            session.clear_away().await;
+            session.remove_files().await;
         }
         info!(session = &*session.id, reason, "session ended");
         self.audit("session.ended", &session.owner, &session.id, reason);
@@ -511,12 +511,12 @@ impl Sessions {
     /// Records that a session's caller is active, because it sent a request.
     pub(crate) fn caller_did_something(&self, session: &Session) {
         session.presence.active();
-        self.poke.notify_one();
+        self.presence_changed.notify_one();
     }
 
     /// Checks the presence of callers again.
-    pub(crate) fn look_again(&self) {
-        self.poke.notify_one();
+    pub(crate) fn refresh(&self) {
+        self.presence_changed.notify_one();
     }
 
     /// Returns the error for a message to a session that is not open: that it has ended, or is
@@ -542,10 +542,16 @@ impl Sessions {
         Events::new(id, owner, &self.notices, &self.archive, space, &self.options)
     }
 
-    pub(crate) fn audit(&self, what: &'static str, who: &Principal, session: &str, detail: &str) {
+    pub(crate) fn audit(
+        &self,
+        name: &'static str,
+        principal: &Principal,
+        session: &str,
+        detail: &str,
+    ) {
         self.router.journal().audit(AuditEvent {
-            name: what,
-            actor: format!("{} {}", who.role, who.name),
+            name,
+            actor: format!("{} {}", principal.role, principal.name),
             subject: session.to_owned(),
             detail: detail.to_owned(),
         });

@@ -165,8 +165,8 @@ impl State {
             }
             let outputs = page.events.iter().filter(|event| event.kind == "output");
             let outputs = outputs.filter_map(|event| serde_json::from_str(&event.json).ok());
-            let said = outputs.filter(|output: &Value| output["stream"] == "stdout");
-            lines.extend(said.filter_map(|output| output["text"].as_str().map(str::to_owned)));
+            let stdout = outputs.filter(|output: &Value| output["stream"] == "stdout");
+            lines.extend(stdout.filter_map(|output| output["text"].as_str().map(str::to_owned)));
             if !page.more {
                 return Ok(Some(lines.join("\n")).filter(|text| !text.is_empty()));
             }

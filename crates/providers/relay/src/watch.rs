@@ -29,16 +29,16 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
             let now = Instant::now();
             let open = sessions.all();
             for session in &open {
-                sessions.look_at(session, now);
+                sessions.update_presence(session, now);
             }
             open.iter().filter_map(|session| session.presence.due()).min()
         };
-        let poked = async {
+        let changed = async {
             let Some(sessions) = sessions.upgrade() else { return };
             // Dropped while waiting: a strong reference to the sessions keeps the gateway alive.
-            let poke = Arc::clone(&sessions.poke);
+            let presence_changed = Arc::clone(&sessions.presence_changed);
             drop(sessions);
-            poke.notified().await;
+            presence_changed.notified().await;
         };
         let due = async {
             match due {
@@ -49,13 +49,13 @@ pub(crate) async fn callers(sessions: Weak<Sessions>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = readers.changed() => if changed.is_err() { return },
-            () = poked => {}
+            () = changed => {}
             () = due => {}
         }
     }
 }
 
-pub(crate) async fn keep_house(sessions: Weak<Sessions>, stop: CancellationToken) {
+pub(crate) async fn delete_expired(sessions: Weak<Sessions>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(HOUSEKEEPING) => {}
@@ -84,8 +84,8 @@ impl Sessions {
     }
 
     /// Updates whether a session's caller is listening. If it is gone, its requests fail.
-    pub(crate) fn look_at(&self, session: &Session, now: Instant) {
-        if session.presence.look(self.is_attended(session), now) {
+    pub(crate) fn update_presence(&self, session: &Session, now: Instant) {
+        if session.presence.update(self.is_attended(session), now) {
             info!(session = &*session.id, "the session's caller disconnected");
             for (id, _) in session.requests.all() {
                 if session.requests.take(id).is_some() {

@@ -67,9 +67,9 @@ async fn check_others_are_served(kit: &Kit) {
     }
 }
 
-async fn own_session(kit: &Kit, who: &Arc<Principal>) -> String {
-    let listed = kit.sessions.list(who).await.unwrap();
-    listed.into_iter().find(|view| *view.owner.id == *who.id).unwrap().session_id
+async fn own_session(kit: &Kit, principal: &Arc<Principal>) -> String {
+    let listed = kit.sessions.list(principal).await.unwrap();
+    listed.into_iter().find(|view| *view.owner.id == *principal.id).unwrap().session_id
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn incomplete_lines_of_one_principal_stay_within_its_share() {
     }
     // Each line is refused, or it is in memory as a whole.
     let mut refused = Vec::new();
-    let settled = async {
+    let all_counted = async {
         loop {
             while let Ok(answer) = answers.try_recv() {
                 refused.push(answer);
@@ -104,7 +104,7 @@ async fn incomplete_lines_of_one_principal_stay_within_its_share() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(SOON, settled).await.unwrap();
+    tokio::time::timeout(SOON, all_counted).await.unwrap();
     assert!((18..=19).contains(&refused.len()), "{} lines were refused", refused.len());
     for (_, answer) in &refused {
         check_refused(answer, "requests");

@@ -33,7 +33,7 @@ impl Write for Logged {
 }
 
 #[tokio::test]
-async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_does_not_count() {
+async fn an_answer_to_an_unknown_request_is_logged_and_reported_to_its_sender() {
     let logged = Logged::default();
     let writer = logged.clone();
     let subscriber =
@@ -45,9 +45,9 @@ async fn an_answer_to_an_unknown_request_is_logged_and_its_owner_learns_that_it_
     agent.ask("caller_tool", json!({ "tool": "send", "arguments": {} })).await;
     let id = request(&kit, &owner, &session).await;
     assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 4, "{id}");
-    let respond = async |who: &str, session: &str, request: &str| -> Value {
+    let respond = async |name: &str, session: &str, request: &str| -> Value {
         let answer = json!({ "session_id": session, "request_id": request, "result": 7 });
-        kit.call(&principal(who), "caller_tool_response", answer).await.unwrap()
+        kit.call(&principal(name), "caller_tool_response", answer).await.unwrap()
     };
     let (taken, late) =
         (json!({ "received": true }), json!({ "received": true, "counted": false }));
@@ -113,14 +113,14 @@ async fn progress_restarts_the_idle_timeout_of_a_call_on_the_socket() {
 }
 
 #[tokio::test]
-async fn requests_fail_at_once_when_the_last_stream_of_their_caller_closes() {
+async fn requests_fail_immediately_when_the_last_stream_of_their_caller_closes() {
     let kit = Kit::new("").await;
     let owner = principal("owner");
     let (session, mut agent) = kit.session(&owner).await;
     let mut stream = kit.sessions.follow(&owner, &session, None, false).await.unwrap();
     agent.ask("caller_tool", json!({ "tool": "send" })).await;
-    let news = tokio::time::timeout(SOON, stream.next()).await.unwrap().unwrap().unwrap();
-    assert!(matches!(news[0], sa_relay::News::Request(_)), "{news:?}");
+    let items = tokio::time::timeout(SOON, stream.next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(items[0], sa_relay::SessionItem::Request(_)), "{items:?}");
     let closed = Instant::now();
     drop(stream);
     let answer = agent.answer().await;

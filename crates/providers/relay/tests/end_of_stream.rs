@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use sa_core::store::{
     Appended, Bounds, Entry, Found, Log, NewEntry, Retention, Search, StoreFuture, Trimmed,
 };
-use sa_relay::News;
+use sa_relay::SessionItem;
 use sa_store::Store;
 use serde_json::json;
 use tokio::sync::watch;
@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use crate::kit::{Kit, SOON, principal};
 
 /// A log that delays `session_ended` until it is released.
-struct Late {
+struct DelayedLog {
     store: Arc<Store>,
     held: Mutex<Option<(String, Vec<u8>)>>,
 }
 
-impl Late {
+impl DelayedLog {
     fn held(&self) -> (String, String) {
         let (stream, body) = self.held.lock().clone().unwrap();
         (stream, String::from_utf8(body).unwrap())
@@ -41,7 +41,7 @@ impl Late {
     }
 }
 
-impl Log for Late {
+impl Log for DelayedLog {
     fn append(&self, entry: NewEntry) -> StoreFuture<'_, Appended> {
         self.store.append(entry)
     }
@@ -97,7 +97,7 @@ impl Log for Late {
 async fn the_last_event_of_a_stream_is_the_end_of_the_session() {
     let mut late = None;
     let kit = Kit::with_log("", Duration::ZERO, |store| {
-        let log = Arc::new(Late { store, held: Mutex::default() });
+        let log = Arc::new(DelayedLog { store, held: Mutex::default() });
         late = Some(Arc::clone(&log));
         log
     })
@@ -113,9 +113,9 @@ async fn the_last_event_of_a_stream_is_the_end_of_the_session() {
             tokio::task::yield_now().await;
             if step < 5 { late.output() } else { late.release() }
         };
-        let (news, ()) = tokio::join!(tokio::time::timeout(SOON, stream.next()), write);
-        for news in news.unwrap().unwrap().expect("the stream ended before its session_ended") {
-            let News::Event(event) = news else { panic!("{news:?}") };
+        let (items, ()) = tokio::join!(tokio::time::timeout(SOON, stream.next()), write);
+        for item in items.unwrap().unwrap().expect("the stream ended before its session_ended") {
+            let SessionItem::Event(event) = item else { panic!("{item:?}") };
             kinds.push(event.kind);
         }
     }

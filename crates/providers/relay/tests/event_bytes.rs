@@ -50,9 +50,9 @@ async fn two_sessions(kit: &Kit, store: &Store) -> ((String, Agent), String, (St
     (busy, session, new.expect("each session has its own stream"))
 }
 
-async fn events(kit: &Kit, who: &str, session: &str) -> Vec<Value> {
+async fn events(kit: &Kit, name: &str, session: &str) -> Vec<Value> {
     let query = json!({ "session_id": session, "limit": 1_000 });
-    let found = kit.call(&principal(who), "session_events", query).await.unwrap();
+    let found = kit.call(&principal(name), "session_events", query).await.unwrap();
     found["events"].as_array().unwrap().clone()
 }
 
@@ -94,14 +94,14 @@ async fn large_requests_for_callers_and_lines_of_agents_count_as_well() {
             .await;
         assert!(agent.answer().await["error"].is_object());
     }
-    settled(&store).await;
+    wait_for_store(&store).await;
     let args = json!({ "session_id": session, "message": "go" });
     kit.call(&owner, "session_message", args).await.unwrap();
     let deadline = Instant::now() + SOON;
     while store.stats().entries < 120 + 100 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    settled(&store).await;
+    wait_for_store(&store).await;
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn an_answer_that_waits_for_the_agent_has_the_newest_events() {
 }
 
 /// Waits until the streams are within the limit that applies between two trims.
-async fn settled(store: &Store) {
+async fn wait_for_store(store: &Store) {
     let deadline = Instant::now() + SOON;
     loop {
         let all: u64 = streams(store).await.into_values().sum();

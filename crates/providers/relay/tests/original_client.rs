@@ -56,9 +56,9 @@ async fn done(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &Value) {
 }
 
 fn assistant(events: &[Value]) -> Vec<&str> {
-    let said =
+    let text =
         events.iter().filter(|event| event["type"] == "message" && event["role"] == "assistant");
-    said.map(|event| event["text"].as_str().unwrap()).collect()
+    text.map(|event| event["text"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]

@@ -40,8 +40,8 @@ async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
         });
         let answer = kit.call(&owner, "session_message", args).await.unwrap();
         session = answer["session_id"].clone();
-        let said = format!("round {round}");
-        assert!(answer["events"].to_string().contains(&said), "{answer}");
+        let text = format!("round {round}");
+        assert!(answer["events"].to_string().contains(&text), "{answer}");
         secret_file::mark_directory_except(&data, &sa_relay::agent_directories(&data, &agents))
             .unwrap();
         assert!(secret_file::is_marked_path(&data.join("operator.token")));

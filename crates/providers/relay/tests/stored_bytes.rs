@@ -33,24 +33,24 @@ async fn limited() -> (Kit, Arc<Store>) {
 }
 
 /// Opens a session and sends it messages.
-async fn talk(kit: &Kit, who: &Arc<Principal>, messages: usize) -> String {
+async fn converse(kit: &Kit, principal: &Arc<Principal>, messages: usize) -> String {
     let mut session = Value::Null;
     for n in 0..messages {
         let text = format!("{n} {}", "x".repeat(MESSAGE));
         let args = json!({ "session_id": session, "message": text });
-        session = kit.call(who, "session_message", args).await.unwrap()["session_id"].clone();
+        session = kit.call(principal, "session_message", args).await.unwrap()["session_id"].clone();
     }
     session.as_str().unwrap().to_owned()
 }
 
-async fn end(kit: &Kit, who: &Arc<Principal>, session: &str) {
-    kit.call(who, "session_end", json!({ "session_id": session })).await.unwrap();
+async fn end(kit: &Kit, principal: &Arc<Principal>, session: &str) {
+    kit.call(principal, "session_end", json!({ "session_id": session })).await.unwrap();
 }
 
 /// Returns the number of stored messages.
-async fn messages(kit: &Kit, who: &Arc<Principal>, session: &str) -> usize {
+async fn messages(kit: &Kit, principal: &Arc<Principal>, session: &str) -> usize {
     let query = json!({ "session_id": session, "since": 0, "limit": 1_000 });
-    let found = kit.call(who, "session_events", query).await.unwrap();
+    let found = kit.call(principal, "session_events", query).await.unwrap();
     found["events"].as_array().unwrap().iter().filter(|event| event["type"] == "message").count()
 }
 
@@ -63,19 +63,19 @@ async fn on_disk(store: &Store) -> usize {
     bytes
 }
 
-fn held(kit: &Kit, who: &str) -> usize {
-    kit.sessions.budgets()[1].held_by(&Holder::named(who))
+fn held(kit: &Kit, principal: &str) -> usize {
+    kit.sessions.budgets()[1].held_by(&Holder::named(principal))
 }
 
 #[tokio::test]
 async fn a_principal_that_ends_many_sessions_keeps_the_newest_within_its_share() {
     let (kit, store) = limited().await;
     let (greedy, other) = (principal("greedy"), principal("other"));
-    let kept = talk(&kit, &other, 3).await;
+    let kept = converse(&kit, &other, 3).await;
     end(&kit, &other, &kept).await;
     let mut sessions = Vec::new();
     for _ in 0..10 {
-        let session = talk(&kit, &greedy, 11).await;
+        let session = converse(&kit, &greedy, 11).await;
         end(&kit, &greedy, &session).await;
         sessions.push(session);
         assert!(held(&kit, "greedy") <= TOTAL * 3 / 4, "{}", held(&kit, "greedy"));
@@ -90,7 +90,7 @@ async fn a_principal_that_ends_many_sessions_keeps_the_newest_within_its_share()
     assert_eq!(messages(&kit, &other, &kept).await, 3);
 
     // The next gateway process counts the same.
-    let open = talk(&kit, &other, 2).await;
+    let open = converse(&kit, &other, 2).await;
     let next = kit.after_crash().await;
     assert!(held(&next, "greedy") == held(&kit, "greedy") && held(&next, "other") > 0);
     assert!(
@@ -100,7 +100,7 @@ async fn a_principal_that_ends_many_sessions_keeps_the_newest_within_its_share()
     );
     assert_eq!(messages(&next, &other, &kept).await, 3);
     assert_eq!(messages(&next, &other, &open).await, 2);
-    let session = talk(&next, &greedy, 11).await;
+    let session = converse(&next, &greedy, 11).await;
     assert_eq!(messages(&next, &greedy, &session).await, 11);
     assert!(held(&next, "greedy") <= TOTAL * 3 / 4);
 }
@@ -111,7 +111,7 @@ async fn a_principal_with_many_open_sessions_stays_within_its_share() {
     let (greedy, other) = (principal("greedy"), principal("other"));
     let mut sessions = Vec::new();
     for _ in 0..8 {
-        sessions.push(talk(&kit, &greedy, 15).await);
+        sessions.push(converse(&kit, &greedy, 15).await);
     }
     assert!(held(&kit, "greedy") <= TOTAL * 3 / 4);
     // The least that each session may use, and what is written between two trims.
@@ -121,6 +121,6 @@ async fn a_principal_with_many_open_sessions_stays_within_its_share() {
     for session in &sessions {
         assert!(messages(&kit, &greedy, session).await >= 2);
     }
-    let session = talk(&kit, &other, 5).await;
+    let session = converse(&kit, &other, 5).await;
     assert_eq!(messages(&kit, &other, &session).await, 5);
 }

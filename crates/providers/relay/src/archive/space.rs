@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sa_limits::budget::{Holder, Permit, STEP};
 
 /// The size that each session may use even if the budget is exhausted.
-const LEAST: u64 = 4 * STEP as u64;
+const MIN_BYTES: u64 = 4 * STEP as u64;
 
 /// The numbers of all streams.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Streams {
         })
     }
 
-    fn take_this(&self, number: u32) {
+    fn reserve_number(&self, number: u32) {
         let mut numbers = self.0.lock();
         let unused = numbers.next..number;
         numbers.free.extend(unused);
@@ -62,7 +62,7 @@ impl Space {
 
     /// Creates the space of a stored session.
     pub(super) fn stored(streams: &Arc<Streams>, number: u32, permit: Permit) -> Arc<Self> {
-        streams.take_this(number);
+        streams.reserve_number(number);
         Self::with(streams, number, permit)
     }
 
@@ -99,7 +99,7 @@ impl Space {
         let mut used = self.used();
         used.bytes += bytes;
         let (budget, holder) = (Arc::clone(used.permit.budget()), used.permit.holder().clone());
-        let missing = steps(used.bytes).saturating_sub(used.permit.amount());
+        let missing = round_up(used.bytes).saturating_sub(used.permit.amount());
         used.permit.merge(budget.charge(&holder, missing));
     }
 
@@ -118,7 +118,7 @@ impl Space {
     /// Returns the maximum size of the events: `limit`, or less if the budget refuses more.
     pub(crate) fn limit(&self, limit: u64) -> u64 {
         let mut used = self.used();
-        if used.fit() { limit } else { limit.min(LEAST.max(used.permit.amount() as u64)) }
+        if used.fit() { limit } else { limit.min(MIN_BYTES.max(used.permit.amount() as u64)) }
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -129,7 +129,7 @@ impl Space {
 impl Used {
     /// Adjusts the permit to the size. Returns `false` if the budget refuses it.
     fn fit(&mut self) -> bool {
-        self.permit.resize(steps(self.bytes)).is_ok()
+        self.permit.resize(round_up(self.bytes)).is_ok()
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn stream_name(number: u32) -> Arc<str> {
 }
 
 /// Sizes count in whole steps, so that most events do not change the permit.
-fn steps(bytes: u64) -> usize {
+fn round_up(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / STEP * STEP
 }
 

@@ -109,7 +109,7 @@ async fn a_modest_principal_gets_space_from_the_largest_and_a_greedy_one_from_it
 }
 
 #[tokio::test]
-async fn nobody_loses_sessions_to_others_within_its_share() {
+async fn a_principal_within_its_share_loses_no_session() {
     let dir = tempfile::tempdir().unwrap();
     let archive = load(&open_store(&dir)).await;
     ended(&archive, "empty", "writer", 0, STEP / 2).await;

@@ -85,7 +85,10 @@ async fn open(
     sessions: &Arc<Sessions>,
     principal: &Arc<Principal>,
 ) -> Result<Arc<Session>, CallError> {
-    sessions.message(principal, &RawJson::empty_object(), None).await.map(|heard| heard.session)
+    sessions
+        .message(principal, &RawJson::empty_object(), None)
+        .await
+        .map(|accepted| accepted.session)
 }
 
 #[tokio::test]
@@ -149,7 +152,7 @@ async fn an_agent_in_a_sandbox_uses_only_agents_that_are_as_confined() {
     let sessions = with_agents(dir.path(), 64, serde_json::from_value(agents).unwrap()).await;
     let owner = principal("owner", Role::Agent);
     let ask = async |args: serde_json::Value, within: Option<&Arc<Session>>| {
-        sessions.message(&owner, &RawJson::of(&args), within).await.map(|heard| heard.session)
+        sessions.message(&owner, &RawJson::of(&args), within).await.map(|accepted| accepted.session)
     };
     let boxed = ask(json!({ "agent": "boxed" }), None).await.unwrap();
     let free = ask(json!({ "agent": "free" }), None).await.unwrap();

@@ -130,14 +130,14 @@ impl Kit {
     /// Calls a session tool.
     pub(crate) async fn call(
         &self,
-        who: &Arc<Principal>,
+        principal: &Arc<Principal>,
         tool: &str,
         args: Value,
     ) -> Result<Value, CallError> {
         let request = CallRequest {
             tool: tool.to_owned(),
             args: RawJson::of(&args),
-            view: View::of(Arc::clone(who)),
+            view: View::of(Arc::clone(principal)),
             surface: "test",
             session_key: None,
             timeout: None,
@@ -152,7 +152,7 @@ impl Kit {
     /// Calls a tool that a session's caller lends, as a surface does.
     pub(crate) async fn call_within(
         &self,
-        who: &Arc<Principal>,
+        principal: &Arc<Principal>,
         session: &str,
         tool: &str,
         timeout: Duration,
@@ -160,7 +160,10 @@ impl Kit {
         let request = CallRequest {
             tool: tool.to_owned(),
             args: RawJson::empty_object(),
-            view: View { principal: Arc::clone(who), scopes: vec![Scope::Session(session.into())] },
+            view: View {
+                principal: Arc::clone(principal),
+                scopes: vec![Scope::Session(session.into())],
+            },
             surface: "test",
             session_key: None,
             timeout: Some(timeout),
@@ -173,15 +176,15 @@ impl Kit {
     }
 
     /// The path of a session's socket.
-    pub(crate) async fn socket(&self, who: &Arc<Principal>, session: &str) -> String {
-        self.sessions.show(who, session).await.unwrap().socket.unwrap()
+    pub(crate) async fn socket(&self, principal: &Arc<Principal>, session: &str) -> String {
+        self.sessions.show(principal, session).await.unwrap().socket.unwrap()
     }
 
     /// Opens a session with one lent tool, and connects to its socket.
-    pub(crate) async fn session(&self, who: &Arc<Principal>) -> (String, Agent) {
+    pub(crate) async fn session(&self, principal: &Arc<Principal>) -> (String, Agent) {
         let tool = json!({ "name": "send", "inputSchema": { "type": "object" } });
         let args = json!({ "context": { "caller_id": "ant", "caller_tools": [tool] } });
-        let opened = self.call(who, "session_message", args).await.unwrap();
+        let opened = self.call(principal, "session_message", args).await.unwrap();
         let agent = Agent::connect(opened["socket"].as_str().unwrap()).await;
         (opened["session_id"].as_str().unwrap().to_owned(), agent)
     }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sa_limits::budget::{Permit, Refused, Share};
 
 #[derive(Debug)]
-pub(crate) struct Meter(Mutex<State>);
+pub(crate) struct ByteCounter(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -18,13 +18,13 @@ struct State {
     permit: Permit,
 }
 
-impl Meter {
+impl ByteCounter {
     pub(crate) fn new(share: &Share) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State { bytes: 0, permit: share.empty() })))
     }
 
     pub(crate) fn empty(self: &Arc<Self>) -> Charge {
-        Charge { meter: Arc::clone(self), bytes: 0 }
+        Charge { byte_counter: Arc::clone(self), bytes: 0 }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -35,14 +35,14 @@ impl Meter {
 /// The charge for one text, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
-    meter: Arc<Meter>,
+    byte_counter: Arc<ByteCounter>,
     bytes: usize,
 }
 
 impl Charge {
     /// Changes the charge. If a larger one is refused, it stays as it is.
     pub(crate) fn resize(&mut self, to: usize) -> Result<(), Refused> {
-        let mut state = self.meter.state();
+        let mut state = self.byte_counter.state();
         // A text of the largest allowed size always fits in an empty budget.
         let to = to.min(state.permit.budget().largest());
         let bytes = state.bytes - self.bytes + to;
@@ -55,7 +55,7 @@ impl Charge {
 
     /// Adds another charge of the same connection and budget to this one.
     pub(crate) fn merge(&mut self, mut other: Self) {
-        debug_assert!(Arc::ptr_eq(&self.meter, &other.meter));
+        debug_assert!(Arc::ptr_eq(&self.byte_counter, &other.byte_counter));
         self.bytes += std::mem::take(&mut other.bytes);
     }
 }
@@ -77,8 +77,8 @@ mod tests {
     fn the_charges_of_a_connection_are_counted_together_until_they_are_dropped() {
         let limit = Limit { name: "b", what: "bytes", key: "k", remedy: "wait", total: 16 * STEP };
         let budget = SharedBudget::new(limit);
-        let meter = Meter::new(&budget.share(&Holder::named("a")));
-        let (mut first, mut second) = (meter.empty(), meter.empty());
+        let byte_counter = ByteCounter::new(&budget.share(&Holder::named("a")));
+        let (mut first, mut second) = (byte_counter.empty(), byte_counter.empty());
         first.resize(STEP - 1).unwrap();
         assert_eq!(budget.used(), 0, "a little is free");
         second.resize(STEP + 1).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(budget.used(), 2 * STEP);
         drop(first);
         assert_eq!(budget.used(), 0);
-        let mut huge = meter.empty();
+        let mut huge = byte_counter.empty();
         huge.resize(usize::MAX).unwrap();
         assert_eq!(budget.used(), 15 * STEP);
     }

@@ -69,7 +69,7 @@ impl Sessions {
         let mut hint = None;
         if let Some(session) = &open {
             record = session.record();
-            hint = self.hint_if_late(session);
+            hint = self.hint_if_slow(session);
         }
         let mut progress = if hint.is_some() { Progress::Failed } else { record.turn.progress() };
         let next = page.events.last().map_or(since, |event| event.id);
@@ -132,13 +132,13 @@ impl Sessions {
         };
         if open.is_empty() {
             // The caller listened until now, though the presence watcher may not have seen it.
-            session.presence.look(true, Instant::now());
+            session.presence.update(true, Instant::now());
             self.request_ended(&session, Some(reader_guard));
         } else {
             drop(reader_guard);
-            session.presence.at_work();
+            session.presence.started_work();
             // It may listen on another connection as well.
-            self.look_again();
+            self.refresh();
         }
         let requests: Vec<Value> =
             new.iter().filter_map(|request| serde_json::from_str(request.as_str()).ok()).collect();
@@ -201,7 +201,7 @@ impl Sessions {
     /// stream. `reader_guard` is the presence that the request itself has given.
     pub(crate) fn request_ended(&self, session: &Session, reader_guard: Option<ReaderGuard>) {
         // Granted before the request stops to count, so that the caller is never absent.
-        session.presence.asks_again();
+        session.presence.polled_again();
         drop(reader_guard);
         if self.is_attended(session) {
             session.presence.here();
@@ -212,17 +212,18 @@ impl Sessions {
     fn take_answer(&self, session: &Session, response: &args::Response) -> bool {
         session.touch();
         self.caller_did_something(session);
-        let counted =
-            session.requests.find(&response.request_id).is_some_and(|id| match word(response) {
-                Word::Update(update) => session.provider.update(id, update),
+        let counted = session.requests.find(&response.request_id).is_some_and(|id| {
+            match parse_response(response) {
+                CallerResponse::Update(update) => session.provider.update(id, update),
                 // Removed from the table first: of two concurrent answers, only one succeeds.
-                Word::Answer(outcome) => {
+                CallerResponse::Answer(outcome) => {
                     session.requests.take(id).is_some() && session.provider.complete(id, outcome)
                 }
-            });
+            }
+        });
         if session.requests.all().is_empty() {
             session.presence.done();
-            self.look_again();
+            self.refresh();
         }
         counted
     }
@@ -251,14 +252,14 @@ impl Sessions {
             None => 0,
         };
         let requests = session.as_ref().map(|session| session.requests.follow());
-        let asked = Vec::new();
+        let delivered = Vec::new();
         Ok(Following {
             events,
             follow,
             at,
             over: false,
-            give_up: None,
-            asked,
+            poll_deadline: None,
+            delivered,
             requests,
             session,
             reader_guard,
@@ -284,9 +285,9 @@ pub struct Following {
     /// The reader has received `session_ended`.
     over: bool,
     /// When to stop waiting for the last events of an ended session.
-    give_up: Option<Instant>,
+    poll_deadline: Option<Instant>,
     /// The requests that were already sent.
-    asked: Vec<CallId>,
+    delivered: Vec<CallId>,
     requests: Option<watch::Receiver<u64>>,
     session: Option<Arc<Session>>,
     reader_guard: Option<ReaderGuard>,
@@ -294,7 +295,7 @@ pub struct Following {
 
 /// An item of the stream.
 #[derive(Debug)]
-pub enum News {
+pub enum SessionItem {
     Event(Event),
     /// A `caller_tool_request` that waits for its answer.
     Request(RawJson),
@@ -302,21 +303,21 @@ pub enum News {
 
 impl Following {
     /// Returns the next items, at least one; `None` after `session_ended`.
-    pub async fn next(&mut self) -> Result<Option<Vec<News>>, CallError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<SessionItem>>, CallError> {
         while !self.over {
             let ended = self.session.as_ref().is_none_or(|session| session.ended.is_cancelled());
             self.follow.borrow_and_update();
-            let mut news = self.requests();
+            let mut items = self.requests();
             let Page { events, last, more } =
                 self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
             self.at = last;
             self.over = events.iter().any(|event| event.kind == "session_ended");
             // Requests are sent only from the table of open requests. So they are neither missed
             // nor sent again after their answer.
-            let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
-            news.extend(told.map(News::Event));
-            if !news.is_empty() {
-                return Ok(Some(news));
+            let visible = events.into_iter().filter(|event| event.kind != "caller_tool_request");
+            items.extend(visible.map(SessionItem::Event));
+            if !items.is_empty() {
+                return Ok(Some(items));
             }
             if more {
                 continue;
@@ -334,8 +335,9 @@ impl Following {
             // The last events of an ended session may still be in the write queue. The timeout
             // handles a disk that cannot be written, and a reader that starts after the last
             // event.
-            let give_up = *self.give_up.get_or_insert_with(|| Instant::now() + LAST_EVENTS_TIMEOUT);
-            match tokio::time::timeout_at(give_up, self.follow.changed()).await {
+            let poll_deadline =
+                *self.poll_deadline.get_or_insert_with(|| Instant::now() + LAST_EVENTS_TIMEOUT);
+            match tokio::time::timeout_at(poll_deadline, self.follow.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => break,
             }
@@ -349,33 +351,33 @@ impl Following {
     }
 
     /// Returns a part of the events that are available now, and whether more follow.
-    pub(crate) async fn rest(&mut self) -> Result<(Vec<News>, bool), CallError> {
+    pub(crate) async fn rest(&mut self) -> Result<(Vec<SessionItem>, bool), CallError> {
         let Page { events, last, more } =
             self.events.after(self.at, MAX_PAGE).await.map_err(stored)?;
         self.at = last;
-        let told = events.into_iter().filter(|event| event.kind != "caller_tool_request");
-        Ok((told.map(News::Event).collect(), more))
+        let visible = events.into_iter().filter(|event| event.kind != "caller_tool_request");
+        Ok((visible.map(SessionItem::Event).collect(), more))
     }
 
-    fn requests(&mut self) -> Vec<News> {
+    fn requests(&mut self) -> Vec<SessionItem> {
         let Some(session) = &self.session else { return Vec::new() };
         if let Some(requests) = &mut self.requests {
             requests.borrow_and_update();
         }
         let open = session.requests.all();
-        self.asked.retain(|id| open.iter().any(|(open, _)| open == id));
-        let new: Vec<_> = open.into_iter().filter(|(id, _)| !self.asked.contains(id)).collect();
-        self.asked.extend(new.iter().map(|(id, _)| *id));
-        new.into_iter().map(|(_, request)| News::Request(request.json)).collect()
+        self.delivered.retain(|id| open.iter().any(|(open, _)| open == id));
+        let new: Vec<_> = open.into_iter().filter(|(id, _)| !self.delivered.contains(id)).collect();
+        self.delivered.extend(new.iter().map(|(id, _)| *id));
+        new.into_iter().map(|(_, request)| SessionItem::Request(request.json)).collect()
     }
 }
 
-enum Word {
+enum CallerResponse {
     Update(Update),
     Answer(Outcome),
 }
 
-fn word(response: &args::Response) -> Word {
+fn parse_response(response: &args::Response) -> CallerResponse {
     // Both were checked when the call's arguments were parsed.
     let json = |raw: &serde_json::value::RawValue| RawJson::from_checked(raw.get());
     if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
@@ -385,17 +387,17 @@ fn word(response: &args::Response) -> Word {
             .map_or_else(|| error.to_string(), str::to_owned);
         let kind =
             error["kind"].as_str().and_then(CallErrorKind::parse).unwrap_or(CallErrorKind::Failed);
-        return Word::Answer(Err(CallError::new(kind, message)));
+        return CallerResponse::Answer(Err(CallError::new(kind, message)));
     }
     if let Some(content) = response.chunk.as_deref().map(json) {
-        return Word::Update(Update::Chunk { content, attachments: Vec::new() });
+        return CallerResponse::Update(Update::Chunk { content, attachments: Vec::new() });
     }
     if let Some(progress) = response.progress {
         let (total, message) = (response.total, response.message.clone());
-        return Word::Update(Update::Progress { progress, total, message });
+        return CallerResponse::Update(Update::Progress { progress, total, message });
     }
     let content = response.result.as_deref().map_or_else(RawJson::null, json);
-    Word::Answer(Ok(sa_http::blocks::output(content, Vec::new())))
+    CallerResponse::Answer(Ok(sa_http::blocks::output(content, Vec::new())))
 }
 
 #[cfg(test)]
@@ -409,17 +411,17 @@ mod tests {
         /// An error stays an error in each accepted form, and an invalid answer is never treated
         /// as a success.
         #[test]
-        fn any_answer_of_a_caller_has_a_meaning(text in sa_hostile::nearly(json!({
+        fn any_response_of_a_caller_is_an_answer_or_an_update(text in sa_hostile::nearly(json!({
             "session_id": "s", "request_id": "r", "result": { "content": [] }, "error": { "message": "e", "kind": "timeout" },
             "progress": 0.5, "total": 1, "message": "m", "chunk": [1],
         }))) {
             let Some(response) = RawJson::parse(&text).ok().and_then(|json| args::Response::read(&json).ok()) else { return Ok(()) };
             let failed = response.error.as_ref().is_some_and(|error| !error.is_null());
-            match word(&response) {
-                Word::Answer(Err(_)) => prop_assert!(failed),
-                Word::Answer(Ok(output)) => prop_assert!(!failed && output.content.as_str() == response.result.as_ref().map_or("null", |raw| raw.get())),
-                Word::Update(Update::Chunk { content, .. }) => prop_assert_eq!(Some(content.as_str()), response.chunk.as_ref().map(|raw| raw.get())),
-                Word::Update(_) => prop_assert!(response.progress.is_some()),
+            match parse_response(&response) {
+                CallerResponse::Answer(Err(_)) => prop_assert!(failed),
+                CallerResponse::Answer(Ok(output)) => prop_assert!(!failed && output.content.as_str() == response.result.as_ref().map_or("null", |raw| raw.get())),
+                CallerResponse::Update(Update::Chunk { content, .. }) => prop_assert_eq!(Some(content.as_str()), response.chunk.as_ref().map(|raw| raw.get())),
+                CallerResponse::Update(_) => prop_assert!(response.progress.is_some()),
             }
         }
     }
