@@ -32,15 +32,15 @@ pub trait Documents: Send + Sync + 'static {
         &self,
         method: &'static str,
         params: RawJson,
-        asker: &Principal,
+        requester: &Principal,
         sink: Option<Arc<dyn UpdateSink>>,
     ) -> BoxFuture<'static, Result<DocumentAnswer, DocumentError>>;
 
-    /// Watches one document for `asker`, until the returned [`Watch`] is dropped.
+    /// Watches one document for `requester`, until the returned [`Watch`] is dropped.
     fn watch(
         &self,
         uri: &str,
-        asker: &str,
+        requester: &str,
         question_mode: QuestionMode,
     ) -> BoxFuture<'static, Result<Watch, DocumentError>>;
 }

@@ -74,7 +74,7 @@ impl UpdateSink for Counts {
 }
 
 /// The number of calls for the one principal: three quarters of all.
-const CEILING: usize = 6;
+const MAX_SLOTS: usize = 6;
 
 struct World {
     gateway: Gateway,
@@ -90,7 +90,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let gateway =
-            gateway(RouterOptions { max_running: CEILING / 3 * 4, ..RouterOptions::default() });
+            gateway(RouterOptions { max_running: MAX_SLOTS / 3 * 4, ..RouterOptions::default() });
         let mut world = Self {
             gateway,
             connections: Vec::new(),
@@ -119,8 +119,8 @@ impl World {
         let Some(connection) = self.connections.last() else { return };
         let cancelled = cancels(connection);
         for id in requests(connection) {
-            let told = cancelled.iter().any(|(told, _)| *told == id);
-            if !told && !self.answers.contains_key(&id) && !self.lost.contains(&id) {
+            let notified = cancelled.iter().any(|(notified, _)| *notified == id);
+            if !notified && !self.answers.contains_key(&id) && !self.lost.contains(&id) {
                 self.lost.push(id);
             }
         }
@@ -234,8 +234,8 @@ impl World {
         // All slots of the budget and of the provider are free again.
         self.attach();
         let last = self.connections.last().unwrap();
-        let again: Vec<_> = (0..CEILING).map(|_| self.gateway.start(request("t.x"))).collect();
-        for _ in 0..CEILING {
+        let again: Vec<_> = (0..MAX_SLOTS).map(|_| self.gateway.start(request("t.x"))).collect();
+        for _ in 0..MAX_SLOTS {
             settle().await;
             for id in requests(last) {
                 last.complete(id, ok("1"));
@@ -263,7 +263,7 @@ impl World {
             times == 1,
             "the record says whether a provider was asked"
         );
-        let told: usize = self
+        let notified: usize = self
             .connections
             .iter()
             .map(|c| cancels(c).iter().filter(|(id, _)| *id == call.id).count())
@@ -272,8 +272,8 @@ impl World {
         let lost = self.lost.contains(&call.id);
         // Each provider of the call has answered it, has disconnected, or has received a
         // cancellation: exactly one of these.
-        let ends = usize::from(answered.is_some()) + usize::from(lost) + told;
-        assert_eq!(ends, times, "answered {answered:?}, lost {lost}, told {told}");
+        let ends = usize::from(answered.is_some()) + usize::from(lost) + notified;
+        assert_eq!(ends, times, "answered {answered:?}, lost {lost}, told {notified}");
         for connection in given {
             for (_, reason) in cancels(connection).iter().filter(|(id, _)| *id == call.id) {
                 check_reason(*reason, &record.outcome);

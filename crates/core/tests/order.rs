@@ -224,9 +224,9 @@ fn seen(directory: &Directory, histories: &[History]) -> (Names, Vec<String>, Ve
         for event in &history.events {
             let (Event::Attach(offered) | Event::Publish(offered)) = event else { continue };
             let tools = offered.catalog().tools.into_iter();
-            let names = tools.flat_map(|tool| tool.all_names(&history.provider));
-            let names = names.chain(offered.prefixes.clone());
-            for name in names.flat_map(|name| [format!("{name}.x"), name]) {
+            let known = tools.flat_map(|tool| tool.all_names(&history.provider));
+            let known = known.chain(offered.prefixes.clone());
+            for name in known.flat_map(|name| [format!("{name}.x"), name]) {
                 let found = match directory.resolve(&name, &session) {
                     Ok(route) => format!("{:?} {}", route.id, route.tool.name),
                     Err(Unresolved::Offline { absence, .. }) => format!("({:?})", absence.provider),

@@ -109,7 +109,7 @@ struct Model {
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Nobody,
-    Away(usize),
+    Offline(usize),
     Serves(usize),
 }
 
@@ -157,7 +157,7 @@ impl Model {
         match found {
             None => Answer::Nobody,
             Some(known) if known.online => Answer::Serves(known.id),
-            Some(known) => Answer::Away(known.id),
+            Some(known) => Answer::Offline(known.id),
         }
     }
 
@@ -240,7 +240,7 @@ fn compare(directory: &Directory, model: &Model) {
     for name in names() {
         let answer = match directory.resolve(&name, &view()) {
             Ok(route) => Answer::Serves(number(&route.id)),
-            Err(Unresolved::Offline { absence, .. }) => Answer::Away(number(&absence.provider)),
+            Err(Unresolved::Offline { absence, .. }) => Answer::Offline(number(&absence.provider)),
             Err(Unresolved::Unknown { .. }) => Answer::Nobody,
         };
         assert_eq!(answer, model.resolve(&name), "{name} in {model:?}");
@@ -418,17 +418,17 @@ fn a_session_with_an_offline_machine_does_not_use_the_shared_one() {
 fn only_a_newer_connection_replaces() {
     let directory = directory();
     let first = add(&directory, "n", "g", prefixes(&["a"]));
-    let told = first.replaced();
+    let notified = first.replaced();
     let refused = directory.attach(attach("n", "other", prefixes(&["a"]), connection())).err();
     assert_eq!(refused, Some(AttachError::HeldByAnother(ProviderId::new("node", "n"))));
-    assert!(!told.is_cancelled(), "an impostor does not disturb the real one");
+    assert!(!notified.is_cancelled(), "an impostor does not disturb the real one");
     let second = add(&directory, "n", "g", prefixes(&["b"]));
-    assert!(told.is_cancelled());
-    let told = second.replaced();
+    assert!(notified.is_cancelled());
+    let notified = second.replaced();
     drop(first);
     serves(&directory, "b.x", "n");
     second.withdraw();
-    assert!(!told.is_cancelled(), "leaving is not being replaced");
+    assert!(!notified.is_cancelled(), "leaving is not being replaced");
     assert!(directory.members("node").is_empty());
 }
 

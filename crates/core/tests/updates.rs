@@ -15,30 +15,30 @@ use support::*;
 use tokio::sync::oneshot;
 
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Received {
     Update,
     Outcome,
 }
 
 /// A slow reader that signals when it has begun to handle an update.
 struct Slow {
-    begun: SyncSender<()>,
-    told: Arc<Mutex<Vec<Told>>>,
+    started: SyncSender<()>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl UpdateSink for Slow {
     fn send(&self, _: Update) -> Result<(), Overrun> {
-        let _ = self.begun.try_send(());
+        let _ = self.started.try_send(());
         for _ in 0..100 {
             thread::yield_now();
         }
-        self.told.lock().push(Told::Update);
+        self.received.lock().push(Received::Update);
         Ok(())
     }
 }
 
 /// Ends a call in the middle of an update, and returns everything that its reader received.
-async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Told> {
+async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Received> {
     let gateway = gateway(RouterOptions::default());
     let over = Arc::new(AtomicBool::new(false));
     let (answer, answered) = oneshot::channel::<()>();
@@ -59,17 +59,17 @@ async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Tol
             ok("1")
         })
     });
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (begun, begins) = sync_channel(0);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let (started, begins) = sync_channel(0);
     let running = gateway
         .router
-        .start(request("t.x"), Some(Arc::new(Slow { begun, told: Arc::clone(&told) })));
+        .start(request("t.x"), Some(Arc::new(Slow { started, received: Arc::clone(&received) })));
     let id = running.id();
     let outcome = tokio::spawn({
-        let told = Arc::clone(&told);
+        let received = Arc::clone(&received);
         async move {
             let finished = running.outcome().await;
-            told.lock().push(Told::Outcome);
+            received.lock().push(Received::Outcome);
             finished
         }
     });
@@ -80,14 +80,17 @@ async fn end(how: impl FnOnce(&Gateway, CallId, oneshot::Sender<()>)) -> Vec<Tol
     let speaking = speaking.lock().take().unwrap();
     tokio::task::spawn_blocking(move || speaking.join().unwrap()).await.unwrap();
     gateway.assert_clean();
-    std::mem::take(&mut *told.lock())
+    std::mem::take(&mut *received.lock())
 }
 
 #[track_caller]
-fn check(told: &[Told]) {
-    let (last, before) = told.split_last().unwrap();
-    assert_eq!(*last, Told::Outcome);
-    assert!(!before.is_empty() && before.iter().all(|told| *told == Told::Update), "{told:?}");
+fn check(received: &[Received]) {
+    let (last, before) = received.split_last().unwrap();
+    assert_eq!(*last, Received::Outcome);
+    assert!(
+        !before.is_empty() && before.iter().all(|received| *received == Received::Update),
+        "{received:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -131,18 +131,21 @@ fn short_runs_add_up_to_a_steady_day() {
 
 #[test]
 fn a_clock_problem_names_its_cause() {
-    let say = |cause, by_ms| ClockProblem { cause, by_ms, trusted_in_ms: 0 }.to_string();
+    let message = |cause, by_ms| ClockProblem { cause, by_ms, trusted_in_ms: 0 }.to_string();
     assert_eq!(
-        say(Cause::Jumped, 400 * DAY_MS),
+        message(Cause::Jumped, 400 * DAY_MS),
         "the clock was set forward by 400 days while the gateway ran"
     );
     assert_eq!(
-        say(Cause::Jumped, -2 * HOUR_MS),
+        message(Cause::Jumped, -2 * HOUR_MS),
         "the clock was set back by 2 hours while the gateway ran"
     );
-    assert_eq!(say(Cause::Gap, 30 * HOUR_MS), "the clock is 30 hours ahead of the newest record");
     assert_eq!(
-        say(Cause::Gap, i64::MIN),
+        message(Cause::Gap, 30 * HOUR_MS),
+        "the clock is 30 hours ahead of the newest record"
+    );
+    assert_eq!(
+        message(Cause::Gap, i64::MIN),
         "the clock is 106751991167 days behind the newest record"
     );
 }
