@@ -1,9 +1,10 @@
 //! The model of Switchboard: tools, providers, calls, the directory that finds them and the router
 //! that runs them.
 //!
-//! The core does no I/O. It knows no wire format, no SQL, and no kind of provider by name. A *surface* converts its wire format into a [`CallRequest`] and passes it to the
-//! [`Router`]. A *provider* converts the [`Call`] that it receives into its own wire format. The
-//! logic in between is in this crate, and is tested without a socket.
+//! The core does no I/O. It knows no wire format, no SQL, and no kind of provider by name. A
+//! *surface* converts its wire format into a [`CallRequest`] and passes it to the [`Router`]. A
+//! *provider* converts the [`Call`] that it receives into its own wire format. The logic in between
+//! is in this crate, and is tested without a socket.
 //!
 //! Start reading at [`router`], where one function describes the life of a call.
 

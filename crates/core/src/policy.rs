@@ -15,9 +15,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Checks whether a principal may call a tool. `scope` is the tool's scope, and `listed_name` the
-    /// name for messages. `leading` are the names that lead to the tool, and `all` every name that
-    /// it has or claims.
+    /// Checks whether a principal may call a tool. `scope` is the tool's scope, and `listed_name`
+    /// the name for messages. `leading` are the names that lead to the tool, and `all` every name
+    /// that it has or claims.
     ///
     /// A rule that denies any of the names denies the tool, and ignores case. A token includes the
     /// tool only by a leading name. Another tool may hold the other names, and the token was

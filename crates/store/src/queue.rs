@@ -3,9 +3,9 @@
 //!
 //! A channel would need a second one for `record` when it is full, and two queues have no common
 //! order. The queue is therefore one vector under a mutex, and the writer swaps it for an empty
-//! one. The limit is a semaphore. `record` bypasses it, and its callers use `backpressure` instead. A
-//! push takes an uncontended lock. It wakes the writer only if the writer sleeps and the push is a
-//! reason to wake up.
+//! one. The limit is a semaphore. `record` bypasses it, and its callers use `backpressure` instead.
+//! A push takes an uncontended lock. It wakes the writer only if the writer sleeps and the push is
+//! a reason to wake up.
 //!
 //! There is a record for every call. Its text is appended to the text of earlier records, in one
 //! buffer. The whole buffer goes to the writer and comes back. Allocating on one thread and freeing

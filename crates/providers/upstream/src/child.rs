@@ -35,8 +35,8 @@ const INHERITED: [&str; 11] = [
     "USER",
     "XDG_RUNTIME_DIR",
 ];
-/// Limits of the stderr log: the length of a line, and the bytes logged per `WINDOW`. `MAX_LINES` is
-/// the number of last lines kept for the error message.
+/// Limits of the stderr log: the length of a line, and the bytes logged per `WINDOW`. `MAX_LINES`
+/// is the number of last lines kept for the error message.
 const MAX_LINE: usize = 1_000;
 const MAX_LINES: usize = 5;
 const LOGGED: usize = 32 * 1024;

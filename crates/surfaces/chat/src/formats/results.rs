@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_placed_as_the_format_requires() {
+    fn images_go_where_the_format_requires_them() {
         let url =
             json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } });
         let user = json!({ "role": "user", "content": [{ "type": "text", "text": "From the result of f:" }, url] });
