@@ -183,7 +183,7 @@ pub(crate) async fn listen(
                     while let Ok(Some(change)) = stream.next().await {
                         changes.send_modify(|changes| match change {
                             ServerNotification::ToolListChangedNotification(_) => {
-                                changes.tools += 1
+                                changes.tools += 1;
                             }
                             _ => changes.documents += 1,
                         });

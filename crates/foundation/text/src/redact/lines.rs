@@ -22,8 +22,7 @@ pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
         let Some(before) = name_before(text, colon) else { continue };
         let start = after_scheme(text, colon + ": ".len());
         // In quotes, the value ends with them.
-        let ends =
-            |c: char| c == '\n' || c == '\r' || Some(c) == before.filter(|c| "'\"`".contains(*c));
+        let ends = |c: char| c == '\n' || c == '\r' || (c == before && "'\"`".contains(c));
         let value = text[start..].split(ends).next().unwrap_or_default().trim();
         let Range { start, end } = range_of(text, value);
         if !value.is_empty() && value.trim_matches('"') != MASK {
@@ -33,25 +32,25 @@ pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Returns the character before a secret name that ends here. `None` if there is no such name, or
-/// if the name is in the middle of a sentence.
-fn name_before(text: &str, colon: usize) -> Option<Option<char>> {
+/// Returns the character before a secret name that ends here, or a line feed if the text begins
+/// with the name. `None` if there is no such name, or if it is in the middle of a sentence.
+fn name_before(text: &str, colon: usize) -> Option<char> {
     let rest =
         text[..colon].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.".contains(c));
     let line = rest.trim_end_matches([' ', '\t']);
-    let before = line.chars().next_back();
+    let before = line.chars().next_back().unwrap_or('\n');
     let begins = match before {
-        None | Some('\n' | '\r') => true,
+        '\n' | '\r' => true,
         // `curl -v` writes these before headers. A `-` stands before an item of a list.
-        Some('>' | '<' | '-') => line.len() < rest.len(),
-        Some('\'' | '"' | '`') => line.len() == rest.len(),
+        '>' | '<' | '-' => line.len() < rest.len(),
+        '\'' | '"' | '`' => line.len() == rest.len(),
         _ => false,
     };
     (begins && is_secret_key(&text[rest.len()..colon])).then_some(before)
 }
 
 fn after_scheme(text: &str, start: usize) -> usize {
-    let value = text[start..].as_bytes();
+    let value = &text.as_bytes()[start..];
     let scheme = SCHEMES.iter().find(|scheme| {
         value.get(..scheme.len()).is_some_and(|word| word.eq_ignore_ascii_case(scheme.as_bytes()))
     });
