@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sa_testkit::{Cli, Hello, Message, Setup, eventually};
+use sa_gateway_kit::{Cli, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -302,7 +302,7 @@ async fn what_a_command_cannot_use_is_named() {
 #[tokio::test]
 async fn a_tools_calls_are_found_by_whichever_name_it_has() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = sa_testkit::Hello::new("n").tool("notes.read").connect(&gateway).await;
+    let mut node = sa_gateway_kit::Hello::new("n").tool("notes.read").connect(&gateway).await;
     let operator = gateway.operator();
     let running = operator.call_later("notes.read", serde_json::json!({}));
     let request = node.request().await;
@@ -315,7 +315,7 @@ async fn a_tools_calls_are_found_by_whichever_name_it_has() {
     let _node = node.echo();
     operator.call("notes_read", serde_json::json!({})).await;
     for name in ["notes_read", "notes.read"] {
-        let found = sa_testkit::eventually("both calls", || async {
+        let found = sa_gateway_kit::eventually("both calls", || async {
             let found = gateway.cli(&["calls", "--tool", name, "--json"]).run().await.json();
             (found["calls"].as_array().unwrap().len() == 2).then_some(found)
         })

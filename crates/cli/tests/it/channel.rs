@@ -1,7 +1,7 @@
 //! `switchboard channel` shows a channel and can act in it.
 
 use rustix::process::Signal;
-use sa_testkit::{Participant, Setup};
+use sa_gateway_kit::{Participant, Setup};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

@@ -2,7 +2,7 @@
 //! answer, and without a configured model there is help.
 
 use rustix::process::Signal;
-use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, Setup};
+use sa_gateway_kit::{Gateway, Hello, ModelReply, ScriptedModel, Setup};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

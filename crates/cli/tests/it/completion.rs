@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use sa_testkit::{Cli, Finished, Hello, Setup};
+use sa_gateway_kit::{Cli, Finished, Hello, Setup};
 use serde_json::json;
 use tokio::net::TcpListener;
 

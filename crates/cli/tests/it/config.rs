@@ -2,7 +2,7 @@
 //! mistake.
 
 use sa_gateway::config::flags::FLAGS;
-use sa_testkit::{Cli, Finished};
+use sa_gateway_kit::{Cli, Finished};
 
 use crate::SWITCHBOARD;
 
@@ -302,11 +302,11 @@ async fn a_variable_of_others_need_not_be_text() {
 
 #[tokio::test]
 async fn a_gateway_names_variables_that_set_nothing() {
-    let gateway = sa_testkit::Setup::new()
+    let gateway = sa_gateway_kit::Setup::new()
         .env("SWITCHBOARD_LIMITS_PENDNIG_TOTAL", "5")
         .spawn(SWITCHBOARD)
         .await;
-    sa_testkit::eventually("the warning", || async {
+    sa_gateway_kit::eventually("the warning", || async {
         gateway.stderr().contains("SWITCHBOARD_LIMITS_PENDNIG_TOTAL").then_some(())
     })
     .await;
@@ -316,7 +316,7 @@ async fn a_gateway_names_variables_that_set_nothing() {
 #[tokio::test]
 async fn the_file_of_the_gateway_that_runs_is_named() {
     let config = "[upstream.files]\nenabled = false\ncommand = [\"no-such-server\"]\n[models.gpt]\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key = \"canary-1\"\n[sessions.agents.bot]\ncommand = [\"bot\"]\nenv = { KEY = \"canary-2\" }";
-    let gateway = sa_testkit::Setup::new().config(config).spawn(SWITCHBOARD).await;
+    let gateway = sa_gateway_kit::Setup::new().config(config).spawn(SWITCHBOARD).await;
     let file = gateway.config_file();
     let file = file.to_str().unwrap();
     // Another command does not read the file that the gateway was started with, and prints a note

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use sa_core::store::{Expect, Records as _};
-use sa_testkit::{Cli, FakeNode, Gateway, Hello, PluginAnswer, PluginServer, Setup};
+use sa_gateway_kit::{Cli, FakeNode, Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -87,7 +87,7 @@ async fn the_gateway_and_its_nodes() {
     diagnose(gateway.cli(&[]), "bad name").await;
     node.abort();
     let _ = node.await;
-    sa_testkit::eventually("the node gone", || async {
+    sa_gateway_kit::eventually("the node gone", || async {
         (gateway.operator().get("/v1/nodes").await.body["nodes"][0]["online"] == false)
             .then_some(())
     })
@@ -147,7 +147,7 @@ async fn a_gateway_without_nodes_is_well_and_one_that_ends_says_so() {
     let call = gateway.operator().call_later("mail.send", json!({}));
     let request = node.request().await;
     gateway.begin_stop();
-    let shown = sa_testkit::eventually("the end", || async {
+    let shown = sa_gateway_kit::eventually("the end", || async {
         Some(gateway.cli(&["doctor"]).run().await)
             .filter(|shown| shown.stdout.contains("SHUTTING DOWN"))
     });

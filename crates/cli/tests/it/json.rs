@@ -1,7 +1,7 @@
 //! With `--json`, stdout contains only JSON: the answer, or the problem that the API reports. The
 //! commands come from the command-line definition itself, so new ones are covered.
 
-use sa_testkit::{Cli, Finished, Hello, Setup};
+use sa_gateway_kit::{Cli, Finished, Hello, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

@@ -1,7 +1,7 @@
 //! A command sends the operator's token only to the gateway of its data directory, not to another
 //! program at that address. A program that is not a gateway is recognised.
 
-use sa_testkit::{Cli, PluginAnswer, PluginServer, Setup};
+use sa_gateway_kit::{Cli, PluginAnswer, PluginServer, Setup};
 
 use crate::SWITCHBOARD;
 

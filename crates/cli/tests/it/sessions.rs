@@ -2,7 +2,7 @@
 //! agent processes a message, the command reports the reason.
 
 use rustix::process::Signal;
-use sa_testkit::{Gateway, Setup, eventually};
+use sa_gateway_kit::{Gateway, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

@@ -1,7 +1,7 @@
 //! On a terminal, output appears once, fits the width and uses common words, and tool output cannot
 //! control the cursor.
 
-use sa_testkit::{Cli, FakeNode, Finished, Gateway, Hello, SdkNode, Setup, eventually};
+use sa_gateway_kit::{Cli, FakeNode, Finished, Gateway, Hello, SdkNode, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

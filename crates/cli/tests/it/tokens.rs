@@ -1,7 +1,7 @@
 //! The token list shows the purpose and expiry of each token, and creating a duplicate prints a
 //! warning.
 
-use sa_testkit::Setup;
+use sa_gateway_kit::Setup;
 use serde_json::json;
 
 use crate::SWITCHBOARD;

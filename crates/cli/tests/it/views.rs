@@ -2,7 +2,7 @@
 //! cannot control the terminal.
 
 use rustix::process::Signal;
-use sa_testkit::{Cli, Hello, Setup, eventually};
+use sa_gateway_kit::{Cli, Hello, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

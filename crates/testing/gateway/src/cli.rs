@@ -3,11 +3,11 @@
 use std::process::Stdio;
 
 use rustix::process::Signal;
+use sa_testkit::{eventually, soon};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 use crate::gateway::{Said, clean, send_signal};
-use crate::{eventually, soon};
 
 /// A command that is not started yet.
 #[derive(Debug)]

@@ -27,3 +27,9 @@ pub fn assert_nowhere(needle: &str, texts: &[(&str, &str)]) {
 fn holds(bytes: &[u8], needle: &str) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
 }
+
+/// Returns whether only the owner can use the file.
+pub fn is_private(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o077 == 0
+}

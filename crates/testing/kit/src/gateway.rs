@@ -1,421 +1,242 @@
-//! A gateway for one test.
+//! A small gateway: a router on a temporary store, behind the routes that a test adds.
 
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::future::{Ready, pending, ready};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
-use sa_gateway::config::Config;
-use sa_gateway::config::layers::Layers;
-use sa_gateway::http::HttpService;
-use sa_gateway::{assemble, journal, serve};
-use serde_json::{Value, json};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use sa_channels::Channels;
+use sa_core::{Directory, Journal, Notices, Policy, Router, RouterOptions, Trimmer};
+use sa_http::auth::{bearer, unauthorized};
+use sa_http::history::{CALLS, labels};
+use sa_http::{Client, Ends, Http, RouteTable, SessionScopes, Shared};
+use sa_limits::budget::{Limit, SharedBudget};
+use sa_nodes::NodeStore;
+use sa_relay::Sessions;
+use sa_store::{Labelled, OpenOptions, Store};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Agent, Cli, soon};
+use crate::ledger::MemoryLedger;
+use crate::surfaces::Surfaces;
+use crate::{MemoryTokens, RecordingJournal, Server, Settings, sessions, soon, surfaces, tokens};
 
-/// The settings of a gateway.
-#[derive(Debug, Clone, Default)]
-pub struct Setup {
-    config: String,
-    env: Vec<(String, String)>,
-    args: Vec<String>,
-    dir: Option<Arc<TempDir>>,
-    demo: bool,
-    listen: Option<String>,
-    log: Option<Arc<OwnedFd>>,
-    vfs: Option<&'static str>,
-}
+/// The time that running calls have to end when the gateway stops.
+const DRAIN: Duration = Duration::from_secs(30);
 
-impl Setup {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Appends lines to the configuration file (TOML).
-    #[must_use]
-    pub fn config(mut self, toml: &str) -> Self {
-        self.config.push_str(toml);
-        self.config.push('\n');
-        self
-    }
-
-    #[must_use]
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Adds arguments for the program.
-    #[must_use]
-    pub fn args(mut self, args: &[&str]) -> Self {
-        self.args.extend(args.iter().map(ToString::to_string));
-        self
-    }
-
-    /// Uses the data directory of an earlier gateway.
-    #[must_use]
-    pub fn on(self, former: &Gateway) -> Self {
-        self.in_dir(&former.dir)
-    }
-
-    /// Uses the data directory of an earlier gateway that has ended.
-    #[must_use]
-    pub fn in_dir(mut self, dir: &Arc<TempDir>) -> Self {
-        self.dir = Some(Arc::clone(dir));
-        self
-    }
-
-    /// Listens on the address of an earlier gateway instead of a free port.
-    #[must_use]
-    pub fn at(mut self, address: &str) -> Self {
-        self.listen = Some(address.into());
-        self
-    }
-
-    /// Starts the demo node too, like `switchboard up`.
-    #[must_use]
-    pub fn demo(mut self) -> Self {
-        self.demo = true;
-        self
-    }
-
-    /// Sends the program's log to this file instead of to the test.
-    #[must_use]
-    pub fn log_to(mut self, file: impl Into<OwnedFd>) -> Self {
-        self.log = Some(Arc::new(file.into()));
-        self
-    }
-
-    /// Uses this SQLite file layer, in a gateway in this process.
-    #[must_use]
-    pub fn vfs(mut self, name: &'static str) -> Self {
-        self.vfs = Some(name);
-        self
-    }
-
-    /// Starts a gateway in this process.
-    pub async fn start(self) -> Gateway {
-        self.start_behind(HttpService::new).await
-    }
-
-    /// Starts a gateway in this process with an HTTP service that the test creates.
-    pub async fn start_behind(
-        self,
-        service: impl FnOnce(Arc<assemble::Gateway>) -> HttpService,
-    ) -> Gateway {
-        if let Some(program) = supervisor() {
-            sa_process::set_program(program);
-        }
-        let (dir, file) = self.prepare();
-        let flags = [
-            ("server.listen", "127.0.0.1:0".into()),
-            ("data.dir", dir.path().join("data").into_os_string()),
-        ];
-        let layers = Layers::read(
-            Some(&file),
-            self.env.iter().map(|(name, value)| (name.into(), value.into())),
-            &flags,
-        )
-        .unwrap();
-        let config = Config::resolve(&layers).unwrap();
-        let listener = TcpListener::bind(config.listen).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut store = journal::store_options(config.store_file());
-        if let Some(vfs) = self.vfs {
-            vfs.clone_into(&mut store.vfs);
-        }
-        let inner = assemble::assemble_on(config, store).await.unwrap();
-        let stop = CancellationToken::new();
-        let service = service(Arc::clone(&inner));
-        let task =
-            tokio::spawn(serve::serve_behind(service, Arc::clone(&inner), listener, stop.clone()));
-        Gateway::new(dir, url, Running::Here { task: Some(task), stop, inner })
-    }
-
-    /// Starts a gateway as a separate process from the program at this path.
-    pub async fn spawn(self, program: &str) -> Gateway {
-        let (dir, file) = self.prepare();
-        let mut command = Command::new(program);
-        command.arg(if self.demo { "up" } else { "serve" });
-        command
-            .args(["--listen", self.listen.as_deref().unwrap_or("127.0.0.1:0")])
-            .arg("--data-dir")
-            .arg(dir.path().join("data"));
-        command.arg("--config").arg(file).args(&self.args);
-        clean(&mut command);
-        let log = self.log.map_or_else(Stdio::piped, |file| file.try_clone().unwrap().into());
-        command.envs(self.env.clone()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
-        let mut child = command.spawn().unwrap();
-        // The command holds a copy of the log's file descriptor, which would keep the log open.
-        drop(command);
-        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = child.stderr.take().map_or_else(|| Said::of(tokio::io::empty()), Said::of);
-        let url = loop {
-            let Some(line) = soon(out.next_line()).await.unwrap() else {
-                panic!("the gateway ended before it listened: {}", said.text());
-            };
-            if let Some(url) = line.strip_prefix("listening on ") {
-                break url.to_owned();
-            }
-        };
-        // Keeps reading, so that the program never blocks on a full pipe.
-        tokio::spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
-        Gateway::new(
-            dir,
-            url,
-            Running::There { child: Box::new(child), said, program: program.into() },
-        )
-    }
-
-    fn prepare(&self) -> (Arc<TempDir>, PathBuf) {
-        let dir = self.dir.clone().unwrap_or_else(|| Arc::new(tempfile::tempdir().unwrap()));
-        let file = dir.path().join("switchboard.toml");
-        std::fs::write(&file, &self.config).unwrap();
-        (dir, file)
-    }
-}
-
-/// Keeps a developer's own environment variables out of the tests.
-pub(crate) fn clean(command: &mut Command) {
-    for (name, _) in std::env::vars() {
-        if ["SWITCHBOARD_", "SA_NODE", "RUST_LOG", "NO_COLOR", "HTTP_PROXY", "http_proxy"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
-        {
-            command.env_remove(name);
-        }
-    }
-}
-
-/// A running gateway, which ends when this value is dropped.
-#[derive(Debug)]
-pub struct Gateway {
+/// What a router needs, and the providers and surfaces around it.
+#[derive(Clone)]
+pub struct Parts {
+    /// The directory with the store and all other files.
     pub dir: Arc<TempDir>,
-    /// `http://127.0.0.1:PORT`, or `https`.
-    pub url: String,
-    /// The operator's token.
-    pub operator: String,
-    running: Running,
+    pub store: Store,
+    pub journal: Arc<RecordingJournal>,
+    pub tokens: Arc<MemoryTokens>,
+    pub notices: Notices,
+    pub router: Arc<Router>,
+    /// The budget for the answers of providers.
+    pub answers: Arc<SharedBudget>,
+    /// Cancelled when the gateway stops.
+    pub closing: CancellationToken,
+    /// The sessions with the tools that requests can use.
+    pub sessions: Option<Arc<dyn SessionScopes>>,
+    /// Deletes old records.
+    pub trimmer: Arc<Trimmer>,
+    pub settings: Settings,
 }
 
-#[derive(Debug)]
-enum Running {
-    Here {
-        task: Option<JoinHandle<anyhow::Result<()>>>,
-        stop: CancellationToken,
-        inner: Arc<assemble::Gateway>,
-    },
-    There {
-        child: Box<Child>,
-        said: Said,
-        program: String,
-    },
+impl Parts {
+    pub(crate) fn new(
+        dir: Arc<TempDir>,
+        tokens: Arc<MemoryTokens>,
+        options: RouterOptions,
+        policy: Policy,
+        settings: Settings,
+    ) -> Self {
+        let calls = Labelled { stream: CALLS, of: labels };
+        let file = OpenOptions::new(dir.path().join("store.db"));
+        let store = Store::open(OpenOptions { labelled: Some(calls), ..file }).unwrap();
+        let notices = Notices::new();
+        let journal = Arc::new(RecordingJournal::new(Arc::new(store.clone())));
+        let directory = Directory::new(notices.clone(), settings.offline_memory());
+        let ledger = Arc::new(MemoryLedger::default());
+        let reported = Arc::clone(&journal) as Arc<dyn Journal>;
+        Self {
+            dir,
+            store,
+            journal,
+            tokens,
+            router: Router::new(directory, reported, Some(ledger), policy, options),
+            notices,
+            answers: budget("limits.provider_answer_bytes"),
+            closing: CancellationToken::new(),
+            sessions: None,
+            trimmer: surfaces::trimmer(),
+            settings,
+        }
+    }
+
+    /// Returns the state that the handlers of all crates share.
+    pub fn http(&self) -> Http {
+        Http::new(Shared {
+            router: Arc::clone(&self.router),
+            journal: Arc::clone(&self.journal) as _,
+            auth: Arc::clone(&self.tokens) as _,
+            sessions: self.sessions.clone(),
+            requests: budget("limits.request_bytes"),
+            max_body_bytes: self.settings.limits().max_body_bytes,
+            max_outbox_bytes: self.settings.limits().max_outbox_bytes,
+        })
+    }
+
+    /// Serves these routes, and those that every small gateway has, on a free port. A request needs
+    /// a token, except for the open paths.
+    pub async fn serve(mut self, routes: axum::Router, is_open: fn(&str) -> bool) -> Gateway {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let operator = self.tokens.operator();
+        let sessions = sessions::start(&self).await;
+        self.sessions = sessions.clone().map(|sessions| sessions as _);
+        let Surfaces { direct, routes: own, nodes, channels } = surfaces::open(&self).await;
+        let nodes = Arc::new(nodes);
+        let saving = save_nodes(Arc::clone(self.router.directory()), Arc::clone(&nodes));
+        tokio::spawn(self.closing.clone().run_until_cancelled_owned(saving));
+        let others = routes
+            .merge(own)
+            .merge(sessions::routes(&self, sessions.clone()))
+            .merge(tokens::routes(Arc::clone(&self.tokens), Arc::clone(&self.router)));
+        let routes = RouteTable::new(direct, others);
+        let checks = Checks { http: self.http(), local, is_open, routes };
+        let routes = axum::Router::new()
+            .fallback(answer)
+            .with_state(checks)
+            .into_make_service_with_connect_info::<SocketAddr>();
+        let closing = self.closing.clone();
+        let serving = tokio::spawn(async move {
+            let serve = axum::serve(listener, routes);
+            closing.run_until_cancelled(serve.into_future()).await;
+        });
+        let server = Server { url: format!("http://{local}"), operator };
+        Gateway { server, parts: self, nodes, channels, sessions, serving }
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// A running small gateway, which ends when this value is dropped.
+pub struct Gateway {
+    server: Server,
+    parts: Parts,
+    nodes: Arc<NodeStore>,
+    channels: Arc<Channels>,
+    sessions: Option<Arc<Sessions>>,
+    serving: JoinHandle<()>,
 }
 
 impl Gateway {
-    fn new(dir: Arc<TempDir>, url: String, running: Running) -> Self {
-        let token = std::fs::read_to_string(dir.path().join("data/operator.token")).unwrap();
-        Self { dir, url, operator: token.trim().to_owned(), running }
+    /// Returns the components of the gateway.
+    pub fn inner(&self) -> &Parts {
+        &self.parts
+    }
+
+    pub fn channels(&self) -> &Arc<Channels> {
+        &self.channels
     }
 
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.parts.dir.path().to_owned()
     }
 
-    pub fn config_file(&self) -> PathBuf {
-        self.dir.path().join("switchboard.toml")
+    /// Returns how often this reason was counted at this boundary. It is a future like that of a
+    /// whole gateway, which reads its metrics.
+    pub fn refused(&self, at: &str, reason: &str) -> Ready<u64> {
+        ready(self.parts.journal.counted(at, reason))
     }
 
-    /// Returns `127.0.0.1:PORT`.
-    pub fn address(&self) -> &str {
-        self.url.split_once("//").unwrap().1
-    }
-
-    pub fn port(&self) -> u16 {
-        self.address().rsplit_once(':').unwrap().1.parse().unwrap()
-    }
-
-    pub fn nodes_url(&self) -> String {
-        format!("{}/v1/nodes/ws", self.url.replacen("http", "ws", 1))
-    }
-
-    /// Returns an agent with the operator's token.
-    pub fn operator(&self) -> Agent {
-        self.agent(&self.operator)
-    }
-
-    pub fn agent(&self, token: &str) -> Agent {
-        Agent::new(&self.url, token)
-    }
-
-    /// Creates a token and returns its id and the token itself.
-    pub async fn token(&self, body: Value) -> (String, String) {
-        let reply = self.operator().post("/v1/tokens", &body).await;
-        assert_eq!(reply.status, 201, "{}", reply.body);
-        (reply.body["id"].as_str().unwrap().into(), reply.body["token"].as_str().unwrap().into())
-    }
-
-    /// Creates an agent token and returns an agent that uses it.
-    pub async fn new_agent(&self, name: &str) -> Agent {
-        let (_, token) = self.token(json!({ "name": name, "role": "agent" })).await;
-        self.agent(&token)
-    }
-
-    /// Returns the number of refusals that `/metrics` reports for this point and reason.
-    pub async fn refused(&self, at: &str, reason: &str) -> u64 {
-        self.metric(&format!("switchboard_refused_total{{at=\"{at}\",reason=\"{reason}\"}}")).await
-    }
-
-    /// Returns a value from `/metrics`, or 0 when the metric is not there yet.
-    pub async fn metric(&self, name: &str) -> u64 {
-        let text = self.operator().get_text("/metrics").await;
-        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-        text.lines().find_map(value).unwrap_or(0)
-    }
-
-    pub async fn running_calls(&self) -> usize {
-        let list = self.operator().get("/v1/calls?state=running&limit=1").await.body;
-        list["calls"].as_array().unwrap().len()
-            + list["more_running"].as_u64().unwrap_or(0) as usize
-    }
-
-    /// Builds a command of the program that uses this gateway.
-    pub fn cli(&self, args: &[&str]) -> Cli {
-        let Running::There { program, .. } = &self.running else { panic!("only beside a program") };
-        // The directory goes into the environment, because commands repeat their typed arguments in
-        // suggestions.
-        Cli::new(program).env("SWITCHBOARD_DATA_DIR", self.data_dir()).args(args)
-    }
-
-    /// Returns the components of a gateway in this process.
-    pub fn inner(&self) -> &Arc<assemble::Gateway> {
-        let Running::Here { inner, .. } = &self.running else { panic!("it is a program") };
-        inner
-    }
-
-    pub fn pid(&self) -> u32 {
-        let Running::There { child, .. } = &self.running else { panic!("it is not a program") };
-        child.id().expect("it has ended")
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        send_signal(self.pid(), signal);
-    }
-
-    /// Returns everything that the program has written to stderr.
-    pub fn stderr(&self) -> String {
-        let Running::There { said, .. } = &self.running else { panic!("it is not a program") };
-        said.text()
-    }
-
-    /// Waits until the program ends and returns its exit code.
-    pub async fn exit_code(&mut self) -> Option<i32> {
-        let Running::There { child, said, .. } = &mut self.running else {
-            panic!("it is not a program")
-        };
-        let code = soon(child.wait()).await.unwrap().code();
-        soon(said.end()).await;
-        code
-    }
-
-    /// Kills the program, like `kill -9`.
-    pub async fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.exit_code().await;
-    }
-
-    /// Begins the shutdown.
-    pub fn begin_stop(&self) {
-        let Running::Here { stop, .. } = &self.running else { return self.signal(Signal::TERM) };
-        stop.cancel();
-    }
-
-    /// Shuts the gateway down and waits for its end.
+    /// Drains the running calls, saves the nodes, and closes all connections and the store.
     pub async fn stop(mut self) {
-        self.begin_stop();
-        match &mut self.running {
-            Running::Here { task, inner, .. } => {
-                soon(task.take().unwrap()).await.unwrap().unwrap();
-                inner.store.shutdown().await.unwrap();
-            }
-            Running::There { .. } => {
-                assert_eq!(self.exit_code().await, Some(0), "{}", self.stderr());
-            }
+        let router = &self.parts.router;
+        self.sessions.iter().for_each(|sessions| sessions.begin_shutdown());
+        router.drain(DRAIN, pending()).await;
+        if let Some(sessions) = &self.sessions {
+            sessions.shut_down().await;
         }
+        router.directory().save_absences();
+        self.nodes.save().await.unwrap();
+        self.parts.closing.cancel();
+        soon(&mut self.serving).await.unwrap();
+        self.parts.store.shutdown().await.unwrap();
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Deref for Gateway {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
     }
 }
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        if let Running::Here { stop, .. } = &self.running {
-            stop.cancel();
+        self.parts.closing.cancel();
+    }
+}
+
+/// Saves the nodes after each change.
+async fn save_nodes(directory: Arc<Directory>, nodes: Arc<NodeStore>) {
+    loop {
+        directory.unsaved().await;
+        nodes.save().await.unwrap();
+    }
+}
+
+/// A budget of 1 GiB, named after its configuration key.
+pub fn budget(key: &'static str) -> Arc<SharedBudget> {
+    SharedBudget::new(Limit { name: key, what: "bytes", key, remedy: "wait", total: 1 << 30 })
+}
+
+/// The part of the auth middleware that handlers rely on, and the routes behind it.
+#[derive(Clone)]
+struct Checks {
+    http: Http,
+    local: SocketAddr,
+    is_open: fn(&str) -> bool,
+    routes: RouteTable,
+}
+
+async fn answer(
+    State(Checks { http, local, is_open, routes }): State<Checks>,
+    ConnectInfo(remote): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    let ends = Ends { local, remote, tls: false };
+    let path = request.uri().path();
+    let mut identity = None;
+    if !is_open(path) && !surfaces::is_open(path) {
+        match bearer(request.headers()).and_then(|token| http.auth.authenticate(token)) {
+            Ok(known) => identity = Some(known),
+            Err(refused) => {
+                http.token_refused(refused, ends, path);
+                return unauthorized(refused).into_response();
+            }
         }
     }
-}
-
-/// Returns the newest supervisor beside the test's own program. A test cannot be one itself.
-fn supervisor() -> Option<PathBuf> {
-    let test = std::env::current_exe().ok()?;
-    let programs = test.parent()?.parent()?.read_dir().ok()?.flatten();
-    let supervisors =
-        programs.filter(|entry| entry.file_name().as_encoded_bytes().ends_with(b"-supervisor"));
-    supervisors
-        .max_by_key(|entry| entry.metadata().and_then(|file| file.modified()).ok())
-        .map(|entry| entry.path())
-}
-
-pub(crate) fn send_signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
-
-/// The output of a program so far.
-#[derive(Debug)]
-pub(crate) struct Said {
-    text: Arc<Mutex<String>>,
-    reader: JoinHandle<()>,
-}
-
-impl Said {
-    pub(crate) fn of(stream: impl tokio::io::AsyncRead + Unpin + Send + 'static) -> Self {
-        let text = Arc::new(Mutex::new(String::new()));
-        let into = Arc::clone(&text);
-        let reader = tokio::spawn(async move {
-            let mut lines = BufReader::new(stream);
-            let mut line = Vec::new();
-            loop {
-                let more = matches!(lines.read_until(b'\n', &mut line).await, Ok(1..));
-                into.lock().push_str(&String::from_utf8_lossy(&line));
-                line.clear();
-                // The end of a terminal is reported as an error, but the output before it is valid.
-                if !more {
-                    break;
-                }
-            }
-        });
-        Self { text, reader }
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.text.lock().clone()
-    }
-
-    /// Waits until the stream has ended. A child of the program may hold it open a moment longer.
-    pub(crate) async fn end(&mut self) {
-        let _ = tokio::time::timeout(Duration::from_secs(2), &mut self.reader).await;
-    }
-}
-
-/// Returns whether only the owner can use the file.
-pub fn is_private(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(path).unwrap().permissions().mode() & 0o077 == 0
+    routes.answer(Client { identity, ends, slot: None }, request).await
 }

@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::http::Request as HttpRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::{Gateway, soon};
+use crate::{Server, soon};
 
 /// Builds a hello frame. By default the node is new and supports every extension.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ impl Hello {
     }
 
     /// Connects, sends the hello and reads the welcome.
-    pub async fn connect(self, gateway: &Gateway) -> FakeNode {
+    pub async fn connect(self, gateway: &Server) -> FakeNode {
         let mut node = self.greet(gateway).await.expect("the upgrade was refused");
         let welcome = node.recv().await;
         assert_eq!(welcome["type"], "gateway_welcome", "{welcome}");
@@ -101,7 +101,7 @@ impl Hello {
     }
 
     /// Connects and sends the hello. The test reads the response.
-    pub async fn greet(self, gateway: &Gateway) -> Result<FakeNode, Refused> {
+    pub async fn greet(self, gateway: &Server) -> Result<FakeNode, Refused> {
         let mut node =
             FakeNode::upgrade(gateway, self.query.as_deref().unwrap_or_default()).await?;
         node.send(self.frame).await;
@@ -126,12 +126,12 @@ pub struct Request {
 
 impl FakeNode {
     /// Upgrades the connection and sends nothing.
-    pub async fn upgrade(gateway: &Gateway, query: &str) -> Result<Self, Refused> {
+    pub async fn upgrade(gateway: &Server, query: &str) -> Result<Self, Refused> {
         Self::upgrade_with(gateway, query, &[]).await
     }
 
     pub async fn upgrade_with(
-        gateway: &Gateway,
+        gateway: &Server,
         query: &str,
         headers: &[(&str, &str)],
     ) -> Result<Self, Refused> {

@@ -1,7 +1,6 @@
 //! A participant of a channel that sends exactly the frames that a test wants.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use crate::{Gateway, soon};
+use crate::{Server, soon};
 
 /// A connection to a channel.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub struct Participant {
 impl Participant {
     /// Creates a token with this name, connects with it, and waits until the participant has
     /// joined.
-    pub async fn join(gateway: &Gateway, channel: &str, name: &str) -> Self {
+    pub async fn join(gateway: &Server, channel: &str, name: &str) -> Self {
         let token = Self::token(gateway, name).await;
         let mut this =
             Self::connect(gateway, &format!("/v1/channels/ws?token={token}&channel={channel}"))
@@ -34,15 +33,16 @@ impl Participant {
 
     /// Returns the token of the participant with this name. The token is created at first use,
     /// because a name can have only one.
-    pub async fn token(gateway: &Gateway, name: &str) -> String {
+    pub async fn token(gateway: &Server, name: &str) -> String {
         Self::token_with_tools(gateway, name, &[]).await
     }
 
     /// Returns the token like [`token`](Self::token). If it is created here, it may call these
     /// tools of the gateway in every channel.
-    pub async fn token_with_tools(gateway: &Gateway, name: &str, tools: &[&str]) -> String {
-        static MADE: Mutex<BTreeMap<(PathBuf, String), String>> = Mutex::new(BTreeMap::new());
-        let key = (gateway.dir.path().to_owned(), name.to_owned());
+    pub async fn token_with_tools(gateway: &Server, name: &str, tools: &[&str]) -> String {
+        static MADE: Mutex<BTreeMap<(String, String), String>> = Mutex::new(BTreeMap::new());
+        // A gateway that starts again on the same data has another address, and the same operator.
+        let key = (gateway.operator.clone(), name.to_owned());
         if let Some(token) = MADE.lock().get(&key) {
             return token.clone();
         }
@@ -54,8 +54,22 @@ impl Participant {
         token
     }
 
+    /// Returns the path of the channel `room` for this token.
+    pub fn room(token: &str) -> String {
+        format!("/v1/channels/ws?token={token}&channel=room")
+    }
+
+    /// Connects a participant with the handle `worker` and the method `work`.
+    pub async fn worker(gateway: &Server, path: &str) -> Self {
+        let mut worker = Self::connect(gateway, path).await;
+        let answer =
+            worker.update(json!({ "handle": "worker", "methods": [{ "name": "work" }] })).await;
+        assert_ne!(answer["kind"], "error", "{answer}");
+        worker
+    }
+
     /// Connects to this path and reads nothing yet.
-    pub async fn connect(gateway: &Gateway, path: &str) -> Self {
+    pub async fn connect(gateway: &Server, path: &str) -> Self {
         soon(Self::try_connect(gateway.address(), path)).await.unwrap()
     }
 
@@ -78,7 +92,7 @@ impl Participant {
     }
 
     /// Connects with a receive buffer so small that the gateway soon notices unread data.
-    pub async fn connect_narrowly(gateway: &Gateway, path: &str) -> Self {
+    pub async fn connect_narrowly(gateway: &Server, path: &str) -> Self {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
         let stream = soon(socket.connect(gateway.address().parse().unwrap())).await.unwrap();

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::{Gateway, soon};
+use crate::{Server, soon};
 
 /// A connection on which a test can write any bytes.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct RawHttp {
 }
 
 impl RawHttp {
-    pub async fn connect(gateway: &Gateway) -> Self {
+    pub async fn connect(gateway: &Server) -> Self {
         Self { stream: TcpStream::connect(gateway.address()).await.unwrap() }
     }
 
@@ -30,7 +30,7 @@ impl RawHttp {
     /// Sends one request with exactly these header lines, and returns the status and the whole
     /// response.
     pub async fn ask(
-        gateway: &Gateway,
+        gateway: &Server,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gateway, eventually, soon};
+use crate::{Server, eventually, soon};
 
 /// A node that runs until it is stopped or dropped.
 #[derive(Debug)]
@@ -24,14 +24,14 @@ pub struct SdkNode {
 impl SdkNode {
     /// Starts a node with this id and the tool `ID.echo`, which returns its arguments. The node is
     /// connected when this function returns.
-    pub async fn echo(gateway: &Gateway, id: &str) -> Self {
+    pub async fn echo(gateway: &Server, id: &str) -> Self {
         let registry = registry(&format!("{id}.echo"), |_, args| async { Ok(args) });
         Self::start(gateway, id, registry, |builder| builder).await
     }
 
     /// Starts a node with these tools. The node is connected when this function returns.
     pub async fn start(
-        gateway: &Gateway,
+        gateway: &Server,
         id: &str,
         registry: ToolRegistry,
         more: impl FnOnce(NodeClientBuilder) -> NodeClientBuilder,

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gateway, Hello, eventually};
+use crate::{Hello, Server, eventually};
 
 /// Makes one call after the other to its own node. Each call must succeed.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    pub async fn start(gateway: &Gateway) -> Self {
+    pub async fn start(gateway: &Server) -> Self {
         let node = Hello::new("bystander").tool("bystander.echo").connect(gateway).await.echo();
         let mut socket = gateway.operator().socket().await;
         let (done, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());

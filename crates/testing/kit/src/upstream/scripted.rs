@@ -4,32 +4,32 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 
 /// The answers of the server, as JSON.
-#[derive(Clone)]
-pub(crate) struct Says {
-    pub(crate) tools: String,
+#[derive(Debug, Clone)]
+pub struct Says {
+    pub tools: String,
     /// The result of every call.
-    pub(crate) result: String,
+    pub result: String,
 }
 
 /// The transport to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     Http,
     /// HTTP with answers as events.
     Events,
     Program,
 }
 
-pub(crate) const WAYS: [Way; 3] = [Way::Http, Way::Events, Way::Program];
+pub const WAYS: [Way; 3] = [Way::Http, Way::Events, Way::Program];
 
 impl Says {
     /// Returns a server with one valid tool, followed by these tools.
-    pub(crate) fn tools(others: &str) -> Self {
+    pub fn tools(others: &str) -> Self {
         let tools = format!(r#"[{{"name":"fine","inputSchema":{{"type":"object"}}}}{others}]"#);
         Self { tools, result: r#"{"content":[{"type":"text","text":"hello"}]}"#.into() }
     }
@@ -47,21 +47,20 @@ impl Says {
         Some(said)
     }
 
-    /// Starts a gateway with this server as `test`, and returns the directory that must live as
-    /// long.
-    pub(crate) async fn start(self, way: Way) -> (Gateway, Option<tempfile::TempDir>) {
+    /// Starts this server, and returns its configuration as `test` and the directory that must live
+    /// as long.
+    pub async fn config(self, way: Way) -> (String, Option<TempDir>) {
         match way {
             Way::Program => {
                 let dir = tempfile::tempdir().unwrap();
-                let config = self.program(dir.path());
-                (Setup::new().config(&config).start().await, Some(dir))
+                (self.program(dir.path()), Some(dir))
             }
-            _ => (Setup::new().config(&self.serve(way == Way::Events).await).start().await, None),
+            Way::Http | Way::Events => (self.serve(way == Way::Events).await, None),
         }
     }
 
     /// Serves it over HTTP, and returns the configuration for it.
-    pub(crate) async fn serve(self, as_events: bool) -> String {
+    pub async fn serve(self, as_events: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answer = async move |method: Method, body: Bytes| -> Response {
